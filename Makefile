@@ -1,0 +1,53 @@
+# make up      install into this clone and start a whole cloud; UP_ARGS for more: make up UP_ARGS="--cells 1"
+# make test    install the rest and run every test
+# make check   format, lint, types, import rules, fast tests
+# make demo    20 servers with injected failures, where each landed and why
+# make bench   how fast servers are built
+# make lock    resolve the dependencies anew
+
+PYTHON ?=
+export PYTHON
+UP_ARGS ?=
+DEMO_ARGS ?=
+BENCH_ARGS ?= --servers 2000 --concurrency 32 --hosts 200 --cells 2 --json
+LOCK_ARGS ?=
+TEST_ARGS ?=
+WORKERS ?= 2
+
+PYTEST = .venv/bin/pytest -q -n $(WORKERS) --dist loadfile
+FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architecture)
+
+.PHONY: up demo bench test check format lock install-run install-all
+
+up: install-run
+	@.venv/bin/skep up $(UP_ARGS)
+
+demo: install-run
+	@.venv/bin/skep demo $(DEMO_ARGS)
+
+bench: install-run
+	@.venv/bin/skep bench build $(BENCH_ARGS)
+
+test: install-all
+	@scripts/system-packages
+	$(PYTEST) $(TEST_ARGS) tests
+
+check: install-all
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+	$(PYTEST) $(TEST_ARGS) $(FAST_TESTS)
+
+format: install-all
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+lock:
+	@scripts/lock $(LOCK_ARGS)
+
+install-run:
+	@scripts/bootstrap run
+
+install-all:
+	@scripts/bootstrap all
