@@ -1,0 +1,52 @@
+"""Configuration: one TOML file and the environment, read in one place into frozen structs.
+
+Each service is handed its own section (`sections.py`) as an argument; nobody reads files or the environment on his own.
+"""
+
+from __future__ import annotations
+
+from skep.config.errors import ConfigError, Problem
+from skep.config.loading import Loaded, load
+from skep.config.provenance import Setting, Source, settings
+from skep.config.sections import (
+    ApiSettings,
+    CellSettings,
+    ComputeSettings,
+    ConductorSettings,
+    Config,
+    DatabaseSettings,
+    FakeDriverSettings,
+    FakeFailure,
+    IdentitySettings,
+    ImagesSettings,
+    LogSettings,
+    QuotaSettings,
+    RetentionSettings,
+    SchedulerSettings,
+    StateSettings,
+)
+
+__all__ = [
+    "ApiSettings",
+    "CellSettings",
+    "ComputeSettings",
+    "ConductorSettings",
+    "Config",
+    "ConfigError",
+    "DatabaseSettings",
+    "FakeDriverSettings",
+    "FakeFailure",
+    "IdentitySettings",
+    "ImagesSettings",
+    "Loaded",
+    "LogSettings",
+    "Problem",
+    "QuotaSettings",
+    "RetentionSettings",
+    "SchedulerSettings",
+    "Setting",
+    "Source",
+    "StateSettings",
+    "load",
+    "settings",
+]
