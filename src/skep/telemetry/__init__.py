@@ -1,0 +1,1 @@
+"""What Skep tells its operators: log lines, metrics, the steps of a build, notifications."""

@@ -1,0 +1,163 @@
+"""Log lines on standard error: text on a terminal, one JSON object per line otherwise.
+
+Modules take their logger by `log = get_logger(__name__)` and write events with keys, never formatted
+sentences: `log.info("host refused", reason="...")`. The keys request, instance, attempt, host and cell are
+bound once with `context(...)` and then stand on every line of that task, also on those of libraries.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping, MutableMapping
+from contextlib import AbstractContextManager
+from typing import Any, Literal, TextIO
+
+import msgspec
+import structlog
+from structlog.typing import FilteringBoundLogger, Processor
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["auto", "text", "json"]
+
+_TALKATIVE = ("asyncio", "httpcore", "httpx", "oslo_policy", "sqlalchemy", "stevedore", "uvicorn.access")
+"""Libraries whose information is a developer's, not an operator's: they are heard from `warning` on."""
+
+
+def get_logger(name: str) -> FilteringBoundLogger:
+    """Return the logger of a module; its name stands on each line as `source`."""
+    logger: FilteringBoundLogger = structlog.get_logger(source=name)
+    return logger
+
+
+def context(
+    *,
+    request: str | None = None,
+    instance: str | None = None,
+    attempt: int | None = None,
+    host: str | None = None,
+    cell: str | None = None,
+) -> AbstractContextManager[None]:
+    """Put the given keys on every log line of the current task until the block ends."""
+    keys = {"request": request, "instance": instance, "attempt": attempt, "host": host, "cell": cell}
+    return structlog.contextvars.bound_contextvars(
+        **{key: value for key, value in keys.items() if value is not None}
+    )
+
+
+class Output:
+    """The stream lines go to. Where it cannot be written, lines are counted instead of failing the work at
+    hand.
+
+    A full disk under a redirected standard error must not turn a build into an error; the first line that can
+    be written again is preceded by the number of those that were lost.
+    """
+
+    def __init__(self) -> None:
+        self.stream: TextIO | None = None
+        self.lost = 0
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person is likely to read along."""
+        return self._current().isatty()
+
+    def msg(self, line: str) -> None:
+        """Write one line. structlog calls the method of the level; they are all this one."""
+        stream = self._current()
+        try:
+            if self.lost:
+                stream.write(f'{{"event": "log lines lost", "lines": {self.lost}}}\n')
+                self.lost = 0
+            stream.write(line + "\n")
+            stream.flush()
+        except (OSError, ValueError):  # ValueError: the stream is closed
+            self.lost += 1
+
+    debug = info = warning = error = critical = msg
+
+    def _current(self) -> TextIO:
+        # Looked up each time: whoever redirects standard error expects us to follow.
+        return self.stream if self.stream is not None else sys.stderr
+
+
+_OUTPUT = Output()
+_PROCESSORS: list[Processor] = []
+# Logging belongs to the process, and loggers keep what they found at their first use, because asking each
+# time costs more than the line. So both are changed in place: a second `configure` reaches every logger (but
+# for its level).
+
+
+def configure(level: Level = "info", form: Format = "auto", stream: TextIO | None = None) -> Output:
+    """Set up logging for this process, once at its start, and return where the lines go.
+
+    Without a stream lines go to standard error. Levels below `level` cost one method call. What libraries
+    write to Python's own logging is routed through the same lines.
+    """
+    _OUTPUT.stream = stream
+    as_text = form == "text" or (form == "auto" and _OUTPUT.is_terminal)
+    _PROCESSORS[:] = _processors(as_text, colours=_OUTPUT.is_terminal)
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=_PROCESSORS,
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=lambda *_: _OUTPUT,
+        cache_logger_on_first_use=True,
+    )
+    _adopt_libraries(threshold)
+    return _OUTPUT
+
+
+def _processors(as_text: bool, colours: bool) -> list[Processor]:
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if as_text:
+        plain = structlog.dev.ConsoleRenderer(
+            colors=colours, exception_formatter=structlog.dev.plain_traceback
+        )
+        return [*shared, _without_payload, plain]
+    return [
+        *shared,
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(serializer=_as_json),
+    ]
+
+
+def _without_payload(_: Any, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Drop what nobody reads on a terminal: the payload of a notification is a screen by itself."""
+    event.pop("payload", None)
+    return event
+
+
+def _as_json(event: Any, **_: Any) -> str:
+    return msgspec.json.encode(event, enc_hook=str).decode()
+
+
+class _Adopted(logging.Handler):
+    """Hands records of Python's logging to structlog."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._log = structlog.get_logger()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        exception = {"exc_info": record.exc_info} if record.exc_info else {}
+        self._log.log(record.levelno, record.getMessage(), source=record.name, **exception)
+
+
+def _adopt_libraries(threshold: int) -> None:
+    root = logging.getLogger()
+    # `basicConfig` of some library would print each line a second time; handlers of others are not ours to
+    # remove.
+    kept = [
+        one
+        for one in root.handlers
+        if not isinstance(one, _Adopted) and type(one) is not logging.StreamHandler
+    ]
+    root.handlers = [*kept, _Adopted()]
+    root.setLevel(threshold)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(max(threshold, logging.WARNING))

@@ -1,0 +1,77 @@
+"""What Prometheus may ask for. One `Metrics` per process, handed to whoever counts something."""
+
+from __future__ import annotations
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+"""Media type of `Metrics.exposition`."""
+
+_STEP_SECONDS = (0.0005, 0.002, 0.005, 0.02, 0.05, 0.2, 0.5, 2.0, 5.0, 20.0, 60.0, 300.0)
+_REQUEST_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_DECISION_SECONDS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1.0)
+
+
+class Metrics:
+    """The registry of a process and everything it counts. Durations are seconds."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self.build_step_seconds = Histogram(
+            "skep_build_step_seconds",
+            "Time a step of a build, a delete or a repair took, by its name and how it ended",
+            ("step", "outcome"),
+            buckets=_STEP_SECONDS,
+            registry=self.registry,
+        )
+        self.http_request_seconds = Histogram(
+            "skep_http_request_seconds",
+            "Time until an HTTP request was answered, by service, method, route pattern and status",
+            ("service", "method", "route", "status"),
+            buckets=_REQUEST_SECONDS,
+            registry=self.registry,
+        )
+        self.decision_seconds = Histogram(
+            "skep_placement_decision_seconds",
+            "Time select_destinations took",
+            buckets=_DECISION_SECONDS,
+            registry=self.registry,
+        )
+        self.decisions = Counter(
+            "skep_placement_decisions",
+            "Servers a host was looked for, by the answer (placed, no_valid_host, not_ready)",
+            ("outcome",),
+            registry=self.registry,
+        )
+        self.claim_conflicts = Counter(
+            "skep_placement_claim_conflicts",
+            "Claims that met a newer generation of their record and were decided again",
+            registry=self.registry,
+        )
+        self.backlog = Gauge(
+            "skep_build_backlog", "Servers waiting for a host (BuildRequests)", registry=self.registry
+        )
+        self.hosts = Gauge(
+            "skep_hosts",
+            "Hosts by cell and state (up, silent, disabled)",
+            ("cell", "state"),
+            registry=self.registry,
+        )
+        self.claims = Gauge(
+            "skep_claims", "Claims that no host counts yet, by cell", ("cell",), registry=self.registry
+        )
+
+    def exposition(self) -> bytes:
+        """Return everything in Prometheus' text format, for `/metrics`; its type is `CONTENT_TYPE`."""
+        return generate_latest(self.registry)

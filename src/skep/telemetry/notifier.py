@@ -1,0 +1,79 @@
+"""Emits Nova's versioned notifications. Where they go is a list of sinks; the log is the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from skep.domain import ids
+from skep.domain.clock import Clock, isoformat_micro
+from skep.telemetry.logs import get_logger
+
+Priority = Literal["DEBUG", "INFO", "WARN", "ERROR"]
+
+
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
+    """One notification in the envelope that consumers of Nova's read.
+
+    `timestamp` is UTC as `2026-01-31 12:00:00.123456`; `publisher_id` is `service:host`.
+    """
+
+    event_type: str
+    publisher_id: str
+    priority: Priority
+    payload: Mapping[str, Any]
+    timestamp: str
+    message_id: str
+
+
+Sink = Callable[[Notification], None]
+"""Takes a notification on. It returns at once and never raises: one that can fail keeps a queue."""
+
+_log = get_logger("skep.notifications")
+
+
+def to_log(notification: Notification) -> None:
+    """Write a line of the logger `skep.notifications`; in JSON form it carries the payload too."""
+    _log.info(
+        notification.event_type,
+        publisher_id=notification.publisher_id,
+        priority=notification.priority,
+        message_id=notification.message_id,
+        emitted=notification.timestamp,
+        payload=notification.payload,
+    )
+
+
+class Notifier:
+    """Gives each notification its time and id and hands it to every sink in turn."""
+
+    def __init__(self, clock: Clock, sinks: Sequence[Sink] = (to_log,)) -> None:
+        self._clock = clock
+        self._sinks = tuple(sinks)
+
+    def emit(
+        self, event_type: str, payload: Mapping[str, Any], *, publisher_id: str, priority: Priority = "INFO"
+    ) -> None:
+        """Emit one notification, such as `instance.create.end` from `nova-compute:host1`."""
+        notification = Notification(
+            event_type=event_type,
+            publisher_id=publisher_id,
+            priority=priority,
+            payload=payload,
+            timestamp=isoformat_micro(self._clock.now()).replace("T", " "),
+            message_id=ids.new_uuid(),
+        )
+        for sink in self._sinks:
+            sink(notification)
+
+
+def versioned(name: str, version: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `data` as the payload object `name`, such as `InstanceCreatePayload`, as Nova wraps it."""
+    return {
+        "nova_object.name": name,
+        "nova_object.namespace": "nova",
+        "nova_object.version": version,
+        "nova_object.data": dict(data),
+    }

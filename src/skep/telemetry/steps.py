@@ -1,0 +1,142 @@
+"""Runs the named steps of a build: each is timed, logged and, in tests, a place to crash at.
+
+    async with steps.step("stage", instance=uuid, attempt=1, cell=cell) as run:
+        ...
+        run.outcome = "replaced"    # how it ended, where that is not "ok"
+
+The table of steps is `skep.domain.builds.STEPS`; a name that does not stand there is a bug of the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Literal, Self
+
+import msgspec
+import structlog
+
+from skep.domain.builds import STEPS
+from skep.telemetry.logs import get_logger
+from skep.telemetry.metrics import Metrics
+
+log = get_logger(__name__)
+
+
+class CrashPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run stands: just before a step's work, or just after it was done."""
+
+    step: str
+    when: Literal["before", "after"]
+    request: str
+    instance: str
+    attempt: int
+    host: str
+    cell: str
+
+
+CrashHook = Callable[[CrashPoint], Awaitable[None]]
+"""Called at each crash point. Tests raise, block or kill there; what it raises passes through the step."""
+
+
+class Steps:
+    """Makes the steps of one process. `timer` counts seconds from any start."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        crash_hook: CrashHook | None = None,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.metrics = metrics
+        self.crash_hook = crash_hook
+        self.timer = timer
+
+    def step(
+        self,
+        name: str,
+        *,
+        request: str = "",
+        instance: str = "",
+        attempt: int = 0,
+        host: str = "",
+        cell: str = "",
+        members: int = 0,
+    ) -> StepRun:
+        """Return one run of the step `name`, to be entered with `async with`.
+
+        `members` says how many servers the run is for where it is for more than one. Raises ValueError for a
+        name that is no step.
+        """
+        if name not in STEPS:
+            raise ValueError(f"there is no step {name!r} in skep.domain.builds.STEPS")
+        return StepRun(self, name, request, instance, attempt, host, cell, members)
+
+
+class StepRun:
+    """One run of a step. `outcome` is a short word for metrics and the log; `note` adds keys to its line."""
+
+    __slots__ = ("_began", "_keys", "_notes", "_point", "_steps", "_tokens", "name", "outcome")
+
+    def __init__(
+        self,
+        steps: Steps,
+        name: str,
+        request: str,
+        instance: str,
+        attempt: int,
+        host: str,
+        cell: str,
+        members: int,
+    ) -> None:
+        self.name = name
+        self.outcome = "ok"
+        self._steps = steps
+        self._point = (request, instance, attempt, host, cell)
+        keys = {"request": request, "instance": instance, "attempt": attempt, "host": host, "cell": cell}
+        self._keys = {key: value for key, value in keys.items() if value}
+        self._notes: dict[str, object] = {"members": members} if members else {}
+
+    def note(self, **keys: object) -> None:
+        """Add keys to the line that is logged when the step ends."""
+        self._notes.update(keys)
+
+    async def __aenter__(self) -> Self:
+        """Pass the crash point before the work and start the time."""
+        await self._crash_point("before")
+        self._tokens = structlog.contextvars.bind_contextvars(**self._keys)
+        self._began = self._steps.timer()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Count, log, and pass the crash point after the work if it was done."""
+        seconds = self._steps.timer() - self._began
+        if error is not None:
+            self.outcome = "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
+            self._notes["error"] = type(error).__name__
+        self._steps.metrics.build_step_seconds.labels(self.name, self.outcome).observe(seconds)
+        log.info(self.name, outcome=self.outcome, milliseconds=round(seconds * 1000, 3), **self._notes)
+        structlog.contextvars.reset_contextvars(**self._tokens)
+        if error is None:
+            await self._crash_point("after")
+
+    async def _crash_point(self, when: Literal["before", "after"]) -> None:
+        if self._steps.crash_hook is None:
+            return
+        request, instance, attempt, host, cell = self._point
+        await self._steps.crash_hook(
+            CrashPoint(
+                step=self.name,
+                when=when,
+                request=request,
+                instance=instance,
+                attempt=attempt,
+                host=host,
+                cell=cell,
+            )
+        )

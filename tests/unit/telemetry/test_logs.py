@@ -1,0 +1,124 @@
+"""What a log line looks like, what stands on it, and what happens when it cannot be written."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from skep.telemetry import logs
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+    logs._OUTPUT.stream = None
+    logs._OUTPUT.lost = 0
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_json_where_nobody_reads_along() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "auto", stream)
+    logs.get_logger("skep.example").info("host refused", reason="no\nroom")
+    (line,) = lines(stream)
+    assert line.pop("timestamp")
+    assert line == {"event": "host refused", "reason": "no\nroom", "level": "info", "source": "skep.example"}
+
+
+def test_text_leaves_out_the_payload_of_notifications() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "text", stream)
+    logs.get_logger("skep.example").info("instance.create.end", payload={"deep": "content"}, host="a")
+    assert "instance.create.end" in stream.getvalue()
+    assert "host=a" in stream.getvalue()
+    assert "deep" not in stream.getvalue()
+
+
+def test_levels_below_the_threshold_are_silent() -> None:
+    stream = io.StringIO()
+    logs.configure("warning", "json", stream)
+    log = logs.get_logger("skep.example")
+    log.info("unheard")
+    log.warning("heard")
+    assert [line["event"] for line in lines(stream)] == ["heard"]
+
+
+def test_context_stands_on_every_line_of_the_block() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+    log = logs.get_logger("skep.example")
+    with logs.context(request="req-1", instance="i", attempt=2, host="h", cell="c"):
+        log.info("inside")
+        logging.getLogger("library").warning("theirs %s", "too")
+    log.info("outside")
+    inside, theirs, outside = lines(stream)
+    keys = {"request": "req-1", "instance": "i", "attempt": 2, "host": "h", "cell": "c"}
+    assert keys.items() <= inside.items()
+    assert keys.items() <= theirs.items()
+    assert (theirs["source"], theirs["event"], theirs["level"]) == ("library", "theirs too", "warning")
+    assert not keys.keys() & outside.keys()
+
+
+def test_talkative_libraries_are_heard_from_warning_on() -> None:
+    stream = io.StringIO()
+    logs.configure("debug", "json", stream)
+    logging.getLogger("httpx").info("HTTP Request: GET")
+    logging.getLogger("httpx").warning("broken")
+    assert [line["event"] for line in lines(stream)] == ["broken"]
+
+
+def test_an_exception_of_a_library_keeps_its_traceback() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+    error = RuntimeError("boom")
+    logging.getLogger("library").error("failed", exc_info=error)
+    (line,) = lines(stream)
+    assert "RuntimeError: boom" in str(line["exception"])
+
+
+class FullDisk(io.StringIO):
+    """A stream that can be full."""
+
+    full = True
+
+    def write(self, text: str) -> int:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        return super().write(text)
+
+
+def test_lines_that_cannot_be_written_are_counted_and_told_later() -> None:
+    stream = FullDisk()
+    output = logs.configure("info", "json", stream)
+    log = logs.get_logger("skep.example")
+    log.info("one")
+    log.info("two")
+    assert output.lost == 2
+    stream.full = False
+    log.info("three")
+    first, second = lines(stream)
+    assert (first["event"], first["lines"], second["event"]) == ("log lines lost", 2, "three")
+
+
+def test_a_second_configuration_reaches_loggers_in_use() -> None:
+    log = logs.get_logger("skep.example")
+    first, second = io.StringIO(), io.StringIO()
+    logs.configure("info", "json", first)
+    log.info("to the first")
+    logs.configure("info", "text", second)
+    log.info("to the second")
+    assert "to the second" not in first.getvalue()
+    assert "to the second" in second.getvalue()

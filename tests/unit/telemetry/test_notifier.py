@@ -1,0 +1,56 @@
+"""Notifications have Nova's envelope and reach every sink."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+
+from skep.domain.clock import Clock, Timestamp
+from skep.domain.ids import is_uuid
+from skep.telemetry import notifier
+from skep.telemetry.logs import get_logger
+from skep.telemetry.notifier import Notification, Notifier, versioned
+
+
+class Stopped(Clock):
+    """A clock that stands still."""
+
+    def now(self) -> Timestamp:
+        return Timestamp(1_700_000_000_123_456)
+
+
+def test_each_sink_gets_the_notification_in_order() -> None:
+    first: list[Notification] = []
+    second: list[Notification] = []
+    both = Notifier(Stopped(), [first.append, second.append])
+    payload = versioned("InstanceCreatePayload", "1.13", {"uuid": "i"})
+    both.emit("instance.create.start", payload, publisher_id="nova-compute:h")
+    both.emit("instance.create.error", payload, publisher_id="nova-compute:h", priority="ERROR")
+    assert first == second
+    assert [(one.event_type, one.priority) for one in first] == [
+        ("instance.create.start", "INFO"),
+        ("instance.create.error", "ERROR"),
+    ]
+    assert first[0].timestamp == "2023-11-14 22:13:20.123456"
+    assert is_uuid(first[0].message_id)
+    assert first[0].message_id != first[1].message_id
+    assert first[0].payload == {
+        "nova_object.name": "InstanceCreatePayload",
+        "nova_object.namespace": "nova",
+        "nova_object.version": "1.13",
+        "nova_object.data": {"uuid": "i"},
+    }
+
+
+def test_the_first_sink_is_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    structlog.reset_defaults()
+    monkeypatch.setattr(notifier, "_log", get_logger("skep.notifications"))  # whatever the old one has cached
+    with structlog.testing.capture_logs() as lines:
+        Notifier(Stopped()).emit("instance.update", {"a": 1}, publisher_id="nova-conductor:c")
+    (line,) = lines
+    assert (line["source"], line["event"], line["payload"]) == (
+        "skep.notifications",
+        "instance.update",
+        {"a": 1},
+    )
+    assert (line["publisher_id"], line["priority"]) == ("nova-conductor:c", "INFO")
