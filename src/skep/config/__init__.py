@@ -1,6 +1,7 @@
 """Configuration: one TOML file and the environment, read in one place into frozen structs.
 
-Each service is handed its own section (`sections.py`) as an argument; nobody reads files or the environment on his own.
+Each service is handed its own section (`sections.py`) as an argument; nobody reads files or the environment
+on his own.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ Hiding = Literal["nothing", "value", "url"]
 class Key(msgspec.Struct, frozen=True):
     """One key: what it is called, what it takes, what it is for.
 
-    Exactly one of these holds: it is a nested section (`section`), an array of tables (`item` is the struct of
-    each), or a plain value.
+    Exactly one of these holds: it is a nested section (`section`), an array of tables (`item` is the struct
+    of each), or a plain value.
     """
 
     name: str
@@ -40,7 +40,8 @@ class Key(msgspec.Struct, frozen=True):
 def keys_of(section: type[msgspec.Struct], prefix: str = "") -> tuple[Key, ...]:
     """Return the keys of a section in the order they are declared, their paths below `prefix`."""
     return tuple(
-        _key(field, f"{prefix}.{field.name}" if prefix else field.name) for field in msgspec.structs.fields(section)
+        _key(field, f"{prefix}.{field.name}" if prefix else field.name)
+        for field in msgspec.structs.fields(section)
     )
 
 

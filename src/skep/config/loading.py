@@ -1,8 +1,8 @@
 """Reads the file and the environment, checks every key, remembers where each value came from.
 
-The environment wins over the file, the file over the defaults. A variable is the key's path in capitals behind
-`SKEP_`, sections joined by two underscores: `SKEP_API__PORT`, `SKEP_COMPUTE__FAKE__VCPUS`. Lists are written with
-commas, arrays of tables as JSON.
+The environment wins over the file, the file over the defaults. A variable is the key's path in capitals
+behind `SKEP_`, sections joined by two underscores: `SKEP_API__PORT`, `SKEP_COMPUTE__FAKE__VCPUS`. Lists are
+written with commas, arrays of tables as JSON.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class Loaded(msgspec.Struct, frozen=True):
 def load(path: Path | None, environ: Mapping[str, str]) -> Loaded:
     """Return the configuration of a file (none: defaults) and an environment, checked.
 
-    Without a path the file that `SKEP_CONFIG` names is read. Raises ConfigError, which names every problem: a file
-    that cannot be read, an unknown key with the nearest one there is, a value of the wrong type or out of bounds.
+    Without a path the file that `SKEP_CONFIG` names is read. Raises ConfigError, which names every problem: a
+    file that cannot be read, an unknown key with the nearest one there is, a value of the wrong type or out
+    of bounds.
     """
     if path is None and environ.get(FILE_VARIABLE):
         path = Path(environ[FILE_VARIABLE])
@@ -155,10 +156,13 @@ def _value(one: _Given, problems: list[Problem]) -> Any:
 
 def _items(one: _Given, item: type[msgspec.Struct], problems: list[Problem]) -> tuple[msgspec.Struct, ...]:
     if not isinstance(one.value, list) or not all(isinstance(table, dict) for table in one.value):
-        problems.append(Problem(one.key.path, str(one.source), f"expected array of tables, got {_worded(one.value)}"))
+        problems.append(
+            Problem(one.key.path, str(one.source), f"expected array of tables, got {_worded(one.value)}")
+        )
         return ()
     made = (
-        _item(table, item, f"{one.key.path}[{place}]", one.source, problems) for place, table in enumerate(one.value)
+        _item(table, item, f"{one.key.path}[{place}]", one.source, problems)
+        for place, table in enumerate(one.value)
     )
     return tuple(struct for struct in made if struct is not None)
 
@@ -173,7 +177,11 @@ def _item(
         for key in keys.values()
         if key.required and key.name not in table
     ]
-    values = {name: _value(_Given(keys[name], value, source), found) for name, value in table.items() if name in keys}
+    values = {
+        name: _value(_Given(keys[name], value, source), found)
+        for name, value in table.items()
+        if name in keys
+    }
     if not found:
         try:
             return item(**values)
@@ -183,7 +191,9 @@ def _item(
     return None
 
 
-def _built(section: type[msgspec.Struct], prefix: str, values: Mapping[str, Any], given: Mapping[str, _Given]) -> Any:
+def _built(
+    section: type[msgspec.Struct], prefix: str, values: Mapping[str, Any], given: Mapping[str, _Given]
+) -> Any:
     arguments: dict[str, Any] = {}
     for key in keys_of(section, prefix):
         if key.section is not None:
@@ -198,5 +208,7 @@ def _built(section: type[msgspec.Struct], prefix: str, values: Mapping[str, Any]
 
 
 def _worded(value: Any) -> str:
-    kind = "table" if isinstance(value, dict) else "array" if isinstance(value, list) else type(value).__name__
+    kind = (
+        "table" if isinstance(value, dict) else "array" if isinstance(value, list) else type(value).__name__
+    )
     return kind if kind in {"table", "array"} else f"{kind} {value!r}"

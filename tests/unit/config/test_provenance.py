@@ -31,12 +31,17 @@ def test_each_value_says_where_it_came_from(tmp_path: Path) -> None:
     [
         ("postgresql://skep:hunter2@db/api", f"postgresql://skep:{HIDDEN}@db/api"),
         ("postgresql://skep:hun@ter2@db/api", f"postgresql://skep:{HIDDEN}@db/api"),
-        ("postgresql://db/api?user=skep&password=hunter2", f"postgresql://db/api?user=skep&password={HIDDEN}"),
+        (
+            "postgresql://db/api?user=skep&password=hunter2",
+            f"postgresql://db/api?user=skep&password={HIDDEN}",
+        ),
         ("sqlite:///api.sqlite", "sqlite:///api.sqlite"),
     ],
 )
 def test_passwords_inside_addresses_are_hidden(url: str, expected: str) -> None:
-    loaded = load(None, {"SKEP_DATABASE__API_URL": url, "SKEP_CELLS": f'[{{"name": "a", "database_url": "{url}"}}]'})
+    loaded = load(
+        None, {"SKEP_DATABASE__API_URL": url, "SKEP_CELLS": f'[{{"name": "a", "database_url": "{url}"}}]'}
+    )
     value = {setting.key: setting.value for setting in settings(loaded.config, loaded.sources)}
     assert value["database.api_url"] == expected
     assert value["cells"] == [{"name": "a", "database_url": expected}]

@@ -1,0 +1,81 @@
+"""The layers of the design hold: what may import what."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCHEDULER = ROOT / "src" / "skep" / "scheduler"
+
+PURE = {
+    "__future__",
+    "abc",
+    "bisect",
+    "collections",
+    "dataclasses",
+    "enum",
+    "fnmatch",
+    "functools",
+    "heapq",
+    "itertools",
+    "math",
+    "operator",
+    "re",
+    "types",
+    "typing",
+}
+"""Modules of the standard library without a clock, dice or I/O."""
+
+
+def test_layers() -> None:
+    command = Path(sys.executable).parent / "lint-imports"
+    done = subprocess.run(
+        [command, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def is_pure(module: str) -> bool:
+    if module == "skep.scheduler.service":
+        return False
+    top = module.partition(".")[0]
+    ours = module.startswith(("skep.domain", "skep.scheduler"))
+    return ours or top in PURE or top in {"numpy", "msgspec"}
+
+
+def test_placement_is_arithmetic_over_columns() -> None:
+    """All of the scheduler but its service imports only the domain, NumPy and msgspec (for structs)."""
+    offences = [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in sorted(SCHEDULER.rglob("*.py"))
+        if path.relative_to(SCHEDULER) != Path("service.py")
+        for module in imported(path)
+        if not is_pure(module)
+    ]
+    assert offences == []
+
+
+@pytest.mark.parametrize("service", ["scheduler", "compute"])
+def test_no_database_between_scheduler_and_computes(service: str) -> None:
+    """Neither the scheduler nor an agent on a host reads or writes a database, not even its library."""
+    offences = [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in sorted((ROOT / "src" / "skep" / service).rglob("*.py"))
+        for module in imported(path)
+        if module.startswith(("skep.database", "sqlalchemy", "sqlite3"))
+    ]
+    assert offences == []
