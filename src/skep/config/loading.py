@@ -8,6 +8,7 @@ written with commas, arrays of tables as JSON.
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -147,11 +148,14 @@ def _checked(given: Mapping[str, _Given], problems: list[Problem]) -> dict[str, 
 def _value(one: _Given, problems: list[Problem]) -> Any:
     lenient = one.source.kind == "environment"
     try:
-        return msgspec.convert(one.value, one.key.type, strict=not lenient)
+        value = msgspec.convert(one.value, one.key.type, strict=not lenient)
     except msgspec.ValidationError:
         got = HIDDEN if one.key.hides != "nothing" else _worded(one.value)
         problems.append(Problem(one.key.path, str(one.source), f"expected {one.key.expected}, got {got}"))
         return None
+    if isinstance(value, float) and not math.isfinite(value):
+        problems.append(Problem(one.key.path, str(one.source), f"expected a finite number, got {value}"))
+    return value
 
 
 def _items(one: _Given, item: type[msgspec.Struct], problems: list[Problem]) -> tuple[msgspec.Struct, ...]:

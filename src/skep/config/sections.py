@@ -149,7 +149,9 @@ class SchedulerSettings(Section, frozen=True, kw_only=True):
     ] = 1
     enabled_filters: Annotated[
         tuple[str, ...],
-        Meta(description="Names of the filters that run, in this order; empty: all of them, in Skep's order"),
+        Meta(
+            description="Filters that run, such as `ComputeFilter`, in this order; empty: Skep's own choice"
+        ),
     ] = ()
     cpu_weight_multiplier: Annotated[
         float, Meta(description="Weight of free virtual CPUs; negative stacks")
@@ -159,6 +161,12 @@ class SchedulerSettings(Section, frozen=True, kw_only=True):
     build_failure_weight_multiplier: Annotated[
         float, Meta(description="How far recent build failures push a host down")
     ] = 1000000.0
+    soft_affinity_weight_multiplier: Annotated[
+        float, Meta(description="Weight of group members on the host under the policy `soft-affinity`")
+    ] = 1.0
+    soft_anti_affinity_weight_multiplier: Annotated[
+        float, Meta(description="Weight of their absence under the policy `soft-anti-affinity`")
+    ] = 1.0
     shuffle_best_same_weighed_hosts: Annotated[
         bool, Meta(description="Choose at random among equally good hosts")
     ] = False

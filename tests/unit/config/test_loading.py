@@ -82,6 +82,10 @@ def test_unknown_keys_name_the_nearest_known_one(tmp_path: Path) -> None:
             "[log]\nlevel = 'loud'",
             "log.level: expected one of debug, info, warning, error, got str 'loud' ({path}:[log])",
         ),
+        (
+            "[compute]\nreport_interval = inf",
+            "compute.report_interval: expected a finite number, got inf ({path}:[compute])",
+        ),
         ("cells = 'a'", "cells: expected array of tables, got str 'a' ({path}:[[cells]])"),
         (
             "[[cells]]\nname = 'cell0'",
