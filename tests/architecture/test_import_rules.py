@@ -22,6 +22,7 @@ PURE = {
     "enum",
     "fnmatch",
     "functools",
+    "hashlib",
     "heapq",
     "itertools",
     "math",
