@@ -19,7 +19,7 @@ settings.load_profile("ci" if IN_CI else "dev")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Obey `needs_part(name)`: where the program is absent, skip and say so; fail in CI."""
+    """Obey `needs_part(name)`: where the program is absent, skip and say so; an error in CI."""
     for marker in item.iter_markers("needs_part"):
         for part in marker.args:
             if shutil.which(part) is not None:

@@ -1,0 +1,90 @@
+"""What somebody is told whose machine lacks something, and what happens to tests that need it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOOLS = ("sh", "cat", "cut", "dirname", "mkdir", "rm", "sha256sum", "tr")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone nothing was installed into, with a PATH of its own that holds the plainest tools only."""
+    for name in ("pyproject.toml", "uv.lock"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    (tmp_path / "bin").mkdir()
+    for tool in TOOLS:
+        found = shutil.which(tool)
+        assert found is not None
+        (tmp_path / "bin" / tool).symlink_to(found)
+    return tmp_path
+
+
+def bootstrap(clone: Path, **environ: str) -> tuple[int, list[str]]:
+    done = subprocess.run(
+        ["scripts/bootstrap", "run"],
+        cwd=clone,
+        env={"PATH": str(clone / "bin"), **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_without_any_installer_one_line_names_the_package(clone: Path) -> None:
+    (clone / "bin" / "python3").symlink_to(sys.executable)
+    blocked = clone / "blocked"
+    blocked.mkdir()
+    for module in ("ensurepip", "pip"):
+        (blocked / f"{module}.py").write_text("raise ImportError\n")
+    status, (line,) = bootstrap(clone, PYTHONPATH=str(blocked))
+    assert status == 1
+    assert line.endswith("apt-get install python3-venv")
+
+
+def test_an_old_python_is_named(clone: Path) -> None:
+    old = clone / "bin" / "python3"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.9.2" && exit 0\nexit 1\n')
+    old.chmod(0o755)
+    status, (line,) = bootstrap(clone)
+    assert status == 1
+    assert line.startswith("skep: Python 3.9.2 is too old, Python 3.11 or newer is needed")
+
+
+def test_no_python_at_all(clone: Path) -> None:
+    assert bootstrap(clone) == (
+        1,
+        ["skep: no Python found, install it: apt-get install python3 python3-venv"],
+    )
+
+
+@pytest.mark.parametrize(("ci", "status", "outcome"), [("true", 1, "1 error"), ("", 0, "1 skipped")])
+def test_an_absent_part_is_skipped_at_home_and_fails_in_ci(
+    tmp_path: Path, ci: str, status: int, outcome: str
+) -> None:
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = needs_part(name): as in the project\n")
+    (tmp_path / "test_part.py").write_text(
+        "import pytest\n\n@pytest.mark.needs_part('no-such-program')\ndef test_it():\n    pass\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "."],
+        cwd=tmp_path,
+        env={**os.environ, "CI": ci},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, outcome in done.stdout) == (status, True), done.stdout
+    assert "no-such-program is not installed" in done.stdout
