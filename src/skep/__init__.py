@@ -1,0 +1,1 @@
+"""Skep: a compute control plane that speaks Nova's API."""

@@ -1,0 +1,221 @@
+"""The story of a build inside a cell: dispatch, two permissions, built or failed.
+
+The host asks twice before it goes on. Each answer is a fenced write: scheduled -> building, building -> spawning. What
+the host reports at the end it repeats until it is answered, so every handler may be called again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.cell_conductor import notifications
+from skep.cell_conductor.claims import Releases
+from skep.cell_conductor.parts import Parts
+from skep.database.cell import attempts, builds, deletes
+from skep.database.cell.builds import Work
+from skep.domain.builds import BuildFailure, FailureKind
+from skep.domain.claims import ClaimKey
+from skep.domain.context import RequestContext
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Fault
+from skep.messages.to_cell_conductor import BuildInstances, Built, MayBuild, MaySpawn, Permission, Settled
+from skep.messages.to_compute import BuildAndRunInstance
+from skep.reconciler.loop import Loop
+from skep.transport.base import compute
+
+BATCH = 100
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What the writes of a failed attempt came to."""
+
+    current: bool
+    work: Work | None
+    released: tuple[ClaimKey, ...] = ()
+    fault: Fault | None = None
+    deleted: bool = False
+
+
+class Builds:
+    """Builds of one cell, from `scheduled` to `active`, `rescheduling` or `error`."""
+
+    def __init__(self, parts: Parts, releases: Releases) -> None:
+        self._parts = parts
+        self._releases = releases
+        self._under_way: dict[InstanceUuid, Work] = {}
+        self.asserted = False
+        """Whether the scheduler knows this cell's claims: nothing is sent to a host before it does."""
+        self.dispatching = Loop("dispatch", self._dispatch, every=parts.settings.resend_seconds)
+        self.rescheduling: Loop | None = None
+
+    async def _dispatch(self) -> bool:
+        """Tell hosts of scheduled builds that they have not begun."""
+        parts = self._parts
+        if not self.asserted:
+            return False
+        now = parts.clock.now()
+        resend_before = parts.before(parts.settings.resend_seconds)
+        due = await parts.database.write(
+            partial(builds.dispatch_due, now=now, resend_before=resend_before, limit=BATCH)
+        )
+        for work in due:
+            await self._send(work)
+        return len(due) >= BATCH
+
+    async def _send(self, work: Work) -> None:
+        parts, instance = self._parts, work.instance
+        assert instance.host is not None and instance.node is not None
+        self._under_way[instance.uuid] = work
+        async with parts.steps.step(
+            "dispatch",
+            request=work.context.request_id,
+            instance=instance.uuid,
+            attempt=instance.attempt,
+            host=instance.host,
+            cell=parts.cell.name,
+        ):
+            message = BuildAndRunInstance(
+                context=work.context,
+                instance=instance,
+                attempt=instance.attempt,
+                node=instance.node,
+                resources=work.spec.resources(),
+                secrets=work.secrets,
+            )
+            await parts.transport.cast(compute(parts.cell.uuid, instance.host), message, work.context)
+
+    async def may_build(self, message: MayBuild, _context: RequestContext | None) -> Permission:
+        """Answer whether a host may begin."""
+        granted = await self._permit("may_build", message)
+        if granted:
+            work = await self._work(message.instance)
+            if work is not None:
+                notifications.create_start(self._parts.notifier, work)
+        return Permission(granted=granted)
+
+    async def may_spawn(self, message: MaySpawn, _context: RequestContext | None) -> Permission:
+        """Answer whether a host may touch its hypervisor: the point of no return."""
+        return Permission(granted=await self._permit("may_spawn", message))
+
+    async def _permit(self, step: str, message: MayBuild | MaySpawn) -> bool:
+        parts = self._parts
+        write = builds.may_build if step == "may_build" else builds.may_spawn
+        async with parts.steps.step(
+            step, instance=message.instance, attempt=message.attempt, host=message.host, cell=parts.cell.name
+        ) as run:
+            granted = await parts.database.write(
+                partial(
+                    write,
+                    uuid=message.instance,
+                    attempt=message.attempt,
+                    host=message.host,
+                    now=parts.clock.now(),
+                )
+            )
+            run.outcome = "ok" if granted else "replaced"
+        return granted
+
+    async def built(self, message: Built, _context: RequestContext | None) -> Settled:
+        """Write that the guest runs."""
+        parts = self._parts
+        async with parts.steps.step(
+            "built",
+            instance=message.instance,
+            attempt=message.attempt,
+            host=message.host,
+            cell=parts.cell.name,
+        ) as run:
+            current = await parts.database.write(
+                partial(
+                    builds.built,
+                    uuid=message.instance,
+                    attempt=message.attempt,
+                    host=message.host,
+                    launched_at=message.launched_at,
+                    power_state=message.power_state,
+                    now=parts.clock.now(),
+                )
+            )
+            run.outcome = "ok" if current else "replaced"
+        work = self._under_way.pop(message.instance, None)
+        if current and work is not None and work.instance.attempt == message.attempt:
+            notifications.create_end(parts.notifier, work, message.launched_at, message.power_state)
+        return Settled(current=current)
+
+    async def failed(self, message: BuildInstances, _context: RequestContext | None) -> Settled:
+        """Write that an attempt failed and is undone: another host, or ERROR with the reason."""
+        parts = self._parts
+        self._under_way.pop(message.instance, None)
+        async with parts.steps.step(
+            "failed",
+            instance=message.instance,
+            attempt=message.attempt,
+            host=message.host,
+            cell=parts.cell.name,
+        ) as run:
+            outcome = await parts.database.write(partial(self._write_failure, message=message))
+            run.outcome = message.failure.kind.value if outcome.current else "replaced"
+            run.note(error=message.failure.error, reason=message.failure.message)
+        self._releases.add(outcome.released)
+        if outcome.current and outcome.work is not None:
+            notifications.create_error(parts.notifier, outcome.work, message.failure.message, parts.clock.now())
+            if outcome.fault is not None:
+                notifications.exhausted(parts.notifier, outcome.work, outcome.fault.message)
+            elif self.rescheduling is not None:
+                self.rescheduling.nudge()
+        if outcome.deleted:
+            await parts.tell_above()
+        return Settled(current=outcome.current)
+
+    def _write_failure(self, connection: sa.Connection, message: BuildInstances) -> Outcome:
+        now = self._parts.clock.now()
+        work = builds.work(connection, message.instance)
+        fault = self._fault(connection, message, now)
+        current = message.failure.kind is not FailureKind.GONE and builds.fail(
+            connection, message.instance, message.attempt, message.host, fault, now
+        )
+        closed = attempts.close(connection, message.instance, message.host, message.attempt, now)
+        failure = message.failure
+        attempts.finish(
+            connection,
+            message.instance,
+            message.attempt,
+            now,
+            "failed" if current else "undone",
+            keep_open=False,
+            error=failure.error,
+            message=failure.message,
+        )
+        deleted = deletes.finish_if_closed(connection, message.instance, now)
+        group = work.spec.group.uuid if work is not None and work.spec.group is not None else None
+        return Outcome(
+            current=current,
+            work=work,
+            released=tuple(msgspec.structs.replace(key, group=group) for key in closed),
+            fault=fault if current else None,
+            deleted=deleted,
+        )
+
+    def _fault(self, connection: sa.Connection, message: BuildInstances, now: int) -> Fault | None:
+        """Return the fault that ends the build, or None when another host may be tried."""
+        failure = message.failure
+        if failure.kind is FailureKind.ABORT:
+            return Fault(code=500, message=failure.message, created_at=now, details=_details(message.host, failure))
+        tried = len(set(attempts.tried_nodes(connection, message.instance)))
+        if tried < self._parts.max_attempts:
+            return None
+        text = f"Build failed on {tried} hosts, the most allowed. The last said: {failure.message}"
+        return Fault(code=500, message=text, created_at=now, details=_details(message.host, failure))
+
+    async def _work(self, instance: InstanceUuid) -> Work | None:
+        known = self._under_way.get(instance)
+        if known is None:
+            known = await self._parts.database.read(partial(builds.work, uuid=instance))
+        return known
+
+
+def _details(host: str, failure: BuildFailure) -> str:
+    return f"{host}: {failure.error}: {failure.message}"

@@ -1,0 +1,142 @@
+"""The story of the cell's hosts: agents register, report and are heard; under a new epoch the cell asserts its claims."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+
+from skep.cell_conductor.parts import Parts
+from skep.database.cell import agents, assertions
+from skep.database.cell.agents import Agent
+from skep.domain.context import RequestContext
+from skep.domain.errors import Conflict, NotFound, SkepError
+from skep.domain.ids import NodeUuid
+from skep.messages.to_cell_conductor import Heartbeat, HostReported, RegisterAgent, Registration, ReportHost
+from skep.messages.to_scheduler import AssertClaims, Beat, HostReport, UpdateHostState
+from skep.reconciler.loop import Loop
+from skep.telemetry.logs import get_logger
+from skep.transport.base import SCHEDULER
+
+log = get_logger(__name__)
+
+BEAT_SECONDS = 1.0
+SILENT_SECONDS = 5.0
+"""A host that was not heard for so long is left out of the beat."""
+
+
+class Hosts:
+    """Knows who of the cell's agents lives, and carries what they report to the scheduler, many in one call."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._agents: dict[NodeUuid, Agent] = {}
+        self._heard: dict[NodeUuid, float] = {}
+        self._reports: list[tuple[HostReport, asyncio.Future[HostReported]]] = []
+        self.reporting = Loop("reports", self._forward, every=1.0)
+        self.beating = Loop("beat", self._beat, every=BEAT_SECONDS)
+        self.on_asserted = lambda asserted: None
+        """Called at each beat with whether the scheduler knows this cell's claims."""
+
+    async def register(self, message: RegisterAgent, _context: RequestContext | None) -> Registration:
+        """Write an agent and say whether its node is mapped yet; the level above does that."""
+        parts, identity = self._parts, message.identity
+        clash = await parts.database.read(partial(agents.other_node_of, host=identity.host, node=identity.node))
+        if clash is not None:
+            raise Conflict(f"host {identity.host} of cell {parts.cell.name} is node {clash}, not {identity.node}")
+        agent = await parts.database.write(partial(agents.register, identity=identity, now=parts.clock.now()))
+        self._agents[agent.node] = agent
+        if not agent.mapped:
+            await parts.tell_above()
+        return Registration(incarnation=agent.incarnation, mapped=agent.mapped)
+
+    async def heartbeat(self, message: Heartbeat, _context: RequestContext | None) -> None:
+        """Note that an agent lives; an older one with the same identity does not count."""
+        agent = self._agents.get(message.node)
+        if agent is None:
+            agent = await self._look_up(message.node)
+        if message.incarnation >= agent.incarnation:
+            self._heard[message.node] = time.monotonic()
+
+    async def report(self, message: ReportHost, _context: RequestContext | None) -> HostReported:
+        """Carry one report to the scheduler, together with those that others send meanwhile."""
+        agent = await self._current(message.node, message.incarnation)
+        if message.incarnation < agent.incarnation:
+            return HostReported(epoch="", fenced=True)
+        self._heard[message.node] = time.monotonic()
+        answer: asyncio.Future[HostReported] = asyncio.get_running_loop().create_future()
+        report = HostReport(
+            node=message.node,
+            cell=self._parts.cell.uuid,
+            incarnation=message.incarnation,
+            seq=message.seq,
+            usage=message.usage,
+            settled=message.settled,
+        )
+        self._reports.append((report, answer))
+        self.reporting.nudge()
+        return await answer
+
+    async def _current(self, node: NodeUuid, incarnation: int) -> Agent:
+        """Return the agent as this process knows it, or as the row says when the sender is younger than that."""
+        agent = self._agents.get(node)
+        if agent is None or incarnation > agent.incarnation or not agent.mapped:
+            agent = await self._look_up(node)
+        return agent
+
+    async def _look_up(self, node: NodeUuid) -> Agent:
+        agent = await self._parts.database.read(partial(agents.get, node=node))
+        if agent is None:
+            raise NotFound(f"node {node} has not registered with cell {self._parts.cell.name}")
+        self._agents[node] = agent
+        return agent
+
+    async def _forward(self) -> bool:
+        batch, self._reports = self._reports, []
+        if not batch:
+            return False
+        try:
+            reply = await self._parts.above.call(
+                SCHEDULER, UpdateHostState(reports=tuple(report for report, _ in batch))
+            )
+        except SkepError as error:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+            return False
+        for (_, future), answer in zip(batch, reply.answers, strict=True):
+            if not future.done():
+                future.set_result(
+                    HostReported(epoch=reply.epoch, claims=answer.claims, fenced=answer.stale, error=answer.error)
+                )
+        return bool(self._reports)
+
+    async def _beat(self) -> bool:
+        """Say which nodes live; assert the cell's claims when the scheduler does not know them."""
+        parts = self._parts
+        now = time.monotonic()
+        heard = tuple(sorted(node for node, at in self._heard.items() if now - at < SILENT_SECONDS))
+        try:
+            reply = await parts.above.call(SCHEDULER, Beat(cell=parts.cell.uuid, heard=heard))
+            asserted = reply.asserted or await self._assert(reply.epoch)
+        except SkepError as error:
+            log.warning("no beat", cell=parts.cell.name, error=str(error))
+            asserted = False
+        self.on_asserted(asserted)
+        return False
+
+    async def _assert(self, epoch: str) -> bool:
+        """Tell the scheduler what this cell's rows say is claimed; refused claims are failed attempts."""
+        parts = self._parts
+        owned = await parts.database.read(assertions.read)
+        reply = await parts.above.call(
+            SCHEDULER,
+            AssertClaims(cell=parts.cell.uuid, epoch=epoch, claims=owned.claims, slots=owned.slots),
+        )
+        if reply.epoch != epoch:
+            return False
+        log.info("claims asserted", cell=parts.cell.name, claims=len(owned.claims), refused=len(reply.refused))
+        if reply.refused:
+            now = parts.clock.now()
+            await parts.database.write(partial(assertions.refuse, keys=reply.refused, now=now))
+        return True

@@ -1,0 +1,41 @@
+"""What the stories of a cell conductor share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skep.config.sections import ConductorSettings
+from skep.database.engine import Database
+from skep.domain.cells import Cell
+from skep.domain.clock import SECOND, Clock
+from skep.domain.ids import Incarnation
+from skep.messages.to_super_conductor import CellChanged
+from skep.telemetry.notifier import Notifier
+from skep.telemetry.steps import Steps
+from skep.transport.base import SUPER_CONDUCTOR, Transport
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything that a story of a cell conductor works with. There is no API database here."""
+
+    owner: Incarnation
+    cell: Cell
+    database: Database
+    transport: Transport
+    """The cell's own: conductors and agents."""
+    above: Transport
+    """Where the scheduler and the super conductor are."""
+    clock: Clock
+    steps: Steps
+    notifier: Notifier
+    settings: ConductorSettings
+    max_attempts: int = 3
+
+    def before(self, seconds: float) -> int:
+        """Return the time `seconds` ago, in microseconds."""
+        return self.clock.now() - round(seconds * SECOND)
+
+    async def tell_above(self) -> None:
+        """Say that a row reached a state that concerns the level above; it would find out by itself, later."""
+        await self.above.cast(SUPER_CONDUCTOR, CellChanged(cell=self.cell.uuid))

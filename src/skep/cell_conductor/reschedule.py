@@ -1,0 +1,191 @@
+"""The story of a second try: another host of this cell, chosen by the scheduler; and builds whose host is silent."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import sqlalchemy as sa
+
+from skep.cell_conductor import notifications
+from skep.cell_conductor.builds import Builds
+from skep.cell_conductor.claims import Releases
+from skep.cell_conductor.parts import Parts
+from skep.database.cell import attempts, builds
+from skep.database.cell.builds import Work
+from skep.domain.builds import NotReady, NoValidHost, Placed
+from skep.domain.claims import ClaimKey
+from skep.domain.clock import SECOND
+from skep.domain.errors import Unavailable
+from skep.domain.ids import NodeUuid
+from skep.domain.instances import Fault, State
+from skep.messages.to_scheduler import Member, SelectDestinations
+from skep.reconciler.loop import Loop
+from skep.telemetry.logs import get_logger
+from skep.transport.base import SCHEDULER
+
+log = get_logger(__name__)
+
+BATCH = 50
+
+
+class Reschedules:
+    """Finds the next host for builds that failed on one."""
+
+    def __init__(self, parts: Parts, builds_story: Builds, releases: Releases) -> None:
+        self._parts = parts
+        self._builds = builds_story
+        self._releases = releases
+        self.choosing = Loop("reschedule", self._run, every=parts.settings.resend_seconds)
+        self.deadlines = Loop("deadlines", self._overdue, every=parts.settings.resend_seconds)
+        builds_story.rescheduling = self.choosing
+
+    async def _run(self) -> bool:
+        parts = self._parts
+
+        def unit(connection: sa.Connection) -> list[tuple[Work, list[NodeUuid]]]:
+            taken = builds.take_rescheduling(connection, parts.owner, parts.clock.now(), BATCH)
+            return [(work, attempts.tried_nodes(connection, work.instance.uuid)) for work in taken]
+
+        taken = await parts.database.write(unit)
+        await asyncio.gather(*(self._choose(work, tried) for work, tried in taken))
+        return len(taken) >= BATCH
+
+    async def _choose(self, work: Work, tried: list[NodeUuid]) -> None:
+        parts, instance = self._parts, work.instance
+        async with parts.steps.step(
+            "reschedule",
+            request=work.context.request_id,
+            instance=instance.uuid,
+            attempt=instance.attempt,
+            cell=parts.cell.name,
+        ) as run:
+            request = SelectDestinations(
+                spec=work.spec,
+                members=(Member(instance.uuid, instance.attempt),),
+                cell=parts.cell.uuid,
+                prefer=tuple(one.node for one in work.alternates if one.node not in tried),
+                ignore=tuple(tried),
+                alternates=max(0, parts.max_attempts - len(tried) - 1),
+            )
+            try:
+                reply = await parts.above.call(SCHEDULER, request, context=work.context)
+                decision = reply.decisions[0]
+            except Unavailable as error:
+                decision = NotReady(reason=f"no scheduler answered: {error}")
+            match decision:
+                case Placed():
+                    run.note(chosen=decision.host)
+                    await self._placed(work, decision)
+                case NotReady() if not self._too_late(work):
+                    run.outcome = "not_ready"
+                    await self._later(work)
+                case NoValidHost() | NotReady():
+                    run.outcome = "exhausted"
+                    await self._exhausted(work, decision, len(tried))
+
+    async def _placed(self, work: Work, placed: Placed) -> None:
+        parts, instance = self._parts, work.instance
+        moved = await parts.database.write(
+            partial(
+                builds.rescheduled,
+                uuid=instance.uuid,
+                attempt=instance.attempt,
+                placed=placed,
+                now=parts.clock.now(),
+            )
+        )
+        if moved:
+            self._builds.dispatching.nudge()
+        else:
+            group = work.spec.group.uuid if work.spec.group else None
+            self._releases.add([ClaimKey(instance.uuid, instance.attempt, placed.node, group)])
+
+    async def _later(self, work: Work) -> None:
+        parts, instance = self._parts, work.instance
+        await parts.database.write(
+            partial(
+                builds.give_back_rescheduling,
+                uuid=instance.uuid,
+                attempt=instance.attempt,
+                not_before=parts.before(-0.5),
+            )
+        )
+
+    async def _exhausted(self, work: Work, decision: NoValidHost | NotReady, tried: int) -> None:
+        parts, instance = self._parts, work.instance
+        why = decision.message() if isinstance(decision, NoValidHost) else decision.reason
+
+        def unit(connection: sa.Connection) -> Fault | None:
+            history = attempts.history(connection, instance.uuid)
+            said = [one.message for one in history if one.message]
+            last = f" The last host said: {said[-1]}" if said else ""
+            hosts = "hosts" if tried != 1 else "host"
+            fault = Fault(
+                code=500,
+                message=f"Build failed on {tried} {hosts}, and no other of the cell fits. {why}.{last}",
+                created_at=parts.clock.now(),
+                details="; ".join(f"{one.host}: {one.error}: {one.message}" for one in history if one.host) or None,
+            )
+            done = builds.exhausted(connection, instance.uuid, instance.attempt, fault, parts.clock.now())
+            return fault if done else None
+
+        fault = await parts.database.write(unit)
+        if fault is not None:
+            notifications.exhausted(parts.notifier, work, fault.message)
+
+    def _too_late(self, work: Work) -> bool:
+        waited = self._parts.clock.now() - work.step_at
+        return waited > self._parts.settings.not_ready_deadline * SECOND
+
+    async def _overdue(self) -> bool:
+        """Builds whose host does not begin or go on: to another host before the point of no return, ERROR after."""
+        settings = self._parts.settings
+        await self._replace(State.SCHEDULED, settings.scheduled_deadline)
+        await self._replace(State.BUILDING, settings.building_deadline)
+        await self._give_up(settings.spawning_deadline)
+        return False
+
+    async def _replace(self, state: State, deadline: float) -> None:
+        parts = self._parts
+        late = await parts.database.read(
+            partial(builds.overdue, state=state, before=parts.before(deadline), limit=BATCH)
+        )
+        for work in late:
+            instance = work.instance
+            log.warning("host is silent", instance=instance.uuid, host=instance.host, state=state.value)
+            await parts.database.write(
+                partial(
+                    builds.replace_silent,
+                    uuid=instance.uuid,
+                    attempt=instance.attempt,
+                    now=parts.clock.now(),
+                )
+            )
+        if late:
+            self.choosing.nudge()
+
+    async def _give_up(self, deadline: float) -> None:
+        parts = self._parts
+        late = await parts.database.read(
+            partial(builds.overdue, state=State.SPAWNING, before=parts.before(deadline), limit=BATCH)
+        )
+        for work in late:
+            instance = work.instance
+            text = f"Host {instance.host} stopped answering while building"
+            fault = Fault(
+                code=500,
+                message="The host stopped answering while building",
+                created_at=parts.clock.now(),
+                details=text,
+            )
+            log.warning("host stopped answering while building", instance=instance.uuid, host=instance.host)
+            await parts.database.write(
+                partial(
+                    builds.give_up_on_host,
+                    uuid=instance.uuid,
+                    attempt=instance.attempt,
+                    fault=fault,
+                    now=parts.clock.now(),
+                )
+            )

@@ -1,0 +1,100 @@
+"""The cell conductor as a running service: its lease, its loops, the messages of its cell."""
+
+from __future__ import annotations
+
+from skep.cell_conductor.builds import Builds
+from skep.cell_conductor.claims import Releases
+from skep.cell_conductor.deletes import Deletes
+from skep.cell_conductor.hosts import Hosts
+from skep.cell_conductor.parts import Parts
+from skep.cell_conductor.reschedule import Reschedules
+from skep.cell_conductor.tasks import Tasks
+from skep.database.cell.tables import leases
+from skep.domain.context import RequestContext
+from skep.messages.to_cell_conductor import (
+    BuildInstances,
+    Built,
+    Destroyed,
+    Heartbeat,
+    InstancesChanged,
+    MayBuild,
+    MaySpawn,
+    RegisterAgent,
+    ReportHost,
+    TaskDone,
+)
+from skep.reconciler.lease import Lease
+from skep.reconciler.loop import Loop
+from skep.transport.base import Subscription, cell_conductor
+
+
+class CellConductor:
+    """Drives builds, deletes and tasks inside one cell. Any number may run; rows and leases keep them apart."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._releases = Releases(parts)
+        self._builds = Builds(parts, self._releases)
+        self._reschedules = Reschedules(parts, self._builds, self._releases)
+        self._deletes = Deletes(parts, self._releases)
+        self._tasks = Tasks(parts)
+        self._hosts = Hosts(parts)
+        self._hosts.on_asserted = self._on_asserted
+        self._lease = Lease(
+            parts.database, leases, parts.owner, "cell_conductor", parts.clock, seconds=parts.settings.lease_seconds
+        )
+        self._subscription: Subscription | None = None
+
+    @property
+    def _loops(self) -> tuple[Loop, ...]:
+        return (
+            self._hosts.reporting,
+            self._hosts.beating,
+            self._builds.dispatching,
+            self._reschedules.choosing,
+            self._reschedules.deadlines,
+            self._deletes.undoing,
+            self._tasks.telling,
+            self._releases.loop,
+        )
+
+    async def start(self) -> None:
+        """Take the lease, listen to the cell, look at the whole once."""
+        await self._lease.start()
+        self._subscription = await self._parts.transport.serve(
+            cell_conductor(self._parts.cell.uuid),
+            {
+                InstancesChanged: self._on_changed,
+                MayBuild: self._builds.may_build,
+                MaySpawn: self._builds.may_spawn,
+                Built: self._builds.built,
+                BuildInstances: self._builds.failed,
+                Destroyed: self._deletes.destroyed,
+                TaskDone: self._tasks.done,
+                RegisterAgent: self._hosts.register,
+                ReportHost: self._hosts.report,
+                Heartbeat: self._hosts.heartbeat,
+            },
+        )
+        for loop in self._loops:
+            loop.start()
+
+    async def stop(self) -> None:
+        """Finish the passes under way, stop, and let others take over at once."""
+        for loop in self._loops:
+            await loop.stop()
+        if self._subscription is not None:
+            await self._subscription.close()
+        await self._lease.stop()
+
+    async def _on_changed(self, _message: InstancesChanged, _context: RequestContext | None) -> None:
+        self._builds.dispatching.nudge()
+        self._deletes.undoing.nudge()
+        self._tasks.telling.nudge()
+
+    def _on_asserted(self, asserted: bool) -> None:
+        newly = asserted and not self._builds.asserted
+        self._builds.asserted = asserted
+        if newly:
+            self._builds.dispatching.nudge()
+            self._reschedules.choosing.nudge()

@@ -1,0 +1,69 @@
+"""The story of start, stop and reboot inside a cell: the row bears the task, the host is told, the host answers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from skep.cell_conductor.parts import Parts
+from skep.database.cell import tasks
+from skep.domain.context import RequestContext
+from skep.domain.ids import RequestId
+from skep.messages.base import Done
+from skep.messages.to_cell_conductor import TaskDone
+from skep.messages.to_compute import ChangePower
+from skep.reconciler.loop import Loop
+from skep.transport.base import compute
+
+BATCH = 100
+
+
+class Tasks:
+    """Has hosts do what users asked of running servers."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.telling = Loop("tasks", self._run, every=parts.settings.resend_seconds)
+
+    async def _run(self) -> bool:
+        parts = self._parts
+        due = await parts.database.write(
+            partial(
+                tasks.due,
+                now=parts.clock.now(),
+                resend_before=parts.before(parts.settings.resend_seconds),
+                limit=BATCH,
+            )
+        )
+        for work in due:
+            instance = work.instance
+            if instance.task is None or instance.host is None or work.task_id is None:
+                continue
+            context = RequestContext(
+                request_id=RequestId(work.task_id), project_id=instance.project_id, user_id=instance.user_id
+            )
+            message = ChangePower(
+                context=context,
+                instance=instance.uuid,
+                attempt=instance.attempt,
+                task=instance.task,
+                task_id=work.task_id,
+            )
+            await parts.transport.cast(compute(parts.cell.uuid, instance.host), message, context)
+        return len(due) >= BATCH
+
+    async def done(self, message: TaskDone, _context: RequestContext | None) -> Done:
+        """Write that a task is over. A repeat changes nothing."""
+        parts = self._parts
+        await parts.database.write(
+            partial(
+                tasks.done,
+                uuid=message.instance,
+                attempt=message.attempt,
+                task=message.task,
+                task_id=message.task_id,
+                power_state=message.power_state,
+                error=message.error,
+                now=parts.clock.now(),
+            )
+        )
+        return Done()

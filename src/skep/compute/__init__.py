@@ -1,0 +1,1 @@
+"""The agent on a host: its ledger, its journal, its builds, its guests."""

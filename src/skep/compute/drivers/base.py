@@ -1,0 +1,73 @@
+"""The port to a hypervisor."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance, PowerState
+from skep.domain.resources import Inventory, Resources
+
+
+class Guest(msgspec.Struct, frozen=True, kw_only=True):
+    """What the hypervisor knows of a guest, read from the hypervisor itself. Labelled with (instance, attempt)."""
+
+    instance: InstanceUuid
+    attempt: int
+    name: str
+    resources: Resources
+    power_state: PowerState
+    whole: bool = True
+    """False for what an interrupted spawn left behind."""
+
+
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the hypervisor says of its host."""
+
+    inventory: dict[str, Inventory]
+    hypervisor_type: str
+    hypervisor_version: int
+    hypervisor_hostname: str
+    host_ip: str = "127.0.0.1"
+    traits: tuple[str, ...] = ()
+    cpu_info: dict[str, object] = {}
+    uptime: str | None = None
+
+
+class DriverError(Exception):
+    """A driver could not do it. `error` is a name of the contract's failure table."""
+
+    def __init__(self, error: str, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+class Driver(Protocol):
+    """A hypervisor. Every operation may be repeated: what is there already is looked at, what is gone stays gone."""
+
+    async def facts(self) -> HostFacts:
+        """Describe the host."""
+
+    async def guests(self) -> tuple[Guest, ...]:
+        """List all guests, whole and partial."""
+
+    async def prepare(self, instance: Instance, attempt: int) -> None:
+        """Make disks ready before the hypervisor is touched. Raises DriverError."""
+
+    async def spawn(self, instance: Instance, attempt: int, resources: Resources) -> PowerState:
+        """Make the guest and start it. Raises DriverError."""
+
+    async def destroy(self, instance: InstanceUuid, attempt: int | None = None) -> None:
+        """Remove the guest and its disks, only that of `attempt` when it is given. Raises DriverError."""
+
+    async def power_on(self, instance: InstanceUuid) -> PowerState:
+        """Start a stopped guest. Raises DriverError."""
+
+    async def power_off(self, instance: InstanceUuid) -> PowerState:
+        """Stop a running guest. Raises DriverError."""
+
+    async def reboot(self, instance: InstanceUuid, *, hard: bool) -> PowerState:
+        """Restart a guest. Raises DriverError."""

@@ -1,0 +1,138 @@
+"""Build requests: servers that have no cell yet, with what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.api.tables import build_requests, instance_mappings, request_specs, requests
+from skep.database.stored import dump, load
+from skep.domain.context import RequestContext
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance, State
+from skep.domain.request_specs import RequestSpec
+
+
+class NewRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One create request, ready to be stored."""
+
+    context: RequestContext
+    instances: tuple[Instance, ...]
+    spec: RequestSpec
+    min_count: int
+    now: int
+    secrets: bytes | None = None
+    """adminPass and injected files of all members, encrypted."""
+
+
+class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A server without a cell, as stored."""
+
+    instance: Instance
+    revision: int
+
+
+def store(connection: sa.Connection, new: NewRequest) -> None:
+    """Store a request and its members: request, build requests, specs and mappings."""
+    connection.execute(
+        requests.insert(),
+        {
+            "request_id": new.context.request_id,
+            "project_id": new.context.project_id,
+            "min_count": new.min_count,
+            "max_count": len(new.instances),
+            "met": False,
+            "context": dump(new.context),
+            "created_at": new.now,
+        },
+    )
+    spec = dump(new.spec)
+    connection.execute(
+        build_requests.insert(),
+        [
+            {
+                "instance": instance.uuid,
+                "project_id": instance.project_id,
+                "user_id": instance.user_id,
+                "revision": 0,
+                "created_at": new.now,
+                "changed_at": new.now,
+                "body": dump(instance),
+                "secrets": new.secrets,
+            }
+            for instance in new.instances
+        ],
+    )
+    connection.execute(
+        request_specs.insert(), [{"instance": instance.uuid, "body": spec} for instance in new.instances]
+    )
+    connection.execute(
+        instance_mappings.insert(),
+        [
+            {
+                "instance": instance.uuid,
+                "request_id": new.context.request_id,
+                "project_id": instance.project_id,
+                "attempt": 0,
+                "not_before": 0,
+                "created_at": new.now,
+            }
+            for instance in new.instances
+        ],
+    )
+
+
+def get(connection: sa.Connection, instance: InstanceUuid) -> BuildRequest | None:
+    """Return the build request of a server that has no cell yet."""
+    row = connection.execute(
+        sa.select(build_requests.c.body, build_requests.c.revision).where(build_requests.c.instance == instance)
+    ).first()
+    return None if row is None else BuildRequest(instance=_unplaced(row.body), revision=row.revision)
+
+
+def list_all(
+    connection: sa.Connection, *, project_id: str | None = None, changed_since: int | None = None
+) -> list[Instance]:
+    """List servers without a cell, newest first. There are few: those of the last moments."""
+    query = sa.select(build_requests.c.body).order_by(
+        build_requests.c.created_at.desc(), build_requests.c.instance.desc()
+    )
+    if project_id is not None:
+        query = query.where(build_requests.c.project_id == project_id)
+    if changed_since is not None:
+        query = query.where(build_requests.c.changed_at >= changed_since)
+    return [_unplaced(row.body) for row in connection.execute(query)]
+
+
+def count(connection: sa.Connection) -> int:
+    """Return how many servers wait for a cell."""
+    return connection.execute(sa.select(sa.func.count()).select_from(build_requests)).scalar_one()
+
+
+def update(connection: sa.Connection, changed: Instance, revision: int, now: int) -> bool:
+    """Replace the body if it still has `revision`, and raise it; False when somebody was quicker or it is gone."""
+    result = connection.execute(
+        build_requests.update()
+        .where(build_requests.c.instance == changed.uuid, build_requests.c.revision == revision)
+        .values(body=dump(changed), revision=revision + 1, changed_at=now)
+    )
+    return result.rowcount == 1
+
+
+def remove(connection: sa.Connection, instances: Sequence[InstanceUuid]) -> None:
+    """Remove build requests: the mapping says from now on where the servers are."""
+    connection.execute(build_requests.delete().where(build_requests.c.instance.in_(instances)))
+
+
+def spec_of(connection: sa.Connection, instance: InstanceUuid) -> RequestSpec | None:
+    """Return what was asked for when the server was made."""
+    body = connection.execute(
+        sa.select(request_specs.c.body).where(request_specs.c.instance == instance)
+    ).scalar_one_or_none()
+    return None if body is None else load(body, RequestSpec)
+
+
+def _unplaced(body: bytes) -> Instance:
+    return msgspec.structs.replace(load(body, Instance), state=State.SCHEDULED)

@@ -1,0 +1,269 @@
+"""Instance mappings: in which cell each server is, who works on those without one, and who wants which deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database import leases as lease_rows
+from skep.database.api.tables import build_requests, instance_mappings, leases, request_specs, requests
+from skep.database.stored import dump, load
+from skep.domain.context import RequestContext
+from skep.domain.ids import CellUuid, Incarnation, InstanceUuid, ProjectId, RequestId
+from skep.domain.instances import Instance
+from skep.domain.request_specs import RequestSpec
+
+mappings = instance_mappings.c
+
+
+class Mapping(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a server is."""
+
+    instance: InstanceUuid
+    request_id: RequestId
+    project_id: ProjectId
+    cell: CellUuid | None
+    attempt: int
+    owner: str | None
+    delete_intent_at: int | None
+    deleted_at: int | None
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """A server without a cell that is mine to place: its attempt is the one that my writes must find."""
+
+    attempt: int
+    revision: int
+    instance: Instance
+    spec: RequestSpec
+    secrets: bytes | None
+    context: RequestContext
+    min_count: int
+    met: bool
+    created_at: int
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """A member that stands staged in a cell and waits to be mapped to it."""
+
+    instance: InstanceUuid
+    attempt: int
+    revision: int
+
+
+class DeleteIntent(msgspec.Struct, frozen=True, kw_only=True):
+    """A server in a cell that somebody wants gone."""
+
+    instance: InstanceUuid
+    cell: CellUuid
+    context: RequestContext
+
+
+def get(connection: sa.Connection, instance: InstanceUuid) -> Mapping | None:
+    """Return where a server is, also when it is deleted and not yet purged."""
+    row = connection.execute(sa.select(instance_mappings).where(mappings.instance == instance)).mappings().first()
+    return None if row is None else _mapping(row)
+
+
+def get_many(connection: sa.Connection, instances: Sequence[str]) -> dict[str, Mapping]:
+    """Return the mappings of those servers that have one."""
+    rows = connection.execute(sa.select(instance_mappings).where(mappings.instance.in_(instances))).mappings()
+    return {row["instance"]: _mapping(row) for row in rows}
+
+
+def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) -> list[Taken]:
+    """Take servers that wait for a cell and that nobody living works on, raising their attempt.
+
+    Members of one request are taken together, however many: about `limit` in all, oldest first. Rows that `owner`
+    holds already are taken too: a process places in one pass at a time, so those are what a failed pass left.
+    """
+    waiting = sa.and_(
+        mappings.cell.is_(None),
+        mappings.deleted_at.is_(None),
+        mappings.not_before <= now,
+        sa.or_(mappings.owner == owner, lease_rows.unowned(leases, mappings.owner, now)),
+    )
+    oldest = connection.scalars(
+        sa.select(mappings.request_id).where(waiting).order_by(mappings.created_at).limit(limit)
+    ).all()
+    if not oldest:
+        return []
+    taken = connection.execute(
+        instance_mappings.update()
+        .where(waiting, mappings.request_id.in_(set(oldest)))
+        .values(owner=owner, attempt=mappings.attempt + 1)
+        .returning(mappings.instance, mappings.attempt)
+    ).all()
+    attempts = {row.instance: row.attempt for row in taken}
+    rows = connection.execute(
+        sa.select(
+            build_requests.c.instance,
+            build_requests.c.revision,
+            build_requests.c.body,
+            build_requests.c.secrets,
+            request_specs.c.body.label("spec"),
+            requests.c.context,
+            requests.c.min_count,
+            requests.c.met,
+            requests.c.created_at,
+        )
+        .join(request_specs, request_specs.c.instance == build_requests.c.instance)
+        .join(instance_mappings, mappings.instance == build_requests.c.instance)
+        .join(requests, requests.c.request_id == mappings.request_id)
+        .where(build_requests.c.instance.in_(list(attempts)))
+        .order_by(build_requests.c.created_at, build_requests.c.instance)
+    )
+    return [
+        Taken(
+            attempt=attempts[row.instance],
+            revision=row.revision,
+            instance=load(row.body, Instance),
+            spec=load(row.spec, RequestSpec),
+            secrets=row.secrets,
+            context=load(row.context, RequestContext),
+            min_count=row.min_count,
+            met=row.met,
+            created_at=row.created_at,
+        )
+        for row in rows
+    ]
+
+
+def give_back(
+    connection: sa.Connection, owner: Incarnation, instances: Sequence[InstanceUuid], not_before: int
+) -> None:
+    """Let anybody take these servers again, from `not_before` on."""
+    connection.execute(
+        instance_mappings.update()
+        .where(mappings.instance.in_(instances), mappings.owner == owner, mappings.cell.is_(None))
+        .values(owner=None, not_before=not_before)
+    )
+
+
+def map_to_cell(connection: sa.Connection, cell: CellUuid, placements: Sequence[Placement]) -> set[InstanceUuid]:
+    """Map staged servers to their cell and remove their build requests; return those for which it was so.
+
+    A server is left alone when its attempt was raised, its build request changed since it was copied, somebody wants
+    it deleted or it has a cell already.
+    """
+    copied = sa.tuple_(mappings.instance, mappings.attempt, build_requests.c.revision).in_(
+        [(placement.instance, placement.attempt, placement.revision) for placement in placements]
+    )
+    current = sa.select(mappings.instance).join(build_requests, build_requests.c.instance == mappings.instance)
+    mapped = connection.scalars(
+        instance_mappings.update()
+        .where(
+            mappings.instance.in_(current.where(copied)),
+            mappings.cell.is_(None),
+            mappings.delete_intent_at.is_(None),
+        )
+        .values(cell=cell, owner=None)
+        .returning(mappings.instance)
+    ).all()
+    if mapped:
+        connection.execute(build_requests.delete().where(build_requests.c.instance.in_(mapped)))
+    return {InstanceUuid(instance) for instance in mapped}
+
+
+def mark_met(connection: sa.Connection, request_ids: Sequence[RequestId]) -> None:
+    """Note that a request has its minimum: from now on each member stands alone."""
+    connection.execute(requests.update().where(requests.c.request_id.in_(request_ids)).values(met=True))
+
+
+def intend_delete(connection: sa.Connection, instance: InstanceUuid, context: RequestContext, now: int) -> None:
+    """Note that a server is to be deleted. Repeating it changes nothing."""
+    connection.execute(
+        instance_mappings.update()
+        .where(mappings.instance == instance, mappings.delete_intent_at.is_(None), mappings.deleted_at.is_(None))
+        .values(delete_intent_at=now, delete_context=dump(context), not_before=0)
+    )
+
+
+def delete_unplaced(connection: sa.Connection, instance: InstanceUuid, now: int) -> bool:
+    """Delete a server that has no cell: whoever is placing it finds its attempt gone. False when it has a cell."""
+    result = connection.execute(
+        instance_mappings.update()
+        .where(mappings.instance == instance, mappings.cell.is_(None), mappings.deleted_at.is_(None))
+        .values(attempt=mappings.attempt + 1, owner=None, delete_intent_at=now, deleted_at=now)
+    )
+    if result.rowcount == 0:
+        return False
+    _forget_request(connection, [instance])
+    return True
+
+
+def deletes_due(connection: sa.Connection, now: int, again_at: int, limit: int) -> list[DeleteIntent]:
+    """Return servers in cells whose delete intent is to be acted on now; they come again at `again_at`."""
+    rows = connection.execute(
+        instance_mappings.update()
+        .where(
+            mappings.instance.in_(
+                sa.select(mappings.instance)
+                .where(
+                    mappings.delete_intent_at.is_not(None),
+                    mappings.deleted_at.is_(None),
+                    mappings.cell.is_not(None),
+                    mappings.not_before <= now,
+                )
+                .order_by(mappings.delete_intent_at)
+                .limit(limit)
+            )
+        )
+        .values(not_before=again_at)
+        .returning(mappings.instance, mappings.cell, mappings.delete_context)
+    ).all()
+    return [
+        DeleteIntent(instance=row.instance, cell=row.cell, context=load(row.delete_context, RequestContext))
+        for row in rows
+    ]
+
+
+def close(connection: sa.Connection, instances: Sequence[InstanceUuid], now: int) -> None:
+    """Note that servers are gone from their cell."""
+    connection.execute(
+        instance_mappings.update()
+        .where(mappings.instance.in_(instances), mappings.deleted_at.is_(None))
+        .values(deleted_at=now, delete_intent_at=sa.func.coalesce(mappings.delete_intent_at, now))
+    )
+    _forget_request(connection, instances)
+
+
+def purge(connection: sa.Connection, before: int, limit: int) -> int:
+    """Remove mappings of servers deleted before `before`, and requests without members; return how many went."""
+    gone = connection.scalars(
+        instance_mappings.delete()
+        .where(
+            mappings.instance.in_(
+                sa.select(mappings.instance)
+                .where(mappings.deleted_at.is_not(None), mappings.deleted_at < before)
+                .limit(limit)
+            )
+        )
+        .returning(mappings.request_id)
+    ).all()
+    if gone:
+        left = sa.select(mappings.request_id)
+        connection.execute(
+            requests.delete().where(requests.c.request_id.in_(set(gone)), requests.c.request_id.not_in(left))
+        )
+    return len(gone)
+
+
+def _forget_request(connection: sa.Connection, instances: Sequence[InstanceUuid]) -> None:
+    connection.execute(build_requests.delete().where(build_requests.c.instance.in_(instances)))
+    connection.execute(request_specs.delete().where(request_specs.c.instance.in_(instances)))
+
+
+def _mapping(row: sa.RowMapping) -> Mapping:
+    return Mapping(
+        instance=row["instance"],
+        request_id=row["request_id"],
+        project_id=row["project_id"],
+        cell=row["cell"],
+        attempt=row["attempt"],
+        owner=row["owner"],
+        delete_intent_at=row["delete_intent_at"],
+        deleted_at=row["deleted_at"],
+    )

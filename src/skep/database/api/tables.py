@@ -1,0 +1,198 @@
+"""Tables of requests, placement and quota. Times are microseconds since the epoch."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from skep.database.api.metadata import json_bytes, metadata
+
+requests = sa.Table(
+    "requests",
+    metadata,
+    sa.Column("request_id", sa.Text, primary_key=True),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("min_count", sa.Integer, nullable=False),
+    sa.Column("max_count", sa.Integer, nullable=False),
+    sa.Column("met", sa.Boolean, nullable=False, default=False),
+    json_bytes("context"),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+)
+"""One row per create request. `met` is set with the first member that is mapped to a cell with a host."""
+
+build_requests = sa.Table(
+    "build_requests",
+    metadata,
+    sa.Column("instance", sa.Text, primary_key=True),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("user_id", sa.Text, nullable=False),
+    sa.Column("revision", sa.Integer, nullable=False, default=0),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("changed_at", sa.BigInteger, nullable=False),
+    json_bytes("body"),
+    json_bytes("secrets", nullable=True),
+    sa.Index("build_requests_list", "project_id", "created_at", "instance"),
+)
+"""Servers that have no cell yet; `body` is an `Instance`. A user's update raises `revision`."""
+
+request_specs = sa.Table(
+    "request_specs",
+    metadata,
+    sa.Column("instance", sa.Text, primary_key=True),
+    json_bytes("body"),
+)
+"""The RequestSpec of each server, for as long as it lives."""
+
+instance_mappings = sa.Table(
+    "instance_mappings",
+    metadata,
+    sa.Column("instance", sa.Text, primary_key=True),
+    sa.Column("request_id", sa.Text, nullable=False),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("cell", sa.Text),
+    sa.Column("attempt", sa.Integer, nullable=False, default=0),
+    sa.Column("owner", sa.Text),
+    sa.Column("not_before", sa.BigInteger, nullable=False, default=0),
+    sa.Column("delete_intent_at", sa.BigInteger),
+    json_bytes("delete_context", nullable=True),
+    sa.Column("deleted_at", sa.BigInteger),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Index("instance_mappings_waiting", "not_before", sqlite_where=sa.text("cell IS NULL AND deleted_at IS NULL")),
+    sa.Index(
+        "instance_mappings_deleting",
+        "delete_intent_at",
+        sqlite_where=sa.text("delete_intent_at IS NOT NULL AND deleted_at IS NULL"),
+    ),
+    sa.Index("instance_mappings_purge", "deleted_at", sqlite_where=sa.text("deleted_at IS NOT NULL")),
+)
+"""Where each server is. While `cell` is null the attempt that counts stands here, afterwards in the cell's row."""
+
+cells = sa.Table(
+    "cells",
+    metadata,
+    sa.Column("uuid", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("disabled", sa.Boolean, nullable=False, default=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+)
+
+host_mappings = sa.Table(
+    "host_mappings",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("host", sa.Text, nullable=False, unique=True),
+    sa.Column("cell", sa.Text, nullable=False),
+    sa.Column("disabled", sa.Boolean, nullable=False, default=False),
+    sa.Column("disabled_reason", sa.Text),
+    sa.Column("forced_down", sa.Boolean, nullable=False, default=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", sa.BigInteger),
+)
+"""Which cell a node belongs to, and what the operator wants of it."""
+
+aggregates = sa.Table(
+    "aggregates",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("uuid", sa.Text, nullable=False, unique=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    json_bytes("metadata"),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", sa.BigInteger),
+    sqlite_autoincrement=True,
+)
+
+aggregate_hosts = sa.Table(
+    "aggregate_hosts",
+    metadata,
+    sa.Column("aggregate_id", sa.ForeignKey("aggregates.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("host", sa.Text, primary_key=True),
+)
+
+server_groups = sa.Table(
+    "server_groups",
+    metadata,
+    sa.Column("uuid", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("policy", sa.Text, nullable=False),
+    sa.Column("max_server_per_host", sa.Integer),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("user_id", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Index("server_groups_project", "project_id"),
+)
+
+server_group_members = sa.Table(
+    "server_group_members",
+    metadata,
+    sa.Column("instance", sa.Text, primary_key=True),
+    sa.Column("group_uuid", sa.ForeignKey("server_groups.uuid", ondelete="CASCADE"), nullable=False, index=True),
+)
+
+flavors = sa.Table(
+    "flavors",
+    metadata,
+    sa.Column("flavorid", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("is_public", sa.Boolean, nullable=False),
+    sa.Column("memory_mb", sa.Integer, nullable=False),
+    sa.Column("root_gb", sa.Integer, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    json_bytes("body"),
+)
+"""`body` is a `Flavor`; the other columns are for lists."""
+
+flavor_access = sa.Table(
+    "flavor_access",
+    metadata,
+    sa.Column("flavorid", sa.ForeignKey("flavors.flavorid", ondelete="CASCADE"), primary_key=True),
+    sa.Column("project_id", sa.Text, primary_key=True),
+)
+
+quota_sums = sa.Table(
+    "quota_sums",
+    metadata,
+    sa.Column("project_id", sa.Text, primary_key=True),
+    sa.Column("instances", sa.BigInteger, nullable=False, default=0),
+    sa.Column("cores", sa.BigInteger, nullable=False, default=0),
+    sa.Column("ram", sa.BigInteger, nullable=False, default=0),
+)
+"""What a project uses: the sum of its charges, kept in the transactions that change them."""
+
+quota_charges = sa.Table(
+    "quota_charges",
+    metadata,
+    sa.Column("instance", sa.Text, primary_key=True),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("user_id", sa.Text, nullable=False),
+    sa.Column("instances", sa.Integer, nullable=False),
+    sa.Column("cores", sa.Integer, nullable=False),
+    sa.Column("ram", sa.Integer, nullable=False),
+    sa.Index("quota_charges_project", "project_id"),
+)
+
+quota_limits = sa.Table(
+    "quota_limits",
+    metadata,
+    sa.Column("project_id", sa.Text, primary_key=True),
+    sa.Column("user_id", sa.Text, primary_key=True, default=""),
+    sa.Column("resource", sa.Text, primary_key=True),
+    sa.Column("hard_limit", sa.BigInteger, nullable=False),
+)
+"""Limits that differ from the defaults; -1 is no limit; `user_id` is empty for the project's own."""
+
+quota_class_limits = sa.Table(
+    "quota_class_limits",
+    metadata,
+    sa.Column("class_name", sa.Text, primary_key=True),
+    sa.Column("resource", sa.Text, primary_key=True),
+    sa.Column("hard_limit", sa.BigInteger, nullable=False),
+)
+
+leases = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("owner", sa.Text, primary_key=True),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("lapses_at", sa.BigInteger, nullable=False),
+)
+"""Which process runs own work here. A lapsed lease lets others take its rows."""

@@ -1,0 +1,96 @@
+"""Users of the embedded identity service."""
+
+from __future__ import annotations
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.api.identity_tables import users
+from skep.domain.errors import Conflict
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who may ask for tokens."""
+
+    id: str
+    name: str
+    email: str | None = None
+    description: str = ""
+    enabled: bool = True
+    default_project_id: str | None = None
+    password_hash: str | None = None
+    """Without one nobody can sign in as this user."""
+    tokens_invalid_before: int = 0
+    """Tokens issued at this time or before are no longer valid."""
+    created_at: int = 0
+
+    def __repr__(self) -> str:
+        """Leaves the password's hash out, so that no log line can hold it."""
+        return f"User(id={self.id!r}, name={self.name!r}, enabled={self.enabled})"
+
+
+def insert(connection: sa.Connection, user: User) -> None:
+    """Store a new user.
+
+    Raises Conflict when the name is taken.
+    """
+    _refuse_taken_name(connection, user)
+    connection.execute(users.insert().values(msgspec.structs.asdict(user)))
+
+
+def update(connection: sa.Connection, user: User) -> None:
+    """Store what changed of a user.
+
+    Raises Conflict when the name is taken by another.
+    """
+    _refuse_taken_name(connection, user)
+    values = msgspec.structs.asdict(user)
+    connection.execute(users.update().where(users.c.id == user.id).values(values))
+
+
+def delete(connection: sa.Connection, user_id: str) -> bool:
+    """Remove a user and its roles; false when there is none."""
+    return connection.execute(users.delete().where(users.c.id == user_id)).rowcount > 0
+
+
+def get(connection: sa.Connection, user_id: str) -> User | None:
+    """Return one user by its id."""
+    return _first(connection, users.c.id == user_id)
+
+
+def by_name(connection: sa.Connection, name: str) -> User | None:
+    """Return one user by its name."""
+    return _first(connection, users.c.name == name)
+
+
+def select(
+    connection: sa.Connection,
+    *,
+    name: str | None = None,
+    enabled: bool | None = None,
+    ids: set[str] | None = None,
+) -> list[User]:
+    """Return users by name; every argument that is given narrows the list."""
+    query = users.select().order_by(users.c.name)
+    if name is not None:
+        query = query.where(users.c.name == name)
+    if enabled is not None:
+        query = query.where(users.c.enabled == enabled)
+    if ids is not None:
+        query = query.where(users.c.id.in_(ids))
+    return [_user(row) for row in connection.execute(query)]
+
+
+def _refuse_taken_name(connection: sa.Connection, user: User) -> None:
+    other = by_name(connection, user.name)
+    if other is not None and other.id != user.id:
+        raise Conflict(f"a user named {user.name!r} exists already")
+
+
+def _first(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> User | None:
+    row = connection.execute(users.select().where(condition)).first()
+    return None if row is None else _user(row)
+
+
+def _user(row: sa.Row[tuple[object, ...]]) -> User:
+    return User(**row._mapping)

@@ -1,0 +1,96 @@
+"""Actions: what users asked of an instance, and the events of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.cell.tables import action_events, actions
+from skep.database.upsert import insert
+from skep.domain.context import RequestContext
+from skep.domain.ids import InstanceUuid
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a user asked of an instance."""
+
+    instance: InstanceUuid
+    request_id: str
+    action: str
+    """`create`, `delete`, `start`, `stop`, `reboot`"""
+    user_id: str
+    project_id: str
+    started_at: int
+    updated_at: int | None = None
+    message: str | None = None
+
+
+class ActionEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of an action, on one host."""
+
+    instance: InstanceUuid
+    request_id: str
+    event: str
+    started_at: int
+    host: str | None = None
+    finished_at: int | None = None
+    result: str | None = None
+    """`Success` or `Error`"""
+    traceback: str | None = None
+    details: str | None = None
+
+
+def begin(connection: sa.Connection, new: Sequence[Action]) -> None:
+    """Write actions; one that is there already stays as it is."""
+    if new:
+        connection.execute(
+            insert(connection, actions).on_conflict_do_nothing(), [msgspec.structs.asdict(one) for one in new]
+        )
+
+
+def action_of(instance: InstanceUuid, action: str, context: RequestContext, now: int) -> Action:
+    """Return the action that `context` asks of `instance`."""
+    return Action(
+        instance=instance,
+        request_id=context.request_id,
+        action=action,
+        user_id=context.user_id,
+        project_id=context.project_id,
+        started_at=now,
+    )
+
+
+def finish(connection: sa.Connection, event: ActionEvent) -> None:
+    """Write an event that is over, and its action's outcome with it."""
+    connection.execute(action_events.insert(), msgspec.structs.asdict(event))
+    message = "Error" if event.result == "Error" else None
+    connection.execute(
+        actions.update()
+        .where(actions.c.instance == event.instance, actions.c.request_id == event.request_id)
+        .values(updated_at=event.finished_at, message=sa.func.coalesce(message, actions.c.message))
+    )
+
+
+def list_of(connection: sa.Connection, instance: InstanceUuid) -> list[Action]:
+    """Return the actions of an instance, newest first."""
+    found = connection.execute(
+        sa.select(actions).where(actions.c.instance == instance).order_by(actions.c.started_at.desc())
+    ).mappings()
+    return [msgspec.convert(dict(one), Action) for one in found]
+
+
+def events_of(connection: sa.Connection, instance: InstanceUuid, request_id: str) -> list[ActionEvent]:
+    """Return the events of an action, newest first."""
+    found = connection.execute(
+        sa.select(action_events)
+        .where(action_events.c.instance == instance, action_events.c.request_id == request_id)
+        .order_by(action_events.c.started_at.desc(), action_events.c.id.desc())
+    ).mappings()
+    return [msgspec.convert({key: one[key] for key in ActionEvent.__struct_fields__}, ActionEvent) for one in found]
+
+
+def remove(connection: sa.Connection, instance: InstanceUuid) -> None:
+    """Remove the actions of an instance whose staged row is gone."""
+    connection.execute(actions.delete().where(actions.c.instance == instance))

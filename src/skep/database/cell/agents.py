@@ -1,0 +1,100 @@
+"""Agents: which hosts the cell has, and which run of each agent is the youngest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.cell.tables import agents
+from skep.domain.hosts import AgentIdentity
+from skep.domain.ids import NodeUuid
+
+row = agents.c
+
+
+class Agent(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that has registered with the cell."""
+
+    node: NodeUuid
+    host: str
+    incarnation: int
+    process: str
+    mapped: bool
+
+
+def register(connection: sa.Connection, identity: AgentIdentity, now: int) -> Agent:
+    """Write an agent: a new process raises the incarnation, a repeat of the same one does not.
+
+    A node that comes under another host's name, or a host that comes with another node, is a new identity: the row is
+    keyed by the node, and a name that another node holds is refused by the database.
+    """
+    known = get(connection, identity.node)
+    if known is not None and known.process == identity.process and known.host == identity.host:
+        return known
+    if known is None:
+        connection.execute(
+            agents.insert(),
+            {
+                "node": identity.node,
+                "host": identity.host,
+                "incarnation": 1,
+                "process": identity.process,
+                "mapped": False,
+                "registered_at": now,
+            },
+        )
+    else:
+        connection.execute(
+            agents.update()
+            .where(row.node == identity.node)
+            .values(
+                host=identity.host,
+                incarnation=row.incarnation + 1,
+                process=identity.process,
+                mapped=sa.and_(row.mapped, row.host == identity.host),
+                registered_at=now,
+            )
+        )
+    registered = get(connection, identity.node)
+    assert registered is not None
+    return registered
+
+
+def get(connection: sa.Connection, node: NodeUuid) -> Agent | None:
+    """Return the agent of a node."""
+    found = connection.execute(sa.select(agents).where(row.node == node)).first()
+    return None if found is None else _agent(found)
+
+
+def list_all(connection: sa.Connection) -> list[Agent]:
+    """Return all agents of the cell."""
+    return [_agent(found) for found in connection.execute(sa.select(agents).order_by(row.host))]
+
+
+def unmapped(connection: sa.Connection) -> list[Agent]:
+    """Return the agents whose node the API database does not map to this cell yet."""
+    return [_agent(found) for found in connection.execute(sa.select(agents).where(row.mapped.is_(False)))]
+
+
+def mark_mapped(connection: sa.Connection, nodes: Sequence[NodeUuid]) -> None:
+    """Note that nodes are mapped to this cell."""
+    connection.execute(agents.update().where(row.node.in_(nodes)).values(mapped=True))
+
+
+def _agent(found: Any) -> Agent:
+    return Agent(
+        node=found.node,
+        host=found.host,
+        incarnation=found.incarnation,
+        process=found.process,
+        mapped=found.mapped,
+    )
+
+
+def other_node_of(connection: sa.Connection, host: str, node: NodeUuid) -> NodeUuid | None:
+    """Return the node that holds the name `host`, if it is another than `node`."""
+    found = connection.execute(sa.select(row.node).where(row.host == host, row.node != node)).scalar_one_or_none()
+    return None if found is None else NodeUuid(found)

@@ -1,0 +1,149 @@
+"""Attempts: which hosts an instance was tried on, and which of them may still have something of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.cell.tables import attempts, instances
+from skep.database.stored import dump, load
+from skep.database.upsert import insert
+from skep.domain.builds import AttemptRecord, Explanation
+from skep.domain.claims import ClaimKey
+from skep.domain.ids import InstanceUuid, NodeUuid
+
+row = attempts.c
+
+
+class NewAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that begins, or, without a node, a decision that found none."""
+
+    instance: InstanceUuid
+    attempt: int
+    node: NodeUuid | None
+    host: str | None
+    now: int
+    explanation: Explanation | None = None
+
+
+class StaleAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An open attempt that its instance's row has left behind: its host must undo what bears it."""
+
+    instance: InstanceUuid
+    attempt: int
+    host: str
+
+
+def begin(connection: sa.Connection, new: Iterable[NewAttempt]) -> None:
+    """Write attempts: open when they have a host. One that is there already stays as it is."""
+    values = [
+        {
+            "instance": one.instance,
+            "attempt": one.attempt,
+            "node": one.node,
+            "host": one.host,
+            "open": one.node is not None,
+            "outcome": None if one.node is not None else "no_valid_host",
+            "started_at": one.now,
+            "ended_at": None if one.node is not None else one.now,
+            "explanation": dump(one.explanation) if one.explanation else None,
+        }
+        for one in new
+    ]
+    if values:
+        connection.execute(insert(connection, attempts).on_conflict_do_nothing(), values)
+
+
+def finish(
+    connection: sa.Connection,
+    instance: InstanceUuid,
+    attempt: int,
+    now: int,
+    outcome: str,
+    *,
+    keep_open: bool,
+    error: str | None = None,
+    message: str | None = None,
+) -> None:
+    """Note how an attempt went. It stays open while its host has a guest of it."""
+    connection.execute(
+        attempts.update()
+        .where(row.instance == instance, row.attempt == attempt)
+        .values(open=keep_open, outcome=outcome, error=error, message=message, ended_at=now)
+    )
+
+
+def close(connection: sa.Connection, instance: InstanceUuid, host: str, upto: int, now: int) -> list[ClaimKey]:
+    """Close the attempts of an instance on one host up to `upto`: nothing of them is left there. Return their claims."""
+    closed = connection.execute(
+        attempts.update()
+        .where(row.instance == instance, row.host == host, row.attempt <= upto, row.open)
+        .values(
+            open=False,
+            outcome=sa.func.coalesce(row.outcome, "undone"),
+            ended_at=sa.func.coalesce(row.ended_at, now),
+        )
+        .returning(row.instance, row.attempt, row.node)
+    ).all()
+    return [ClaimKey(one.instance, one.attempt, one.node) for one in closed]
+
+
+def stale(connection: sa.Connection, limit: int, *, uuids: Sequence[str] | None = None) -> list[StaleAttempt]:
+    """Return open attempts lower than their row's: replaced or deleted ones."""
+    query = (
+        sa.select(row.instance, row.attempt, row.host)
+        .join(instances, instances.c.uuid == row.instance)
+        .where(row.open, row.attempt < instances.c.attempt)
+        .limit(limit)
+    )
+    if uuids is not None:
+        query = query.where(row.instance.in_(uuids))
+    return [
+        StaleAttempt(instance=one.instance, attempt=one.attempt, host=one.host) for one in connection.execute(query)
+    ]
+
+
+def tried_nodes(connection: sa.Connection, instance: InstanceUuid) -> list[NodeUuid]:
+    """Return the nodes that an instance was tried on in this cell, first try first."""
+    return [
+        NodeUuid(node)
+        for node in connection.scalars(
+            sa.select(row.node).where(row.instance == instance, row.node.is_not(None)).order_by(row.attempt)
+        )
+        if node is not None
+    ]
+
+
+def any_open(connection: sa.Connection, instance: InstanceUuid) -> bool:
+    """Tell whether some host may still have something of the instance."""
+    return (
+        connection.execute(sa.select(row.attempt).where(row.instance == instance, row.open).limit(1)).first()
+        is not None
+    )
+
+
+def history(connection: sa.Connection, instance: InstanceUuid) -> list[AttemptRecord]:
+    """Return all attempts of an instance in this cell, first try first."""
+    found = connection.execute(sa.select(attempts).where(row.instance == instance).order_by(row.attempt))
+    return [
+        AttemptRecord(
+            attempt=one.attempt,
+            node=one.node,
+            host=one.host,
+            open=one.open,
+            outcome=one.outcome,
+            error=one.error,
+            message=one.message,
+            started_at=one.started_at,
+            ended_at=one.ended_at,
+            explanation=load(one.explanation, Explanation) if one.explanation else None,
+        )
+        for one in found
+    ]
+
+
+def remove(connection: sa.Connection, instance: InstanceUuid, attempt: int) -> None:
+    """Remove an attempt that never reached its host: its staged row is gone."""
+    connection.execute(attempts.delete().where(row.instance == instance, row.attempt == attempt))

@@ -1,0 +1,404 @@
+"""The writes of a build inside a cell. Each is fenced by the attempt: what was replaced changes nothing.
+
+Functions that answer a bool say whether the writer may go on; a repeat of what was done already may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database import leases as lease_rows
+from skep.database.cell import actions, attempts
+from skep.database.cell.instances import columns_of, instance_of, live_columns
+from skep.database.cell.tables import instances, leases
+from skep.database.stored import dump, load
+from skep.database.upsert import insert
+from skep.domain.builds import Alternate, Explanation, Placed
+from skep.domain.context import RequestContext
+from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid
+from skep.domain.instances import Fault, Instance, PowerState, State
+from skep.domain.request_specs import RequestSpec
+
+row = instances.c
+
+
+class Staged(msgspec.Struct, frozen=True, kw_only=True):
+    """A server as it is written into a cell: with a host, or (cell0) with the fault that says why it has none."""
+
+    instance: Instance
+    spec: RequestSpec
+    context: RequestContext
+    epoch: str
+    alternates: tuple[Alternate, ...] = ()
+    explanation: Explanation | None = None
+    secrets: bytes | None = None
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance whose build or task waits for something, with what is needed to do it."""
+
+    instance: Instance
+    spec: RequestSpec
+    context: RequestContext
+    alternates: tuple[Alternate, ...]
+    secrets: bytes | None
+    step_at: int
+    task_id: str | None
+
+
+def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> None:
+    """Write servers in state `staged`, over nothing or over a staged row of a lower attempt; nobody sees them yet."""
+    statement = insert(connection, instances)
+    columns = {column.name: statement.excluded[column.name] for column in instances.c if column.name != "uuid"}
+    connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=["uuid"],
+            set_=columns,
+            where=sa.and_(row.state == State.STAGED, row.attempt < statement.excluded.attempt),
+        ),
+        [_staged_columns(one, now) for one in staged],
+    )
+    attempts.begin(
+        connection,
+        (
+            attempts.NewAttempt(
+                instance=one.instance.uuid,
+                attempt=one.instance.attempt,
+                node=one.instance.node,
+                host=one.instance.host,
+                now=now,
+                explanation=one.explanation,
+            )
+            for one in staged
+        ),
+    )
+    actions.begin(
+        connection,
+        [actions.action_of(one.instance.uuid, "create", one.context, one.instance.created_at) for one in staged],
+    )
+
+
+def _staged_columns(staged: Staged, now: int) -> dict[str, Any]:
+    return {
+        **columns_of(msgspec.structs.replace(staged.instance, state=State.STAGED)),
+        "task_id": None,
+        "owner": None,
+        "epoch": staged.epoch,
+        "sent_at": None,
+        "step_at": now,
+        "changed_at": now,
+        "terminated_at": None,
+        "deleted_at": None,
+        "forgotten": False,
+        "context": dump(staged.context),
+        "spec": dump(staged.spec),
+        "alternates": dump(staged.alternates),
+        "secrets": staged.secrets,
+    }
+
+
+def settle(connection: sa.Connection, mapped: Sequence[tuple[InstanceUuid, int]], now: int) -> int:
+    """Let go of staged rows whose mapping names this cell: with a host to `scheduled`, without one to `error`."""
+    ready = sa.tuple_(row.uuid, row.attempt).in_(mapped)
+    return connection.execute(
+        instances.update()
+        .where(ready, row.state == State.STAGED)
+        .values(
+            state=sa.case((row.host.is_(None), State.ERROR.value), else_=State.SCHEDULED.value),
+            secrets=sa.case((row.host.is_(None), sa.null()), else_=row.secrets),
+            step_at=now,
+            changed_at=now,
+            updated_at=now,
+        )
+    ).rowcount
+
+
+def unstage(connection: sa.Connection, uuid: InstanceUuid, attempt: int) -> bool:
+    """Remove a staged row that its mapping does not name; False when it is another's by now."""
+    removed = connection.execute(
+        instances.delete().where(row.uuid == uuid, row.state == State.STAGED, row.attempt == attempt)
+    ).rowcount
+    if removed:
+        attempts.remove(connection, uuid, attempt)
+        actions.remove(connection, uuid)
+    return removed == 1
+
+
+def staged_before(
+    connection: sa.Connection, before: int, limit: int
+) -> list[tuple[InstanceUuid, int, NodeUuid | None]]:
+    """Return (instance, attempt, node) of rows that have been staged since before `before`."""
+    found = connection.execute(
+        sa.select(row.uuid, row.attempt, row.node).where(row.state == State.STAGED, row.step_at < before).limit(limit)
+    )
+    return [(one.uuid, one.attempt, one.node) for one in found]
+
+
+def dispatch_due(connection: sa.Connection, now: int, resend_before: int, limit: int) -> list[Work]:
+    """Return scheduled builds whose host is to be told now, and note that it was told."""
+    due = (
+        instances.update()
+        .where(
+            row.uuid.in_(
+                sa.select(row.uuid)
+                .where(
+                    row.state == State.SCHEDULED,
+                    row.task.is_(None),
+                    sa.or_(row.sent_at.is_(None), row.sent_at < resend_before),
+                )
+                .order_by(row.step_at)
+                .limit(limit)
+            )
+        )
+        .values(sent_at=now)
+        .returning(*_work_columns)
+    )
+    return [_work(found) for found in connection.execute(due)]
+
+
+def may_build(connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str, now: int) -> bool:
+    """Write scheduled -> building for this attempt on this host."""
+    return _advance(connection, uuid, attempt, host, State.SCHEDULED, State.BUILDING, now)
+
+
+def may_spawn(connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str, now: int) -> bool:
+    """Write building -> spawning for this attempt on this host: the point of no return."""
+    return _advance(connection, uuid, attempt, host, State.BUILDING, State.SPAWNING, now)
+
+
+def _advance(
+    connection: sa.Connection,
+    uuid: InstanceUuid,
+    attempt: int,
+    host: str,
+    before: State,
+    after: State,
+    now: int,
+) -> bool:
+    mine = sa.and_(row.uuid == uuid, row.attempt == attempt, row.host == host, row.task.is_(None))
+    moved = connection.execute(
+        instances.update().where(mine, row.state == before).values(state=after.value, step_at=now, changed_at=now)
+    ).rowcount
+    if moved:
+        return True
+    later = (after,) if after is State.SPAWNING else (after, State.SPAWNING)
+    return connection.execute(sa.select(row.uuid).where(mine, row.state.in_(later))).first() is not None
+
+
+def built(
+    connection: sa.Connection,
+    uuid: InstanceUuid,
+    attempt: int,
+    host: str,
+    launched_at: int,
+    power_state: PowerState,
+    now: int,
+) -> bool:
+    """Write spawning -> active. A host that was given up (ERROR) and is heard again with a whole guest clears it."""
+    mine = sa.and_(row.uuid == uuid, row.attempt == attempt, row.host == host, row.task.is_(None))
+    done = connection.execute(
+        instances.update()
+        .where(mine, row.state.in_((State.SPAWNING, State.ERROR)), row.launched_at.is_(None))
+        .values(
+            state=State.ACTIVE.value,
+            power_state=int(power_state),
+            launched_at=launched_at,
+            fault=None,
+            secrets=None,
+            step_at=now,
+            changed_at=now,
+            updated_at=now,
+        )
+    ).rowcount
+    if done:
+        attempts.finish(connection, uuid, attempt, now, "built", keep_open=True)
+        return True
+    return connection.execute(sa.select(row.uuid).where(mine, row.launched_at.is_not(None))).first() is not None
+
+
+def fail(connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str, fault: Fault | None, now: int) -> bool:
+    """End an attempt that its host undid: `error` with a fault, `rescheduling` without. False when it was replaced."""
+    return (
+        connection.execute(
+            instances.update()
+            .where(
+                row.uuid == uuid,
+                row.attempt == attempt,
+                row.host == host,
+                row.task.is_(None),
+                row.state.in_((State.SCHEDULED, State.BUILDING, State.SPAWNING)),
+            )
+            .values(**_failed(fault, now))
+        ).rowcount
+        == 1
+    )
+
+
+def _failed(fault: Fault | None, now: int) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "step_at": now,
+        "changed_at": now,
+        "updated_at": now,
+        "owner": None,
+        "sent_at": None,
+    }
+    if fault is None:
+        return {**values, "state": State.RESCHEDULING.value}
+    return {
+        **values,
+        "state": State.ERROR.value,
+        "fault": dump(fault),
+        "secrets": None,
+        "host": None,
+        "node": None,
+    }
+
+
+def take_rescheduling(connection: sa.Connection, owner: Incarnation, now: int, limit: int) -> list[Work]:
+    """Take instances that need another host of this cell and that nobody living works on, raising their attempt."""
+    free = sa.and_(
+        row.state == State.RESCHEDULING,
+        row.task.is_(None),
+        sa.or_(row.sent_at.is_(None), row.sent_at <= now),
+        sa.or_(row.owner == owner, lease_rows.unowned(leases, row.owner, now)),
+    )
+    taken = (
+        instances.update()
+        .where(row.uuid.in_(sa.select(row.uuid).where(free).order_by(row.step_at).limit(limit)))
+        .values(owner=owner, attempt=row.attempt + 1, host=None, node=None)
+        .returning(*_work_columns)
+    )
+    return [_work(found) for found in connection.execute(taken)]
+
+
+def give_back_rescheduling(connection: sa.Connection, uuid: InstanceUuid, attempt: int, not_before: int) -> None:
+    """Let anybody take the instance again, from `not_before` on."""
+    connection.execute(
+        instances.update()
+        .where(row.uuid == uuid, row.attempt == attempt, row.state == State.RESCHEDULING)
+        .values(owner=None, sent_at=not_before)
+    )
+
+
+def rescheduled(connection: sa.Connection, uuid: InstanceUuid, attempt: int, placed: Placed, now: int) -> bool:
+    """Write rescheduling -> scheduled on the next host; False when the attempt was replaced."""
+    moved = connection.execute(
+        instances.update()
+        .where(row.uuid == uuid, row.attempt == attempt, row.state == State.RESCHEDULING, row.task.is_(None))
+        .values(
+            state=State.SCHEDULED.value,
+            host=placed.host,
+            node=placed.node,
+            epoch=placed.epoch,
+            availability_zone=placed.zone,
+            alternates=dump(placed.alternates),
+            owner=None,
+            sent_at=None,
+            step_at=now,
+            changed_at=now,
+            updated_at=now,
+        )
+    ).rowcount
+    if moved:
+        attempts.begin(
+            connection,
+            [
+                attempts.NewAttempt(
+                    instance=uuid,
+                    attempt=attempt,
+                    node=placed.node,
+                    host=placed.host,
+                    now=now,
+                    explanation=placed.explanation,
+                )
+            ],
+        )
+    return moved == 1
+
+
+def exhausted(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault: Fault, now: int) -> bool:
+    """Write rescheduling -> error: no other host; False when the attempt was replaced."""
+    return (
+        connection.execute(
+            instances.update()
+            .where(row.uuid == uuid, row.attempt == attempt, row.state == State.RESCHEDULING, row.task.is_(None))
+            .values(**_failed(fault, now))
+        ).rowcount
+        == 1
+    )
+
+
+def overdue(connection: sa.Connection, state: State, before: int, limit: int) -> list[Work]:
+    """Return instances that have been in a build state since before `before` without progress."""
+    found = connection.execute(
+        sa.select(*_work_columns)
+        .where(row.state == state, row.task.is_(None), row.step_at < before)
+        .order_by(row.step_at)
+        .limit(limit)
+    )
+    return [_work(one) for one in found]
+
+
+def replace_silent(connection: sa.Connection, uuid: InstanceUuid, attempt: int, now: int) -> bool:
+    """Take a build away from a host that did not begin or go on in time, before the point of no return."""
+    return (
+        connection.execute(
+            instances.update()
+            .where(
+                row.uuid == uuid,
+                row.attempt == attempt,
+                row.task.is_(None),
+                row.state.in_((State.SCHEDULED, State.BUILDING)),
+            )
+            .values(attempt=row.attempt + 1, **_failed(None, now))
+        ).rowcount
+        == 1
+    )
+
+
+def give_up_on_host(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault: Fault, now: int) -> bool:
+    """After the point of no return: ERROR, but host, claim and attempt stay until the host is heard again."""
+    return (
+        connection.execute(
+            instances.update()
+            .where(row.uuid == uuid, row.attempt == attempt, row.task.is_(None), row.state == State.SPAWNING)
+            .values(
+                state=State.ERROR.value,
+                fault=dump(fault),
+                secrets=None,
+                step_at=now,
+                changed_at=now,
+                updated_at=now,
+            )
+        ).rowcount
+        == 1
+    )
+
+
+_work_columns = (*live_columns, row.spec, row.context, row.alternates, row.secrets, row.step_at, row.task_id)
+
+
+def _work(found: Any) -> Work:
+    return Work(
+        instance=instance_of(found),
+        spec=load(found.spec, RequestSpec),
+        context=load(found.context, RequestContext),
+        alternates=load(found.alternates, tuple[Alternate, ...]),
+        secrets=found.secrets,
+        step_at=found.step_at,
+        task_id=found.task_id,
+    )
+
+
+work_columns = _work_columns
+work_of = _work
+
+
+def work(connection: sa.Connection, uuid: InstanceUuid) -> Work | None:
+    """Return an instance with all that its build needs, whatever its state."""
+    found = connection.execute(sa.select(*_work_columns).where(row.uuid == uuid)).first()
+    return None if found is None else _work(found)

@@ -1,0 +1,145 @@
+"""The writes of a delete inside a cell: the attempt is raised, hosts undo, the row is deleted, the API level told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.cell import actions
+from skep.database.cell.tables import action_events, instances
+from skep.database.cell.tables import actions as action_rows
+from skep.database.cell.tables import attempts as attempt_rows
+from skep.database.stored import load
+from skep.domain.context import RequestContext
+from skep.domain.groups import GroupRule
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import PowerState, State, Task
+from skep.domain.request_specs import RequestSpec
+
+row = instances.c
+
+
+class Gone(msgspec.Struct, frozen=True, kw_only=True):
+    """A deleted instance that the API level has not forgotten yet."""
+
+    instance: InstanceUuid
+    group: GroupRule | None
+
+
+def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext, now: int) -> bool:
+    """Raise the attempt and mark the row as being deleted; at once deleted when no host can have anything of it.
+
+    False when there is no such row or it is deleted. Repeating it changes nothing.
+    """
+    marked = connection.execute(
+        instances.update()
+        .where(row.uuid == uuid, row.deleted_at.is_(None), row.task.is_distinct_from(Task.DELETING.value))
+        .values(
+            attempt=row.attempt + 1,
+            task=Task.DELETING.value,
+            task_id=context.request_id,
+            owner=None,
+            sent_at=None,
+            secrets=None,
+            step_at=now,
+            changed_at=now,
+            updated_at=now,
+        )
+    ).rowcount
+    if marked:
+        actions.begin(connection, [actions.action_of(uuid, "delete", context, now)])
+    return finish_if_closed(connection, uuid, now) or marked == 1
+
+
+def finish_if_closed(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
+    """Delete the row if it is being deleted and all its attempts are closed."""
+    open_attempts = sa.select(attempt_rows.c.attempt).where(attempt_rows.c.instance == uuid, attempt_rows.c.open)
+    found = connection.execute(
+        instances.update()
+        .where(
+            row.uuid == uuid,
+            row.task == Task.DELETING.value,
+            row.deleted_at.is_(None),
+            ~sa.exists(open_attempts),
+        )
+        .values(
+            state=State.DELETED.value,
+            task=None,
+            power_state=int(PowerState.NOSTATE),
+            terminated_at=now,
+            deleted_at=now,
+            changed_at=now,
+            updated_at=now,
+        )
+        .returning(row.task_id, row.host, row.step_at)
+    ).first()
+    if found is None:
+        return False
+    actions.finish(
+        connection,
+        actions.ActionEvent(
+            instance=uuid,
+            request_id=found.task_id,
+            event="compute_terminate_instance",
+            host=found.host,
+            started_at=found.step_at,
+            finished_at=now,
+            result="Success",
+        ),
+    )
+    return True
+
+
+def deleting(connection: sa.Connection, limit: int) -> list[tuple[InstanceUuid, RequestContext]]:
+    """Return instances that are being deleted, with the context of whoever made them."""
+    found = connection.execute(
+        sa.select(row.uuid, row.context)
+        .where(row.task == Task.DELETING.value, row.deleted_at.is_(None))
+        .order_by(row.step_at)
+        .limit(limit)
+    )
+    return [(one.uuid, load(one.context, RequestContext)) for one in found]
+
+
+def unforgotten(connection: sa.Connection, limit: int) -> list[Gone]:
+    """Return deleted instances that the API level is to be told of."""
+    found = connection.execute(
+        sa.select(row.uuid, row.spec).where(row.deleted_at.is_not(None), row.forgotten.is_(False)).limit(limit)
+    )
+    gone = []
+    for one in found:
+        spec: RequestSpec = load(one.spec, RequestSpec)
+        gone.append(Gone(instance=one.uuid, group=spec.group))
+    return gone
+
+
+def mark_forgotten(connection: sa.Connection, uuids: Sequence[InstanceUuid]) -> None:
+    """Note that the API level knows these instances as deleted."""
+    connection.execute(instances.update().where(row.uuid.in_(uuids)).values(forgotten=True))
+
+
+def purge(connection: sa.Connection, before: int, limit: int) -> int:
+    """Remove what is left of instances deleted before `before` whose attempts are all closed; return how many."""
+    open_attempts = sa.select(attempt_rows.c.attempt).where(attempt_rows.c.instance == row.uuid, attempt_rows.c.open)
+    gone = connection.scalars(
+        instances.delete()
+        .where(
+            row.uuid.in_(
+                sa.select(row.uuid)
+                .where(row.deleted_at < before, row.forgotten, ~sa.exists(open_attempts))
+                .limit(limit)
+            )
+        )
+        .returning(row.uuid)
+    ).all()
+    if gone:
+        for table in (attempt_rows, action_rows, action_events):
+            connection.execute(table.delete().where(table.c.instance.in_(gone)))
+    return len(gone)
+
+
+def is_absent(connection: sa.Connection, uuid: InstanceUuid) -> bool:
+    """Tell whether the cell has no row of the instance at all: it was purged, or never settled here."""
+    return connection.execute(sa.select(row.uuid).where(row.uuid == uuid)).first() is None

@@ -1,0 +1,133 @@
+"""Tables of a cell. Times are microseconds since the epoch."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+instances = sa.Table(
+    "instances",
+    metadata,
+    sa.Column("uuid", sa.Text, primary_key=True),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("user_id", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("hostname", sa.Text, nullable=False),
+    sa.Column("description", sa.Text),
+    sa.Column("reservation_id", sa.Text, nullable=False),
+    sa.Column("flavorid", sa.Text, nullable=False),
+    sa.Column("image_id", sa.Text),
+    sa.Column("metadata", sa.LargeBinary, nullable=False),
+    sa.Column("tags", sa.Text, nullable=False, default="[]"),
+    sa.Column("access_ip_v4", sa.Text),
+    sa.Column("access_ip_v6", sa.Text),
+    sa.Column("locked", sa.Boolean, nullable=False, default=False),
+    sa.Column("locked_reason", sa.Text),
+    sa.Column("availability_zone", sa.Text),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("task", sa.Text),
+    sa.Column("task_id", sa.Text),
+    sa.Column("power_state", sa.Integer, nullable=False, default=0),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("owner", sa.Text),
+    sa.Column("host", sa.Text),
+    sa.Column("node", sa.Text),
+    sa.Column("epoch", sa.Text),
+    sa.Column("sent_at", sa.BigInteger),
+    sa.Column("step_at", sa.BigInteger, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", sa.BigInteger),
+    sa.Column("changed_at", sa.BigInteger, nullable=False),
+    sa.Column("launched_at", sa.BigInteger),
+    sa.Column("terminated_at", sa.BigInteger),
+    sa.Column("deleted_at", sa.BigInteger),
+    sa.Column("forgotten", sa.Boolean, nullable=False, default=False),
+    sa.Column("fault", sa.LargeBinary),
+    sa.Column("context", sa.LargeBinary, nullable=False),
+    sa.Column("spec", sa.LargeBinary, nullable=False),
+    sa.Column("alternates", sa.LargeBinary, nullable=False),
+    sa.Column("secrets", sa.LargeBinary),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Index("instances_list", "project_id", "created_at", "uuid"),
+    sa.Index("instances_all", "created_at", "uuid"),
+    sa.Index("instances_changed", "changed_at"),
+    sa.Index("instances_host", "host"),
+    sa.Index("instances_work", "state", sqlite_where=sa.text("state NOT IN ('active','stopped','error','deleted')")),
+    sa.Index("instances_tasks", "task", sqlite_where=sa.text("task IS NOT NULL")),
+    sa.Index("instances_purge", "deleted_at", sqlite_where=sa.text("deleted_at IS NOT NULL")),
+    sa.Index("instances_unforgotten", "uuid", sqlite_where=sa.text("deleted_at IS NOT NULL AND forgotten = 0")),
+)
+"""One row per instance of the cell. `body` is the whole `Instance` as it was staged; columns beside it are what
+statements look at or change afterwards. `sent_at`: when the host was last told of the work at hand; `step_at`: when the
+state or task began, or last reported progress; `forgotten`: the API level knows that the row is deleted.
+"""
+
+attempts = sa.Table(
+    "attempts",
+    metadata,
+    sa.Column("instance", sa.Text, primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("node", sa.Text),
+    sa.Column("host", sa.Text),
+    sa.Column("open", sa.Boolean, nullable=False),
+    sa.Column("outcome", sa.Text),
+    sa.Column("error", sa.Text),
+    sa.Column("message", sa.Text),
+    sa.Column("started_at", sa.BigInteger, nullable=False),
+    sa.Column("ended_at", sa.BigInteger),
+    sa.Column("explanation", sa.LargeBinary),
+    sa.Index("attempts_open", "node", sqlite_where=sa.text("open = 1")),
+)
+"""Which hosts were tried, how it went, and how placement chose. Closed when the host has nothing of it any more."""
+
+actions = sa.Table(
+    "actions",
+    metadata,
+    sa.Column("instance", sa.Text, primary_key=True),
+    sa.Column("request_id", sa.Text, primary_key=True),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("user_id", sa.Text, nullable=False),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("started_at", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", sa.BigInteger),
+    sa.Column("message", sa.Text),
+)
+"""What users asked of an instance (API: instance actions)."""
+
+action_events = sa.Table(
+    "action_events",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("instance", sa.Text, nullable=False),
+    sa.Column("request_id", sa.Text, nullable=False),
+    sa.Column("event", sa.Text, nullable=False),
+    sa.Column("host", sa.Text),
+    sa.Column("started_at", sa.BigInteger, nullable=False),
+    sa.Column("finished_at", sa.BigInteger),
+    sa.Column("result", sa.Text),
+    sa.Column("traceback", sa.Text),
+    sa.Column("details", sa.Text),
+    sa.Index("action_events_action", "instance", "request_id"),
+)
+
+agents = sa.Table(
+    "agents",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("host", sa.Text, nullable=False, unique=True),
+    sa.Column("incarnation", sa.Integer, nullable=False),
+    sa.Column("process", sa.Text, nullable=False),
+    sa.Column("mapped", sa.Boolean, nullable=False, default=False),
+    sa.Column("registered_at", sa.BigInteger, nullable=False),
+)
+"""The agents of the cell. The super conductor maps what is not mapped yet."""
+
+leases = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("owner", sa.Text, primary_key=True),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("lapses_at", sa.BigInteger, nullable=False),
+)
+"""Which process runs own work here."""

@@ -1,0 +1,32 @@
+"""Leases: which process runs own work in a database. The same table stands in the API's and in each cell's."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from skep.database.upsert import insert
+from skep.domain.ids import Incarnation
+
+
+def renew(connection: sa.Connection, leases: sa.Table, owner: Incarnation, role: str, lapses_at: int) -> None:
+    """Say that `owner` lives until `lapses_at` (microseconds since the epoch)."""
+    statement = insert(connection, leases).values(owner=owner, role=role, lapses_at=lapses_at)
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=["owner"], set_={"lapses_at": statement.excluded.lapses_at})
+    )
+
+
+def drop(connection: sa.Connection, leases: sa.Table, owner: Incarnation) -> None:
+    """End a lease at once: a process that stops in good order leaves its work to others."""
+    connection.execute(leases.delete().where(leases.c.owner == owner))
+
+
+def remove_lapsed(connection: sa.Connection, leases: sa.Table, before: int) -> int:
+    """Remove leases that lapsed before `before`; return how many."""
+    return connection.execute(leases.delete().where(leases.c.lapses_at < before)).rowcount
+
+
+def unowned(leases: sa.Table, owner: sa.ColumnElement[str | None], now: int) -> sa.ColumnElement[bool]:
+    """Return the condition that `owner` is nobody or somebody whose lease has lapsed."""
+    living = sa.select(leases.c.owner).where(leases.c.lapses_at > now)
+    return sa.or_(owner.is_(None), owner.not_in(living))

@@ -1,0 +1,286 @@
+"""The way of a build: its steps, what placement may answer, what a host may answer, what a failure becomes.
+
+`STEPS` is the one table of the flow. Metrics, log lines and crash points are generated from it.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal
+
+import msgspec
+
+from skep.domain.ids import CellUuid, NodeUuid
+
+Actor = Literal["api", "super_conductor", "scheduler", "cell_conductor", "compute"]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One named step: who does it, what it changes, and why it may be repeated."""
+
+    name: str
+    actor: Actor
+    writes: str
+    repeatable_because: str
+
+
+_TABLE = (
+    Step(
+        "store",
+        "api",
+        "API database: request, build request, spec, mapping, quota",
+        "one transaction, answered after it",
+    ),
+    Step("take", "super_conductor", "mapping: owner, attempt + 1", "a later take raises the attempt again"),
+    Step("select", "scheduler", "claims (and slots) of the chosen hosts", "idempotent by (instance, attempt)"),
+    Step(
+        "stage",
+        "super_conductor",
+        "cell: instance in `staged`, attempt row",
+        "an upsert over a lower attempt",
+    ),
+    Step("map", "super_conductor", "mapping -> cell, build request gone", "fenced by attempt and revision"),
+    Step("settle", "super_conductor", "`staged` -> `scheduled` (or `error` in cell0)", "fenced by attempt"),
+    Step(
+        "dispatch",
+        "cell_conductor",
+        "cast to the host, time of sending",
+        "the host knows its (instance, attempt)",
+    ),
+    Step("claim", "compute", "the host's journal: accepted or refused", "the ledger answers the same again"),
+    Step(
+        "may_build",
+        "cell_conductor",
+        "`scheduled` -> `building`",
+        "fenced by attempt and host; a repeat gets yes",
+    ),
+    Step("prepare", "compute", "networks and disks of this attempt", "labelled with (instance, attempt)"),
+    Step(
+        "may_spawn",
+        "cell_conductor",
+        "`building` -> `spawning`",
+        "fenced by attempt and host; a repeat gets yes",
+    ),
+    Step("spawn", "compute", "the guest", "a guest that exists is looked at, not made again"),
+    Step("built", "cell_conductor", "`spawning` -> `active`", "repeated from the journal until acknowledged"),
+    Step(
+        "failed",
+        "cell_conductor",
+        "attempt closed; `rescheduling` or `error`",
+        "repeated from the journal until acknowledged",
+    ),
+    Step(
+        "reschedule",
+        "cell_conductor",
+        "attempt + 1, next host, `scheduled`",
+        "taking over raises the attempt again",
+    ),
+    Step(
+        "delete",
+        "super_conductor",
+        "the attempt of the row raised, task `deleting`",
+        "the intent stands in the mapping",
+    ),
+    Step("destroy", "compute", "the guest and all that its attempts made", "what is gone stays gone"),
+    Step("deleted", "cell_conductor", "attempts closed, row `deleted`", "a repeat changes nothing"),
+    Step("forget", "super_conductor", "quota row gone, mapping closed", "the quota row is deleted once"),
+)
+
+STEPS: dict[str, Step] = {step.name: step for step in _TABLE}
+
+
+class StageCount(msgspec.Struct, frozen=True, array_like=True):
+    """How many hosts were left after one stage of placement."""
+
+    stage: str
+    """`availability zone nova`, `capacity`: words that a user understands."""
+    left: int
+
+
+class NearMiss(msgspec.Struct, frozen=True, kw_only=True):
+    """A host that failed on one thing only."""
+
+    node: NodeUuid
+    host: str
+    stage: str
+    lacks: dict[str, int] = {}
+    """What is missing, by resource class, when the stage is capacity."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a decision was what it was. Owners may see counts, only admins hosts."""
+
+    considered: int
+    stages: tuple[StageCount, ...] = ()
+    nearest: tuple[NearMiss, ...] = ()
+    rejected: dict[str, str] = {}
+    """Host -> the stage that rejected it; only when there is no valid host, bounded."""
+    scores: dict[str, dict[str, float]] = {}
+    """Host -> weigher -> score of the best hosts."""
+
+    def summary(self) -> str:
+        """Say it in one line without the name of any host.
+
+        Reads like `6 hosts considered; 4 left by availability zone nova; 0 left by capacity (nearest miss lacks
+        1024 MEMORY_MB)`.
+        """
+        parts = [f"{self.considered} host{'' if self.considered == 1 else 's'} considered"]
+        parts += [f"{stage.left} left by {stage.stage}" for stage in self.stages]
+        if self.nearest and self.nearest[0].lacks:
+            lacks = ", ".join(f"{amount} {name}" for name, amount in sorted(self.nearest[0].lacks.items()))
+            parts[-1] += f" (nearest miss lacks {lacks})"
+        return "; ".join(parts)
+
+
+class Alternate(msgspec.Struct, frozen=True, kw_only=True):
+    """Another host of the same cell that fitted, not claimed."""
+
+    node: NodeUuid
+    host: str
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True, tag="placed"):
+    """A host was chosen and the choice is claimed."""
+
+    node: NodeUuid
+    host: str
+    cell: CellUuid
+    epoch: str
+    """The life of the synchronizer's data in which the claim was made."""
+    zone: str = "nova"
+    alternates: tuple[Alternate, ...] = ()
+    explanation: Explanation | None = None
+
+
+class NoValidHost(msgspec.Struct, frozen=True, kw_only=True, tag="no_valid_host"):
+    """No host fits now, and every host that might was looked at."""
+
+    explanation: Explanation
+    reason: str = ""
+    """Said instead of the stages where no stage decided it (a multi-create below its minimum, say)."""
+
+    def message(self) -> str:
+        """Return the fault that the owner reads."""
+        return f"No valid host: {self.reason or self.explanation.summary()}"
+
+
+class NotReady(msgspec.Struct, frozen=True, kw_only=True, tag="not_ready"):
+    """No ready host fits, but a cell that may hold one is not ready: ask again."""
+
+    reason: str
+
+
+Decision = Placed | NoValidHost | NotReady
+
+
+class FailureKind(enum.StrEnum):
+    """What becomes of a failed build (build contract, part 4)."""
+
+    ABORT = "abort"
+    """No other host would do better: ERROR."""
+    RESCHEDULE = "reschedule"
+    """Another host may do better; counts against this host."""
+    RESCHEDULE_BY_POLICY = "reschedule_by_policy"
+    """Another host must be taken because of a rule; does not count against this host (I7)."""
+    GONE = "gone"
+    """The server was deleted or replaced meanwhile: no fault, no ERROR."""
+
+
+class BuildFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an attempt failed on its host."""
+
+    kind: FailureKind
+    error: str
+    """Name of the error, as in Nova's table: `ComputeResourcesUnavailable`, `ImageUnacceptable`, ..."""
+    message: str
+
+
+ABORTING = frozenset(
+    {
+        "BuildAbortException",
+        "NoMoreFixedIps",
+        "ExternalNetworkAttachForbidden",
+        "VirtualInterfaceCreateException",
+        "VirtualInterfaceMacAddressException",
+        "FixedIpInvalidOnHost",
+        "UnableToAutoAllocateNetwork",
+        "NetworksWithQoSPolicyNotSupported",
+        "VTPMSecretForbidden",
+        "FlavorDiskTooSmall",
+        "FlavorMemoryTooSmall",
+        "ImageNotActive",
+        "ImageUnacceptable",
+        "InvalidDiskInfo",
+        "InvalidDiskFormat",
+        "SignatureVerificationError",
+        "CertificateValidationFailed",
+        "VolumeEncryptionNotSupported",
+        "InvalidInput",
+        "RequestedVRamTooHigh",
+        "BlockDevicePrepFailed",
+        "CleanupFailed",
+    }
+)
+"""Errors that never reschedule (I6)."""
+
+BY_POLICY = frozenset({"GroupAffinityViolation"})
+
+NETWORK_ABORTS = frozenset(
+    {
+        "ExternalNetworkAttachForbidden",
+        "VirtualInterfaceCreateException",
+        "VirtualInterfaceMacAddressException",
+        "FixedIpInvalidOnHost",
+        "UnableToAutoAllocateNetwork",
+        "NetworksWithQoSPolicyNotSupported",
+        "VTPMSecretForbidden",
+    }
+)
+
+
+def kind_of(error: str) -> FailureKind:
+    """Return what a failed step becomes, by the name of its error; what is unknown is tried elsewhere."""
+    if error in ABORTING:
+        return FailureKind.ABORT
+    if error in BY_POLICY:
+        return FailureKind.RESCHEDULE_BY_POLICY
+    return FailureKind.RESCHEDULE
+
+
+def failure(error: str, message: str) -> BuildFailure:
+    """Make the failure of `error`, with the message that the contract's table gives it."""
+    if error in NETWORK_ABORTS:
+        message = f"Failed to allocate the network(s), not rescheduling. {message}".strip()
+    return BuildFailure(kind=kind_of(error), error=error, message=message)
+
+
+class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
+    """The host's ledger counts the build."""
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """The host's ledger has no room for it."""
+
+    lacks: dict[str, int]
+
+    def message(self) -> str:
+        """Say what is missing."""
+        return "Insufficient compute resources: " + ", ".join(
+            f"lacks {amount} {name}" for name, amount in sorted(self.lacks.items())
+        )
+
+
+class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one attempt on one host: I12, visible to admins."""
+
+    attempt: int
+    node: NodeUuid | None
+    host: str | None
+    open: bool
+    outcome: str | None = None
+    """`built`, `failed`, `replaced`, `undone`, `destroyed`, `fenced`; None while it is open and under way."""
+    error: str | None = None
+    message: str | None = None
+    started_at: int = 0
+    ended_at: int | None = None
+    explanation: Explanation | None = None

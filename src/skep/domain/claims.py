@@ -1,0 +1,38 @@
+"""Claims: what schedulers have promised on a node before the host itself counts it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid
+from skep.domain.resources import Resources
+
+Role = Literal["build", "move_source", "move_target"]
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A promise of resources on one node to one attempt of one instance. Time alone never frees it."""
+
+    instance: InstanceUuid
+    attempt: int
+    node: NodeUuid
+    resources: Resources
+    role: Role = "build"
+    group: GroupUuid | None = None
+    """The group whose slot goes with this claim, if its policy is hard."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What names a claim on its node: (instance, attempt)."""
+        return (self.instance, self.attempt)
+
+
+class ClaimKey(msgspec.Struct, frozen=True, array_like=True):
+    """The name of a claim or slot: which attempt of which instance, on which node."""
+
+    instance: InstanceUuid
+    attempt: int
+    node: NodeUuid
+    group: GroupUuid | None = None

@@ -1,0 +1,48 @@
+"""Time: integers, microseconds since 1970-01-01 UTC."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from typing import NewType
+
+Timestamp = NewType("Timestamp", int)
+"""Microseconds since the epoch, UTC."""
+
+SECOND = 1_000_000
+
+
+class Clock:
+    """The system's wall clock. Tests pass one of their own making."""
+
+    def now(self) -> Timestamp:
+        """Return the current time in microseconds since the epoch."""
+        return Timestamp(time.time_ns() // 1000)
+
+
+def isoformat(at: int) -> str:
+    """Format as Nova's API does: `2026-01-31T12:00:00Z`, whole seconds."""
+    return _utc(at).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def isoformat_micro(at: int) -> str:
+    """Format with microseconds and without a zone, as Nova's actions and OS-SRV-USG fields do."""
+    return _utc(at).strftime("%Y-%m-%dT%H:%M:%S.%f")
+
+
+def parse_iso(text: str) -> Timestamp:
+    """Parse an ISO 8601 date and time; without a zone it is taken as UTC.
+
+    Raises ValueError when `text` is no such date.
+    """
+    parsed = datetime.datetime.fromisoformat(text.strip())
+    if parsed.tzinfo is None:
+        parsed = parsed.replace(tzinfo=datetime.UTC)
+    return Timestamp(round((parsed - _EPOCH).total_seconds() * SECOND))
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def _utc(at: int) -> datetime.datetime:
+    return _EPOCH + datetime.timedelta(microseconds=at)

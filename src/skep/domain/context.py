@@ -1,0 +1,24 @@
+"""Who asked for the work at hand. It travels in rows and messages and never holds a token."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.domain.ids import ProjectId, RequestId, UserId
+
+
+class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Request id, project, user and roles of whoever asked; no secret."""
+
+    request_id: RequestId
+    project_id: ProjectId = ProjectId("")
+    user_id: UserId = UserId("")
+    roles: tuple[str, ...] = ()
+    project_domain_id: str = "default"
+    user_domain_id: str = "default"
+    system_scope: bool = False
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether the caller has the role `admin`."""
+        return "admin" in self.roles

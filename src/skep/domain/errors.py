@@ -1,0 +1,74 @@
+"""The tree of errors. A "no" that belongs to normal work is a value, never one of these.
+
+SkepError
+├── BadRequest            what a client sent cannot be done; names the field           400
+├── Unauthenticated       no valid token                                               401
+├── Forbidden             policy or quota                                              403
+│   └── QuotaExceeded
+├── NotFound              no such thing for this caller                                404
+├── Conflict              the thing is in a state that does not allow it               409
+├── TooLarge              a body or a value beyond its limit                           413
+├── Unavailable           try again: storage, backlog, a neighbour that is away        503
+│   ├── StorageUnavailable   disk full, database locked or gone
+│   ├── Overloaded           a backlog is at its limit
+│   └── Unreachable          nobody answered a call in time
+└── Misconfigured         the operator's configuration cannot work
+"""
+
+from __future__ import annotations
+
+
+class SkepError(Exception):
+    """Any error that Skep raises on purpose; its text may be shown to whoever caused it."""
+
+
+class BadRequest(SkepError):
+    """What was asked cannot be done; the text names the field and what was expected."""
+
+
+class Unauthenticated(SkepError):
+    """There is no valid token."""
+
+
+class Forbidden(SkepError):
+    """Policy does not allow this caller to do it."""
+
+
+class QuotaExceeded(Forbidden):
+    """The project's quota does not allow it."""
+
+
+class NotFound(SkepError):
+    """There is no such thing, or none that this caller may know of."""
+
+
+class Conflict(SkepError):
+    """The thing is in a state that does not allow what was asked."""
+
+
+class TooLarge(SkepError):
+    """A body or a value is larger than its limit."""
+
+
+class Unavailable(SkepError):
+    """It cannot be done now; `retry_after` seconds later it may be."""
+
+    retry_after: int = 1
+
+
+class StorageUnavailable(Unavailable):
+    """A database cannot store or read now (disk full, locked, gone). Nothing was half stored."""
+
+
+class Overloaded(Unavailable):
+    """A backlog is at its limit."""
+
+    retry_after = 5
+
+
+class Unreachable(Unavailable):
+    """Nobody answered a call before its deadline."""
+
+
+class Misconfigured(SkepError):
+    """The operator's configuration names something that cannot work."""

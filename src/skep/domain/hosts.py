@@ -1,0 +1,67 @@
+"""Host states: the `compute` namespace of what schedulers hold in memory."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.domain.claims import Claim
+from skep.domain.ids import CellUuid, Incarnation, NodeUuid
+from skep.domain.resources import Inventory, Resources
+
+
+class HostUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent reports of its host: everything that only the host can know.
+
+    `used` is the ledger's sum, so it counts guests and builds that the host confirmed, never what is only claimed.
+    """
+
+    host: str
+    inventory: dict[str, Inventory]
+    used: Resources
+    traits: tuple[str, ...] = ()
+    failed_builds: int = 0
+    """Builds failed since the last that succeeded."""
+    servers: int = 0
+    """Guests on the host."""
+    hypervisor_type: str = ""
+    hypervisor_version: int = 0
+    hypervisor_hostname: str = ""
+    host_ip: str = ""
+    cpu_info: dict[str, object] = {}
+    service_version: int = 1
+    uptime: str | None = None
+    started_at: int = 0
+    """When the agent started, microseconds since the epoch."""
+
+
+class HostState(msgspec.Struct, frozen=True, kw_only=True):
+    """One record of the `compute` namespace joined with the operator's wishes and with liveness.
+
+    This is what `get_host_states` answers: the API's hypervisors and services are views of it.
+    """
+
+    node: NodeUuid
+    cell: CellUuid
+    usage: HostUsage
+    incarnation: int
+    """Raised by the cell conductor each time the agent registers."""
+    seq: int
+    claims: tuple[Claim, ...] = ()
+    generation: int = 0
+    disabled: bool = False
+    disabled_reason: str | None = None
+    forced_down: bool = False
+    up: bool = False
+    """Heard by its cell lately and not forced down."""
+    last_heard: int = 0
+    """Microseconds since the epoch; 0 when never heard in this epoch."""
+    zone: str = "nova"
+    aggregates: tuple[int, ...] = ()
+
+
+class AgentIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who an agent is: its node and which run of it."""
+
+    node: NodeUuid
+    host: str
+    process: Incarnation

@@ -1,0 +1,184 @@
+"""Instances: what a server is inside Skep, the states of its life and which may follow which.
+
+    (BuildRequest) ──stage──> STAGED ──map──> SCHEDULED ──may_build──> BUILDING ──may_spawn──> SPAWNING ──built──> ACTIVE
+                                │                ^   │                    │                       │            │   ^
+                                │ no host        │   └──── failed ────────┴───────────────────────┘        stop│   │start
+                                v                │                        v                                    v   │
+                              ERROR <─ exhausted ┴──────────────── RESCHEDULING                               STOPPED
+
+Any state may become ERROR or DELETED. Deleting is a *task* beside the state, so that users see what is being deleted.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal
+
+import msgspec
+
+from skep.domain.flavors import Flavor
+from skep.domain.ids import InstanceUuid, NodeUuid, ProjectId, RequestId, UserId
+from skep.domain.images import Image
+
+
+class State(enum.StrEnum):
+    """Where an instance is in its life."""
+
+    STAGED = "staged"
+    """Written into a cell; the mapping does not name the cell yet, so nobody sees the row."""
+    SCHEDULED = "scheduled"
+    """Has a host, which has not begun."""
+    BUILDING = "building"
+    """The host may prepare networks and disks; the hypervisor is not touched."""
+    SPAWNING = "spawning"
+    """The point of no return: only this host may finish or undo it."""
+    RESCHEDULING = "rescheduling"
+    """An attempt failed; the cell conductor chooses another host of the cell."""
+    ACTIVE = "active"
+    STOPPED = "stopped"
+    ERROR = "error"
+    DELETED = "deleted"
+
+
+class Task(enum.StrEnum):
+    """What is being done to an instance, in Nova's words of task_state."""
+
+    POWERING_ON = "powering-on"
+    POWERING_OFF = "powering-off"
+    REBOOTING = "rebooting"
+    REBOOTING_HARD = "rebooting_hard"
+    DELETING = "deleting"
+
+
+class PowerState(enum.IntEnum):
+    """Nova's numbers of what the hypervisor says."""
+
+    NOSTATE = 0
+    RUNNING = 1
+    PAUSED = 3
+    SHUTDOWN = 4
+    CRASHED = 6
+    SUSPENDED = 7
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.STAGED: frozenset({State.SCHEDULED, State.ERROR, State.DELETED}),
+    State.SCHEDULED: frozenset({State.BUILDING, State.RESCHEDULING, State.ERROR, State.DELETED}),
+    State.BUILDING: frozenset({State.SPAWNING, State.RESCHEDULING, State.ERROR, State.DELETED}),
+    State.SPAWNING: frozenset({State.ACTIVE, State.RESCHEDULING, State.ERROR, State.DELETED}),
+    State.RESCHEDULING: frozenset({State.SCHEDULED, State.ERROR, State.DELETED}),
+    State.ACTIVE: frozenset({State.STOPPED, State.ERROR, State.DELETED}),
+    State.STOPPED: frozenset({State.ACTIVE, State.ERROR, State.DELETED}),
+    State.ERROR: frozenset({State.ACTIVE, State.STOPPED, State.DELETED}),
+    State.DELETED: frozenset(),
+}
+"""Which state may follow which. ERROR to ACTIVE: a silent host was heard again, or a reboot repaired the guest."""
+
+BUILD_STATES = frozenset({State.STAGED, State.SCHEDULED, State.BUILDING, State.SPAWNING, State.RESCHEDULING})
+"""States that a user sees as BUILD."""
+
+_BUILD_TASKS = {
+    State.STAGED: "scheduling",
+    State.SCHEDULED: "scheduling",
+    State.RESCHEDULING: "scheduling",
+    State.BUILDING: "networking",
+    State.SPAWNING: "spawning",
+}
+
+
+def vm_state(state: State) -> str:
+    """Return Nova's vm_state of `state`."""
+    return "building" if state in BUILD_STATES else state.value
+
+
+def task_state(state: State, task: Task | None) -> str | None:
+    """Return Nova's task_state of an instance in `state` with `task` under way."""
+    return task.value if task is not None else _BUILD_TASKS.get(state)
+
+
+def status(state: State, task: Task | None) -> str:
+    """Return the API's server status (Nova, "Server concepts": REBOOT and HARD_REBOOT while it reboots)."""
+    if task is Task.REBOOTING and state in (State.ACTIVE, State.STOPPED):
+        return "REBOOT"
+    if task is Task.REBOOTING_HARD and state in (State.ACTIVE, State.STOPPED, State.ERROR):
+        return "HARD_REBOOT"
+    if state in BUILD_STATES:
+        return "BUILD"
+    return {
+        State.ACTIVE: "ACTIVE",
+        State.STOPPED: "SHUTOFF",
+        State.ERROR: "ERROR",
+        State.DELETED: "DELETED",
+    }[state]
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a server is in ERROR: `message` for its owner, `details` for admins."""
+
+    code: int
+    message: str
+    created_at: int
+    details: str | None = None
+
+
+class BlockDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """One disk of a server, in the words of `block_device_mapping_v2`."""
+
+    source_type: Literal["blank", "image", "snapshot", "volume"]
+    destination_type: Literal["local", "volume"] = "local"
+    boot_index: int | None = None
+    uuid: str | None = None
+    """Of the image, snapshot or volume."""
+    volume_size: int | None = None
+    """GiB"""
+    guest_format: str | None = None
+    device_name: str | None = None
+    device_type: str | None = None
+    disk_bus: str | None = None
+    delete_on_termination: bool = True
+    tag: str | None = None
+    volume_type: str | None = None
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """A server: in a BuildRequest before it has a cell, a row of its cell after."""
+
+    uuid: InstanceUuid
+    project_id: ProjectId
+    user_id: UserId
+    name: str
+    hostname: str
+    flavor: Flavor
+    created_at: int
+    request_id: RequestId
+    """The request that made it: also its reservation id (API: `OS-EXT-SRV-ATTR:reservation_id`)."""
+    image: Image | None = None
+    description: str | None = None
+    key_name: str | None = None
+    metadata: dict[str, str] = {}
+    tags: tuple[str, ...] = ()
+    block_devices: tuple[BlockDevice, ...] = ()
+    config_drive: bool = False
+    access_ip_v4: str | None = None
+    access_ip_v6: str | None = None
+    user_data: str | None = None
+    networks: str = "auto"
+    """`auto` or `none`; ports and networks by id come with the network service."""
+    launch_index: int = 0
+    availability_zone: str | None = None
+    """The zone of its host; before it has one, the zone that was asked for."""
+    pinned_availability_zone: str | None = None
+    scheduler_hints: dict[str, object] = {}
+    state: State = State.SCHEDULED
+    task: Task | None = None
+    power_state: PowerState = PowerState.NOSTATE
+    attempt: int = 0
+    host: str | None = None
+    node: NodeUuid | None = None
+    locked: bool = False
+    locked_reason: str | None = None
+    fault: Fault | None = None
+    updated_at: int | None = None
+    launched_at: int | None = None
+    terminated_at: int | None = None
+    deleted_at: int | None = None

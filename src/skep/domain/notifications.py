@@ -1,0 +1,192 @@
+"""Payloads of Nova's versioned notifications in the build path: facts of an instance in Nova's names.
+
+Source: Nova's notification reference and `instance.*` samples (names, versions and order of the events).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from skep.domain.builds import NoValidHost
+from skep.domain.clock import isoformat
+from skep.domain.context import RequestContext
+from skep.domain.flavors import Flavor
+from skep.domain.instances import Fault, Instance, State, task_state, vm_state
+from skep.domain.request_specs import RequestSpec
+
+
+def payload(name: str, version: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Wrap `data` as Nova's notification object `name`."""
+    return {
+        "nova_object.name": name,
+        "nova_object.namespace": "nova",
+        "nova_object.version": version,
+        "nova_object.data": data,
+    }
+
+
+def flavor(of: Flavor) -> dict[str, Any]:
+    """Return a FlavorPayload."""
+    return payload(
+        "FlavorPayload",
+        "1.4",
+        {
+            "flavorid": of.flavorid,
+            "name": of.name,
+            "vcpus": of.vcpus,
+            "memory_mb": of.memory_mb,
+            "root_gb": of.root_gb,
+            "ephemeral_gb": of.ephemeral_gb,
+            "swap": of.swap_mb,
+            "rxtx_factor": of.rxtx_factor,
+            "vcpu_weight": 0,
+            "disabled": of.disabled,
+            "is_public": of.is_public,
+            "extra_specs": of.extra_specs,
+            "projects": None,
+            "description": of.description,
+        },
+    )
+
+
+def _instance(of: Instance) -> dict[str, Any]:
+    return {
+        "uuid": of.uuid,
+        "user_id": of.user_id,
+        "tenant_id": of.project_id,
+        "reservation_id": of.request_id,
+        "display_name": of.name,
+        "display_description": of.description,
+        "host_name": of.hostname,
+        "host": of.host,
+        "node": of.node,
+        "os_type": None,
+        "architecture": None,
+        "availability_zone": of.availability_zone,
+        "flavor": flavor(of.flavor),
+        "image_uuid": of.image.id if of.image else "",
+        "key_name": of.key_name,
+        "kernel_id": "",
+        "ramdisk_id": "",
+        "created_at": isoformat(of.created_at),
+        "launched_at": isoformat(of.launched_at) if of.launched_at else None,
+        "terminated_at": isoformat(of.terminated_at) if of.terminated_at else None,
+        "deleted_at": isoformat(of.deleted_at) if of.deleted_at else None,
+        "updated_at": isoformat(of.updated_at) if of.updated_at else None,
+        "state": vm_state(of.state),
+        "power_state": of.power_state.name.lower(),
+        "task_state": task_state(of.state, of.task),
+        "progress": 0,
+        "ip_addresses": [],
+        "block_devices": [],
+        "metadata": of.metadata,
+        "locked": of.locked,
+        "locked_reason": of.locked_reason,
+        "auto_disk_config": "MANUAL",
+    }
+
+
+def update(of: Instance, old_state: State | None, tags: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the payload of `instance.update`: the instance as it is now, and the state it had."""
+    change = payload(
+        "InstanceStateUpdatePayload",
+        "1.0",
+        {
+            "old_state": vm_state(old_state) if old_state else None,
+            "state": vm_state(of.state),
+            "old_task_state": task_state(old_state, None) if old_state else None,
+            "new_task_state": task_state(of.state, of.task),
+        },
+    )
+    return payload(
+        "InstanceUpdatePayload",
+        "2.1",
+        {**_instance(of), "state_update": change, "old_display_name": None, "tags": list(tags or of.tags)},
+    )
+
+
+def action(of: Instance, context: RequestContext, fault: Fault | None = None) -> dict[str, Any]:
+    """Return the payload of `instance.delete.*` and other actions."""
+    return payload("InstanceActionPayload", "1.8", _action(of, context, fault))
+
+
+def create(of: Instance, context: RequestContext, fault: Fault | None = None) -> dict[str, Any]:
+    """Return the payload of `instance.create.start`, `.end` and `.error`."""
+    data = _action(of, context, fault)
+    data |= {
+        "keypairs": [],
+        "tags": list(of.tags),
+        "trusted_image_certificates": None,
+        "instance_name": of.name,
+    }
+    return payload("InstanceCreatePayload", "1.13", data)
+
+
+def _action(of: Instance, context: RequestContext, fault: Fault | None) -> dict[str, Any]:
+    return {
+        **_instance(of),
+        "fault": _exception(fault.message) if fault else None,
+        "request_id": context.request_id,
+        "action_initiator_user": context.user_id,
+        "action_initiator_project": context.project_id,
+    }
+
+
+def _exception(message: str) -> dict[str, Any]:
+    return payload(
+        "ExceptionPayload",
+        "1.1",
+        {
+            "exception": "NoValidHost" if message.startswith("No valid host") else "BuildFailure",
+            "exception_message": message,
+            "function_name": "",
+            "module_name": "",
+            "traceback": "",
+        },
+    )
+
+
+def request_spec(of: RequestSpec, instance_uuid: str, count: int) -> dict[str, Any]:
+    """Return the payload of `scheduler.select_destinations.*`."""
+    return payload(
+        "RequestSpecPayload",
+        "1.1",
+        {
+            "instance_uuid": instance_uuid,
+            "project_id": of.project_id,
+            "user_id": of.user_id,
+            "availability_zone": of.availability_zone,
+            "num_instances": count,
+            "flavor": flavor(of.flavor),
+            "image": {"id": of.image.id} if of.image else None,
+            "force_hosts": [of.forced_host] if of.forced_host else None,
+            "force_nodes": [of.forced_node] if of.forced_node else None,
+            "ignore_hosts": list(of.ignore_hosts) or None,
+            "instance_group": {"uuid": of.group.uuid, "policy": of.group.policy} if of.group else None,
+            "requested_destination": of.requested_host or of.requested_node,
+            "scheduler_hints": of.scheduler_hints,
+            "security_groups": [],
+            "numa_topology": None,
+            "pci_requests": None,
+            "retry": None,
+        },
+    )
+
+
+def compute_task_error(of: Instance, spec: RequestSpec, message: str) -> dict[str, Any]:
+    """Return the payload of `compute_task.build_instances.error`."""
+    return payload(
+        "ComputeTaskPayload",
+        "1.0",
+        {
+            "instance_uuid": of.uuid,
+            "request_spec": request_spec(spec, of.uuid, 1),
+            "state": "error",
+            "reason": _exception(message),
+        },
+    )
+
+
+def no_valid_host(of: Instance, spec: RequestSpec, why: NoValidHost) -> dict[str, Any]:
+    """Return the payload of `compute_task.build_instances.error` when no host was found."""
+    return compute_task_error(of, spec, why.message())

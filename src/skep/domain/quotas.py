@@ -1,0 +1,24 @@
+"""Quota: resource names and what one server of a flavor takes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.domain.flavors import Flavor
+
+COUNTED = ("instances", "cores", "ram")
+"""The resources of which each server takes a share; summed per project in the transaction that changes them."""
+
+
+class QuotaCharge(msgspec.Struct, frozen=True, kw_only=True):
+    """What one server (or one move) takes from its project's quota. Credit is deleting its row, once."""
+
+    instances: int
+    cores: int
+    ram: int
+    """MiB"""
+
+
+def charge_of(flavor: Flavor) -> QuotaCharge:
+    """Return what one server of `flavor` takes."""
+    return QuotaCharge(instances=1, cores=flavor.vcpus, ram=flavor.memory_mb)

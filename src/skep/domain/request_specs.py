@@ -1,0 +1,51 @@
+"""What was asked for: everything that placement may look at, and nothing else."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.domain.flavors import Flavor
+from skep.domain.groups import GroupRule
+from skep.domain.ids import ProjectId, UserId
+from skep.domain.images import Image
+from skep.domain.resources import DISK_GB, Resources
+
+
+class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The wish behind one server, kept for all its moves. All members of one request share its content."""
+
+    project_id: ProjectId
+    user_id: UserId
+    flavor: Flavor
+    image: Image | None = None
+    boot_from_volume: bool = False
+    availability_zone: str | None = None
+    """None: the user named none, so any."""
+    forced_host: str | None = None
+    """Of `az:host`: filters that judge suitability are skipped (Nova's force_hosts)."""
+    forced_node: str | None = None
+    requested_host: str | None = None
+    """`host` of API 2.74: filters apply."""
+    requested_node: str | None = None
+    """`hypervisor_hostname` of API 2.74."""
+    ignore_hosts: tuple[str, ...] = ()
+    group: GroupRule | None = None
+    same_host: tuple[str, ...] = ()
+    """Instance UUIDs of the hint; the conductor resolves them into `same_host_names` before it asks."""
+    different_host: tuple[str, ...] = ()
+    same_host_names: tuple[str, ...] | None = None
+    """None: the hint was not given. Empty: it was, and none of the servers has a host."""
+    different_host_names: tuple[str, ...] = ()
+    scheduler_hints: dict[str, object] = {}
+    """All hints as the user sent them (shown since API 2.100)."""
+    required_aggregates: tuple[int, ...] = ()
+
+    def resources(self) -> Resources:
+        """Return what a host must have free. A server that boots from a volume has no local root disk."""
+        amounts = self.flavor.resources()
+        if self.boot_from_volume and DISK_GB in amounts:
+            rest = amounts[DISK_GB] - self.flavor.root_gb
+            amounts = {**amounts, DISK_GB: rest}
+            if rest <= 0:
+                del amounts[DISK_GB]
+        return amounts

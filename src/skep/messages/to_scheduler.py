@@ -1,0 +1,211 @@
+"""What schedulers are asked and told. Only they write host states."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from skep.domain.builds import Decision
+from skep.domain.claims import Claim, ClaimKey
+from skep.domain.hosts import HostState, HostUsage
+from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+from skep.domain.request_specs import RequestSpec
+from skep.messages.base import Call, Done
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """One server of a request, with the attempt that its claim will bear."""
+
+    instance: InstanceUuid
+    attempt: int
+
+
+class SelectReply(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision for each member, in their order."""
+
+    decisions: tuple[Decision, ...]
+    epoch: str
+
+
+class SelectDestinations(Call[SelectReply], frozen=True, kw_only=True):
+    """Choose and claim a host for each member. Idempotent by (instance, attempt)."""
+
+    reply_type: ClassVar[Any] = SelectReply
+    spec: RequestSpec
+    members: tuple[Member, ...]
+    min_count: int = 1
+    """Fewer placed than this: none is claimed. 1 once the request is met."""
+    cell: CellUuid | None = None
+    """Only hosts of this cell."""
+    exclude_cells: tuple[CellUuid, ...] = ()
+    prefer: tuple[NodeUuid, ...] = ()
+    """Try these first, in this order, if they fit."""
+    ignore: tuple[NodeUuid, ...] = ()
+    """Never these: they were tried."""
+    alternates: int = 2
+    dry_run: bool = False
+    """Decide and explain; claim nothing."""
+
+
+class HostReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One host's report."""
+
+    node: NodeUuid
+    cell: CellUuid
+    incarnation: int
+    seq: int
+    usage: HostUsage
+    settled: tuple[ClaimKey, ...] = ()
+    """Claims that the host's ledger counts, refused or undid: they go as the usage comes."""
+
+
+class ReportAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one report."""
+
+    node: NodeUuid
+    claims: tuple[ClaimKey, ...] = ()
+    """Those left on the record; the agent settles what it knows of."""
+    stale: bool = False
+    """An older (incarnation, seq) than the record's: the report was refused."""
+    error: str | None = None
+    """Why the report was refused, naming the field, when its content is nonsense."""
+
+
+class UpdateHostStateReply(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer for each report, in their order, and the epoch in which they were merged."""
+
+    answers: tuple[ReportAnswer, ...]
+    epoch: str
+
+
+class UpdateHostState(Call[UpdateHostStateReply], frozen=True, kw_only=True):
+    """Merge reports: usage set and settled claims gone in one compare-and-swap for each record."""
+
+    reply_type: ClassVar[Any] = UpdateHostStateReply
+    reports: tuple[HostReport, ...]
+
+
+class HostWish(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator wants of one host."""
+
+    node: NodeUuid
+    host: str
+    cell: CellUuid
+    disabled: bool = False
+    disabled_reason: str | None = None
+    forced_down: bool = False
+
+
+class AggregateWish(msgspec.Struct, frozen=True, kw_only=True):
+    """One aggregate: hosts by name, metadata; `availability_zone` in the metadata makes it a zone."""
+
+    id: int
+    hosts: tuple[str, ...]
+    metadata: dict[str, str] = {}
+
+
+class CellWish(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell: whether it may get new servers."""
+
+    uuid: CellUuid
+    name: str
+    disabled: bool = False
+
+
+class PublishOperatorState(Call[Done], frozen=True, kw_only=True):
+    """Set all that the operator wants: the whole of it, replacing what was there. From rows of the API database."""
+
+    reply_type: ClassVar[Any] = Done
+    hosts: tuple[HostWish, ...]
+    aggregates: tuple[AggregateWish, ...]
+    cells: tuple[CellWish, ...]
+
+
+class GetHostStatesReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Host states in the order of their node UUIDs."""
+
+    hosts: tuple[HostState, ...]
+    epoch: str
+
+
+class GetHostStates(Call[GetHostStatesReply], frozen=True, kw_only=True):
+    """Read host states as this scheduler holds them."""
+
+    reply_type: ClassVar[Any] = GetHostStatesReply
+    nodes: tuple[NodeUuid, ...] | None = None
+    hosts: tuple[str, ...] | None = None
+    cell: CellUuid | None = None
+
+
+class ReleaseReply(msgspec.Struct, frozen=True, kw_only=True):
+    """How many claims and slots were there to be released."""
+
+    released: int
+
+
+class ReleaseClaims(Call[ReleaseReply], frozen=True, kw_only=True):
+    """Free claims and their group slots. What is not there is no error."""
+
+    reply_type: ClassVar[Any] = ReleaseReply
+    claims: tuple[ClaimKey, ...]
+
+
+class ReleaseSlots(Call[ReleaseReply], frozen=True, kw_only=True):
+    """Free only the group slots of these attempts: the server is gone, its claim went with a report."""
+
+    reply_type: ClassVar[Any] = ReleaseReply
+    slots: tuple[ClaimKey, ...]
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """The place of a member in its group's record, for hard policies."""
+
+    key: ClaimKey
+    policy: str
+    max_server_per_host: int = 1
+
+
+class AssertReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the assertion was taken, and which claims no longer fit their node."""
+
+    epoch: str
+    refused: tuple[ClaimKey, ...] = ()
+
+
+class AssertClaims(Call[AssertReply], frozen=True, kw_only=True):
+    """Tell what a cell's rows say is claimed, under a new epoch. After it the cell's hosts may become candidates."""
+
+    reply_type: ClassVar[Any] = AssertReply
+    cell: CellUuid
+    epoch: str
+    """The epoch that the sender knows of; another one now: nothing is done and the reply names the current."""
+    claims: tuple[Claim, ...]
+    slots: tuple[Slot, ...] = ()
+
+
+class BeatReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The current epoch, and whether the cell must assert its claims under it."""
+
+    epoch: str
+    asserted: bool
+
+
+class Beat(Call[BeatReply], frozen=True, kw_only=True):
+    """One cell's sign of life: which nodes it heard lately. A node that a living beat omits is silent."""
+
+    reply_type: ClassVar[Any] = BeatReply
+    cell: CellUuid
+    heard: tuple[NodeUuid, ...]
+
+
+class ListNamespacesReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Namespace -> number of its records."""
+
+    namespaces: dict[str, int]
+
+
+class ListNamespaces(Call[ListNamespacesReply], frozen=True, kw_only=True):
+    """Say which namespaces the host states have."""
+
+    reply_type: ClassVar[Any] = ListNamespacesReply

@@ -1,0 +1,26 @@
+"""Hints to the super conductor. The rows of the API database and of the cells say what is to be done."""
+
+from __future__ import annotations
+
+from skep.domain.ids import CellUuid, RequestId
+from skep.messages.base import Cast
+
+
+class ScheduleAndBuildInstances(Cast, frozen=True, kw_only=True):
+    """Build requests of this request wait in the API database."""
+
+    request_id: RequestId
+
+
+class DeleteInstances(Cast, frozen=True, kw_only=True):
+    """Mappings bear a delete intent that nobody has acted on."""
+
+
+class OperatorStateChanged(Cast, frozen=True, kw_only=True):
+    """Cells, hosts' settings or aggregates changed in the API database."""
+
+
+class CellChanged(Cast, frozen=True, kw_only=True):
+    """A row of this cell reached a state that concerns the API level: an agent to map, a server gone."""
+
+    cell: CellUuid

@@ -1,0 +1,253 @@
+"""The story of a build above the cells: take, select, stage, map, settle.
+
+One pass takes all servers that wait for a cell (of new requests, and what a dead conductor left), asks the scheduler
+once for each request, writes the members into their cells where nobody sees them yet, points their mappings there in
+one transaction of the API database, and lets the cells go on. A server without a host goes the same way into cell0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import groupby
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.api import instance_mappings as mappings
+from skep.database.api.instance_mappings import Taken
+from skep.database.cell import builds as cell_builds
+from skep.database.cell.builds import Staged
+from skep.domain.builds import Decision, Explanation, NotReady, NoValidHost, Placed
+from skep.domain.claims import ClaimKey
+from skep.domain.clock import SECOND
+from skep.domain.errors import SkepError, Unavailable
+from skep.domain.ids import CELL0, CellUuid, InstanceUuid
+from skep.domain.instances import Fault, State
+from skep.domain.request_specs import RequestSpec
+from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
+from skep.super_conductor import notifications
+from skep.super_conductor.locations import hosts_of
+from skep.super_conductor.parts import Parts
+from skep.telemetry.logs import get_logger
+from skep.transport.base import SCHEDULER
+
+log = get_logger(__name__)
+
+BATCH = 64
+"""Servers taken in one pass (more when one request has more members)."""
+AVOID_SECONDS = 5.0
+"""How long a cell that could not store is left out of selections."""
+
+Fated = tuple[Taken, Placed | NoValidHost]
+
+
+class Builds:
+    """Places servers that have no cell."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._avoid: dict[CellUuid, int] = {}
+
+    async def run(self) -> bool:
+        """Do one pass; True when there may be more to take."""
+        parts = self._parts
+        async with parts.steps.step("take") as step:
+            taken = await parts.api.write(partial(mappings.take, owner=parts.owner, now=parts.clock.now(), limit=BATCH))
+            step.note(members=len(taken))
+        if not taken:
+            return False
+        try:
+            await self._place(taken)
+        except Unavailable as error:
+            log.warning("placing is put off", error=str(error), members=len(taken))
+            await self._give_back(taken, seconds=1.0)
+        return len(taken) >= BATCH
+
+    async def _place(self, taken: list[Taken]) -> None:
+        requests = [list(members) for _, members in groupby(taken, key=lambda one: one.context.request_id)]
+        answers = await asyncio.gather(*(self._select(members) for members in requests))
+        fated: list[Fated] = []
+        waiting: list[Taken] = []
+        for one, decision in (pair for answer in answers for pair in answer):
+            if isinstance(decision, NotReady) and not self._too_late(one):
+                waiting.append(one)
+            elif isinstance(decision, NotReady):
+                fated.append((one, _never_ready(decision)))
+            else:
+                fated.append((one, decision))
+        await self._give_back(waiting, seconds=0.5)
+        by_cell: dict[CellUuid, list[Fated]] = {}
+        for one, fate in fated:
+            by_cell.setdefault(fate.cell if isinstance(fate, Placed) else CELL0, []).append((one, fate))
+        await asyncio.gather(*(self._into_cell(cell, members) for cell, members in by_cell.items()))
+
+    async def _select(self, members: Sequence[Taken]) -> list[tuple[Taken, Decision]]:
+        """Ask the scheduler once for all members of a request. An unreachable scheduler is "not ready"."""
+        parts, first = self._parts, members[0]
+        async with parts.steps.step("select", request=first.context.request_id, members=len(members)) as step:
+            spec = await self._resolved(first.spec)
+            notifications.select(parts.notifier, "start", spec, members)
+            try:
+                reply = await parts.transport.call(
+                    SCHEDULER,
+                    SelectDestinations(
+                        spec=spec,
+                        members=tuple(Member(one.instance.uuid, one.attempt) for one in members),
+                        min_count=1 if first.met else first.min_count,
+                        exclude_cells=self._avoided(),
+                        alternates=parts.max_attempts - 1,
+                    ),
+                    context=first.context,
+                )
+            except Unavailable as error:
+                step.outcome = "unavailable"
+                return [(one, NotReady(reason=f"no scheduler answered: {error}")) for one in members]
+            if any(isinstance(decision, Placed) for decision in reply.decisions):
+                notifications.select(parts.notifier, "end", spec, members)
+            return list(zip(members, reply.decisions, strict=True))
+
+    async def _resolved(self, spec: RequestSpec) -> RequestSpec:
+        """Put the hosts of other servers, which hints name by id, into the spec: the scheduler knows hosts only."""
+        if not spec.same_host and not spec.different_host:
+            return spec
+        hosts = await hosts_of(self._parts, (*spec.same_host, *spec.different_host))
+        return msgspec.structs.replace(
+            spec,
+            same_host_names=_named(spec.same_host, hosts) if spec.same_host else None,
+            different_host_names=_named(spec.different_host, hosts),
+        )
+
+    async def _into_cell(self, cell: CellUuid, members: list[Fated]) -> None:
+        """Stage, map and settle the members that one cell gets. What it cannot store now is tried again elsewhere."""
+        parts, access = self._parts, self._parts.cells[cell]
+        staged = [self._staged(one, fate) for one, fate in members]
+        name = access.cell.name
+        try:
+            async with parts.steps.step("stage", cell=name, members=len(members)):
+                now = parts.clock.now()
+                await access.database.write(partial(cell_builds.stage, staged=staged, now=now))
+        except SkepError as error:
+            log.warning("cell cannot store", cell=name, error=str(error))
+            self._avoid[cell] = parts.after(AVOID_SECONDS)
+            await self._release(members)
+            await self._give_back([one for one, _ in members], seconds=0.5)
+            return
+        async with parts.steps.step("map", cell=name, members=len(members)) as step:
+            mapped = await parts.api.write(partial(_map, cell=cell, members=members))
+            step.note(mapped=len(mapped))
+        mine = [one for one in staged if one.instance.uuid in mapped]
+        if mine:
+            async with parts.steps.step("settle", cell=name, members=len(mine)):
+                keys = [(one.instance.uuid, one.instance.attempt) for one in mine]
+                await access.database.write(partial(cell_builds.settle, mapped=keys, now=parts.clock.now()))
+            await parts.nudge(cell)
+            for one in mine:
+                notifications.staged(parts.notifier, one)
+        lost = [(one, fate) for one, fate in members if one.instance.uuid not in mapped]
+        if lost:
+            await self._unmapped(cell, lost)
+
+    async def _unmapped(self, cell: CellUuid, lost: list[Fated]) -> None:
+        """A mapping did not take: the user deleted or changed the server, or somebody replaced me."""
+        parts = self._parts
+        found = await parts.api.read(partial(mappings.get_many, instances=[one.instance.uuid for one, _ in lost]))
+        again: list[Taken] = []
+        gone: list[Fated] = []
+        for one, fate in lost:
+            mapping = found.get(one.instance.uuid)
+            still_mine = mapping is not None and mapping.attempt == one.attempt and mapping.cell is None
+            if still_mine and mapping is not None and mapping.delete_intent_at is None:
+                again.append(one)
+            gone.append((one, fate))
+        access = parts.cells[cell]
+
+        def unit(connection: sa.Connection) -> None:
+            for one, _ in gone:
+                cell_builds.unstage(connection, one.instance.uuid, one.attempt)
+
+        await access.database.write(unit)
+        await self._release(gone)
+        await self._give_back(again, seconds=0.0)
+
+    def _staged(self, one: Taken, fate: Placed | NoValidHost) -> Staged:
+        if isinstance(fate, Placed):
+            instance = msgspec.structs.replace(
+                one.instance,
+                attempt=one.attempt,
+                host=fate.host,
+                node=fate.node,
+                availability_zone=fate.zone,
+                state=State.SCHEDULED,
+            )
+            return Staged(
+                instance=instance,
+                spec=one.spec,
+                context=one.context,
+                epoch=fate.epoch,
+                alternates=fate.alternates,
+                explanation=fate.explanation,
+                secrets=one.secrets,
+            )
+        now = self._parts.clock.now()
+        details = "; ".join(f"{host}: {stage}" for host, stage in sorted(fate.explanation.rejected.items()))
+        fault = Fault(code=500, message=fate.message(), created_at=now, details=details or None)
+        instance = msgspec.structs.replace(one.instance, attempt=one.attempt, fault=fault, state=State.ERROR)
+        return Staged(instance=instance, spec=one.spec, context=one.context, epoch="", explanation=fate.explanation)
+
+    async def _release(self, members: Iterable[Fated]) -> None:
+        """Free the claims of attempts that came to nothing. What stays is found by whoever compares claims with rows."""
+        keys = tuple(
+            ClaimKey(one.instance.uuid, one.attempt, fate.node, one.spec.group.uuid if one.spec.group else None)
+            for one, fate in members
+            if isinstance(fate, Placed)
+        )
+        if not keys:
+            return
+        try:
+            await self._parts.transport.call(SCHEDULER, ReleaseClaims(claims=keys))
+        except SkepError as error:
+            log.warning("claims stay for now", claims=len(keys), error=str(error))
+
+    async def _give_back(self, members: Sequence[Taken], *, seconds: float) -> None:
+        if not members:
+            return
+        instances = [one.instance.uuid for one in members]
+        not_before = self._parts.after(seconds) if seconds else 0
+        await self._parts.api.write(
+            partial(mappings.give_back, owner=self._parts.owner, instances=instances, not_before=not_before)
+        )
+
+    def _avoided(self) -> tuple[CellUuid, ...]:
+        now = self._parts.clock.now()
+        self._avoid = {cell: until for cell, until in self._avoid.items() if until > now}
+        return tuple(self._avoid)
+
+    def _too_late(self, one: Taken) -> bool:
+        waited = self._parts.clock.now() - one.created_at
+        return waited > self._parts.settings.not_ready_deadline * SECOND
+
+
+def _map(connection: sa.Connection, cell: CellUuid, members: Sequence[Fated]) -> set[InstanceUuid]:
+    """Point mappings at a cell, and note which requests have their minimum now, in one transaction."""
+    placements = [
+        mappings.Placement(instance=one.instance.uuid, attempt=one.attempt, revision=one.revision) for one, _ in members
+    ]
+    mapped = mappings.map_to_cell(connection, cell, placements)
+    met = {
+        one.context.request_id
+        for one, fate in members
+        if not one.met and isinstance(fate, Placed) and one.instance.uuid in mapped
+    }
+    if met:
+        mappings.mark_met(connection, list(met))
+    return mapped
+
+
+def _never_ready(decision: NotReady) -> NoValidHost:
+    return NoValidHost(explanation=Explanation(considered=0), reason=decision.reason)
+
+
+def _named(instances: Iterable[str], hosts: dict[str, str]) -> tuple[str, ...]:
+    return tuple(sorted({hosts[instance] for instance in instances if instance in hosts}))

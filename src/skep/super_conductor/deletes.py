@@ -1,0 +1,100 @@
+"""The story of a delete above the cells: the intent stands in the mapping; the cell's row is told; the end is noted.
+
+A server without a cell is deleted by the API's own transaction. For all others the pass raises the attempt in the
+cell's row, again and again until the row is deleted; then quota, mapping and spec are given up, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+import sqlalchemy as sa
+
+from skep.database.api import instance_mappings as mappings
+from skep.database.api import quotas, server_groups
+from skep.database.api.instance_mappings import DeleteIntent
+from skep.database.cell import deletes as cell_deletes
+from skep.database.cell.deletes import Gone
+from skep.domain.errors import SkepError
+from skep.domain.ids import CellUuid, InstanceUuid
+from skep.super_conductor.parts import CellAccess, Parts
+from skep.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+BATCH = 100
+
+
+class Deletes:
+    """Follows deletes until nothing is left of the server above its cell."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def begin(self) -> bool:
+        """Act on delete intents: raise the attempts in the cells' rows."""
+        parts = self._parts
+        again = parts.after(parts.settings.resend_seconds)
+        due = await parts.api.write(partial(mappings.deletes_due, now=parts.clock.now(), again_at=again, limit=BATCH))
+        by_cell: dict[CellUuid, list[DeleteIntent]] = {}
+        for intent in due:
+            by_cell.setdefault(intent.cell, []).append(intent)
+        await asyncio.gather(*(self._begin_in(cell, intents) for cell, intents in by_cell.items()))
+        return len(due) >= BATCH
+
+    async def _begin_in(self, cell: CellUuid, intents: Sequence[DeleteIntent]) -> None:
+        parts, access = self._parts, self._parts.cells[cell]
+        async with parts.steps.step("delete", cell=access.cell.name, members=len(intents)):
+            now = parts.clock.now()
+
+            def unit(connection: sa.Connection) -> list[InstanceUuid]:
+                return [
+                    intent.instance
+                    for intent in intents
+                    if not cell_deletes.begin(connection, intent.instance, intent.context, now)
+                    and cell_deletes.is_absent(connection, intent.instance)
+                ]
+
+            try:
+                absent = await access.database.write(unit)
+            except SkepError as error:
+                log.warning("cell cannot be told of deletes", cell=access.cell.name, error=str(error))
+                return
+        if absent:
+            await self._forget_above([Gone(instance=instance, group=None) for instance in absent])
+        await parts.nudge(cell)
+        if access.transport is None:
+            await self.forget_in(access)
+
+    async def forget(self) -> bool:
+        """Note the end of servers that their cells have deleted: of all cells."""
+        more = await asyncio.gather(*(self.forget_in(access) for access in self._parts.cells.values()))
+        return any(more)
+
+    async def forget_in(self, access: CellAccess) -> bool:
+        """Note the end of servers that one cell has deleted."""
+        try:
+            gone = await access.database.read(partial(cell_deletes.unforgotten, limit=BATCH))
+            if not gone:
+                return False
+            async with self._parts.steps.step("forget", cell=access.cell.name, members=len(gone)):
+                await self._forget_above(gone)
+                uuids = [one.instance for one in gone]
+                await access.database.write(partial(cell_deletes.mark_forgotten, uuids=uuids))
+        except SkepError as error:
+            log.warning("deletes of a cell wait", cell=access.cell.name, error=str(error))
+            return False
+        return len(gone) >= BATCH
+
+    async def _forget_above(self, gone: Sequence[Gone]) -> None:
+        uuids = [one.instance for one in gone]
+        now = self._parts.clock.now()
+
+        def unit(connection: sa.Connection) -> None:
+            mappings.close(connection, uuids, now)
+            quotas.credit(connection, uuids)
+            server_groups.remove_members(connection, uuids)
+
+        await self._parts.api.write(unit)

@@ -1,0 +1,72 @@
+"""Hosts, seen from above: maps the agents that cells report, and publishes what the operator wants of hosts."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import sqlalchemy as sa
+
+from skep.database.api import host_mappings, operator_state
+from skep.database.cell import agents
+from skep.domain.cells import HostMapping
+from skep.domain.errors import SkepError
+from skep.messages.to_scheduler import PublishOperatorState
+from skep.super_conductor.parts import CellAccess, Parts
+from skep.telemetry.logs import get_logger
+from skep.transport.base import SCHEDULER
+
+log = get_logger(__name__)
+
+REPUBLISH_SECONDS = 30.0
+"""A scheduler that lost its data has the operator's will again after this time at the latest."""
+
+
+class Hosts:
+    """Keeps host mappings and the published will of the operator in step with the rows."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._published: PublishOperatorState | None = None
+        self._again_at = 0
+
+    async def map_agents(self) -> bool:
+        """Map the agents that their cells know and the API database does not; nothing else is needed to use a host."""
+        mapped = False
+        for access in self._parts.cells.values():
+            if access.transport is None:
+                continue
+            try:
+                mapped = await self._map_agents_of(access) or mapped
+            except SkepError as error:
+                log.warning("agents of a cell wait", cell=access.cell.name, error=str(error))
+        if mapped:
+            await self.publish()
+        return False
+
+    async def _map_agents_of(self, access: CellAccess) -> bool:
+        new = await access.database.read(agents.unmapped)
+        if not new:
+            return False
+        now = self._parts.clock.now()
+
+        def unit(connection: sa.Connection) -> None:
+            for agent in new:
+                host_mappings.add(
+                    connection,
+                    HostMapping(node=agent.node, host=agent.host, cell=access.cell.uuid, created_at=now),
+                )
+
+        await self._parts.api.write(unit)
+        await access.database.write(partial(agents.mark_mapped, nodes=[agent.node for agent in new]))
+        log.info("hosts mapped", cell=access.cell.name, hosts=[agent.host for agent in new])
+        return True
+
+    async def publish(self) -> bool:
+        """Publish the operator's will when it differs from what this process published, and now and then anyway."""
+        parts = self._parts
+        wanted = await parts.api.read(operator_state.read)
+        if wanted != self._published or parts.clock.now() >= self._again_at:
+            await parts.transport.call(SCHEDULER, wanted)
+            self._published = wanted
+            self._again_at = parts.after(REPUBLISH_SECONDS)
+        return False

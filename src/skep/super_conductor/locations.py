@@ -1,0 +1,26 @@
+"""On which hosts servers are, by asking the mappings and then the cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from skep.database.api import instance_mappings as mappings
+from skep.database.cell import instances
+from skep.domain.ids import CellUuid
+from skep.super_conductor.parts import Parts
+
+
+async def hosts_of(parts: Parts, uuids: Sequence[str]) -> dict[str, str]:
+    """Return instance -> name of its host for those that have one."""
+    found = await parts.api.read(partial(mappings.get_many, instances=uuids))
+    by_cell: dict[CellUuid, list[str]] = {}
+    for uuid, mapping in found.items():
+        if mapping.cell is not None and mapping.deleted_at is None:
+            by_cell.setdefault(mapping.cell, []).append(uuid)
+    hosts: dict[str, str] = {}
+    for cell, members in by_cell.items():
+        for instance in await parts.cells[cell].database.read(partial(instances.get_many, uuids=members)):
+            if instance.host is not None and instance.deleted_at is None:
+                hosts[instance.uuid] = instance.host
+    return hosts

@@ -1,0 +1,31 @@
+"""What the super conductor tells the world of builds, in Nova's events and order.
+
+The scheduler stays silent by design: the events about its work are emitted by whoever asked it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from skep.database.api.instance_mappings import Taken
+from skep.database.cell.builds import Staged
+from skep.domain import notifications
+from skep.domain.request_specs import RequestSpec
+from skep.telemetry.notifier import Notifier
+
+PUBLISHER = "nova-conductor:super"
+
+
+def select(notifier: Notifier, phase: Literal["start", "end"], spec: RequestSpec, members: Sequence[Taken]) -> None:
+    """Emit `scheduler.select_destinations.start` or `.end` (none at the end when there is no valid host)."""
+    payload = notifications.request_spec(spec, members[0].instance.uuid, len(members))
+    notifier.emit(f"scheduler.select_destinations.{phase}", payload, publisher_id="nova-scheduler:skep")
+
+
+def staged(notifier: Notifier, one: Staged) -> None:
+    """Emit `instance.update` for a server that got its row, and the error of one that got no host."""
+    notifier.emit("instance.update", notifications.update(one.instance, None), publisher_id=PUBLISHER)
+    if one.instance.fault is not None:
+        payload = notifications.compute_task_error(one.instance, one.spec, one.instance.fault.message)
+        notifier.emit("compute_task.build_instances.error", payload, publisher_id=PUBLISHER, priority="ERROR")

@@ -1,0 +1,59 @@
+"""What the stories of the super conductor share: databases, messaging, time, and who they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from skep.config.sections import ConductorSettings
+from skep.database.engine import Database
+from skep.domain.cells import Cell
+from skep.domain.clock import SECOND, Clock
+from skep.domain.ids import CELL0, CellUuid, Incarnation
+from skep.messages.to_cell_conductor import InstancesChanged
+from skep.telemetry.notifier import Notifier
+from skep.telemetry.steps import Steps
+from skep.transport.base import Transport, cell_conductor
+
+
+@dataclass(frozen=True)
+class CellAccess:
+    """A cell as the level above reaches it: its database, and its messaging."""
+
+    cell: Cell
+    database: Database
+    transport: Transport | None
+    """None for cell0, where nobody listens."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything that a story of the super conductor works with."""
+
+    owner: Incarnation
+    api: Database
+    cells: Mapping[CellUuid, CellAccess]
+    """cell0 too."""
+    transport: Transport
+    clock: Clock
+    steps: Steps
+    notifier: Notifier
+    settings: ConductorSettings
+    max_attempts: int = 3
+    busy: Callable[[], int] = field(default=lambda: 0)
+    """Requests of users under way in this process: building makes room for them."""
+
+    @property
+    def cell0(self) -> CellAccess:
+        """The cell of servers that never got a host."""
+        return self.cells[CELL0]
+
+    def after(self, seconds: float) -> int:
+        """Return the time `seconds` from now, in microseconds."""
+        return self.clock.now() + round(seconds * SECOND)
+
+    async def nudge(self, cell: CellUuid) -> None:
+        """Tell a cell's conductors that rows of theirs wait for work."""
+        access = self.cells[cell]
+        if access.transport is not None:
+            await access.transport.cast(cell_conductor(cell), InstancesChanged())

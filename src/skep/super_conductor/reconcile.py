@@ -1,0 +1,114 @@
+"""Repair above the cells: staged rows that nobody finished, and rows that are kept longer than the operator wants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import sqlalchemy as sa
+
+from skep.config.sections import RetentionSettings
+from skep.database.api import instance_mappings as mappings
+from skep.database.api.instance_mappings import Mapping
+from skep.database.cell import builds as cell_builds
+from skep.database.cell import deletes as cell_deletes
+from skep.domain.claims import ClaimKey
+from skep.domain.clock import SECOND
+from skep.domain.errors import SkepError
+from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+from skep.messages.to_scheduler import ReleaseClaims
+from skep.super_conductor.parts import CellAccess, Parts
+from skep.telemetry.logs import get_logger
+from skep.transport.base import SCHEDULER
+
+log = get_logger(__name__)
+
+BATCH = 200
+
+StagedRow = tuple[InstanceUuid, int, NodeUuid | None]
+
+
+class Leftovers:
+    """Finishes or removes staged rows whose conductor died between mapping them and letting them go."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def run(self) -> bool:
+        """Look at every cell for rows that have been staged for too long."""
+        more = False
+        for access in self._parts.cells.values():
+            try:
+                more = await self._run_in(access) or more
+            except SkepError as error:
+                log.warning("staged rows of a cell wait", cell=access.cell.name, error=str(error))
+        return more
+
+    async def _run_in(self, access: CellAccess) -> bool:
+        parts = self._parts
+        before = parts.clock.now() - round(parts.settings.resend_seconds * SECOND)
+        rows = await access.database.read(partial(cell_builds.staged_before, before=before, limit=BATCH))
+        if not rows:
+            return False
+        found = await parts.api.read(partial(mappings.get_many, instances=[instance for instance, _, _ in rows]))
+        mapped, orphans = _sorted_out(rows, found, access.cell.uuid)
+        if mapped:
+            await access.database.write(partial(cell_builds.settle, mapped=mapped, now=parts.clock.now()))
+            await parts.nudge(access.cell.uuid)
+        if orphans:
+            await self._remove(access, orphans)
+        log.info("staged rows finished", cell=access.cell.name, settled=len(mapped), removed=len(orphans))
+        return len(rows) >= BATCH and bool(mapped or orphans)
+
+    async def _remove(self, access: CellAccess, orphans: Sequence[StagedRow]) -> None:
+        def unit(connection: sa.Connection) -> list[StagedRow]:
+            return [orphan for orphan in orphans if cell_builds.unstage(connection, orphan[0], orphan[1])]
+
+        removed = await access.database.write(unit)
+        keys = tuple(ClaimKey(instance, attempt, node) for instance, attempt, node in removed if node is not None)
+        if keys:
+            await self._parts.transport.call(SCHEDULER, ReleaseClaims(claims=keys))
+
+
+def _sorted_out(
+    rows: Sequence[StagedRow], found: dict[str, Mapping], cell: CellUuid
+) -> tuple[list[tuple[InstanceUuid, int]], list[StagedRow]]:
+    """Tell rows that their mapping names from those that it does not; leave alone what is being placed right now.
+
+    A row whose mapping has no cell and a living owner may be mapped the next moment, so only a raised attempt or
+    another cell makes an orphan of it.
+    """
+    mapped: list[tuple[InstanceUuid, int]] = []
+    orphans: list[StagedRow] = []
+    for instance, attempt, node in rows:
+        mapping = found.get(instance)
+        if mapping is not None and mapping.cell == cell:
+            mapped.append((instance, attempt))
+        elif mapping is None or mapping.cell is not None or mapping.attempt > attempt or mapping.deleted_at:
+            orphans.append((instance, attempt, node))
+    return mapped, orphans
+
+
+class Retention:
+    """Purges what was deleted long ago, in small batches."""
+
+    def __init__(self, parts: Parts, settings: RetentionSettings) -> None:
+        self._parts = parts
+        self._settings = settings
+
+    async def run(self) -> bool:
+        """Purge one batch in each database; True when some may be left."""
+        if self._settings.days == 0:
+            return False
+        before = self._parts.clock.now() - self._settings.days * 86_400 * SECOND
+        rows = self._settings.batch_rows
+        gone = await self._parts.api.write(partial(mappings.purge, before=before, limit=rows))
+        more = gone >= rows
+        for access in self._parts.cells.values():
+            try:
+                gone = await access.database.write(partial(cell_deletes.purge, before=before, limit=rows))
+            except SkepError as error:
+                log.warning("purging of a cell waits", cell=access.cell.name, error=str(error))
+                continue
+            more = more or gone >= rows
+        return more

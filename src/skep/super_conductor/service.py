@@ -1,0 +1,94 @@
+"""The super conductor as a running service: its lease, its loops, the hints that nudge them."""
+
+from __future__ import annotations
+
+from skep.config.sections import RetentionSettings
+from skep.database.api.tables import leases
+from skep.domain.context import RequestContext
+from skep.messages.to_super_conductor import (
+    CellChanged,
+    DeleteInstances,
+    OperatorStateChanged,
+    ScheduleAndBuildInstances,
+)
+from skep.reconciler.lease import Lease
+from skep.reconciler.loop import Loop
+from skep.super_conductor.builds import Builds
+from skep.super_conductor.deletes import Deletes
+from skep.super_conductor.hosts import Hosts
+from skep.super_conductor.parts import Parts
+from skep.super_conductor.reconcile import Leftovers, Retention
+from skep.transport.base import SUPER_CONDUCTOR, Subscription
+
+
+class SuperConductor:
+    """Drives builds and deletes above the cells. Any number may run; rows and leases keep them apart."""
+
+    def __init__(self, parts: Parts, retention: RetentionSettings) -> None:
+        self._parts = parts
+        resend = parts.settings.resend_seconds
+        deletes, hosts = Deletes(parts), Hosts(parts)
+        self._builds = Loop("builds", Builds(parts).run, every=min(0.5, resend))
+        self._deletes = Loop("deletes", deletes.begin, every=resend)
+        self._forget = Loop("forget", deletes.forget, every=resend)
+        self._agents = Loop("agents", hosts.map_agents, every=resend)
+        self._operator = Loop("operator-state", hosts.publish, every=5.0)
+        self._leftovers = Loop("leftovers", Leftovers(parts).run, every=resend)
+        self._retention = Loop("retention", Retention(parts, retention).run, every=60.0)
+        self._lease = Lease(
+            parts.api,
+            leases,
+            parts.owner,
+            "super_conductor",
+            parts.clock,
+            seconds=parts.settings.lease_seconds,
+        )
+        self._subscription: Subscription | None = None
+
+    @property
+    def _loops(self) -> tuple[Loop, ...]:
+        return (
+            self._builds,
+            self._deletes,
+            self._forget,
+            self._agents,
+            self._operator,
+            self._leftovers,
+            self._retention,
+        )
+
+    async def start(self) -> None:
+        """Take the lease, listen for hints, look at the whole once."""
+        await self._lease.start()
+        self._subscription = await self._parts.transport.serve(
+            SUPER_CONDUCTOR,
+            {
+                ScheduleAndBuildInstances: self._on_build,
+                DeleteInstances: self._on_delete,
+                OperatorStateChanged: self._on_operator_state,
+                CellChanged: self._on_cell_changed,
+            },
+        )
+        for loop in self._loops:
+            loop.start()
+
+    async def stop(self) -> None:
+        """Finish the passes under way, stop, and let others take over at once."""
+        if self._subscription is not None:
+            await self._subscription.close()
+        for loop in self._loops:
+            await loop.stop()
+        await self._lease.stop()
+
+    async def _on_build(self, _message: ScheduleAndBuildInstances, _context: RequestContext | None) -> None:
+        self._builds.nudge()
+
+    async def _on_delete(self, _message: DeleteInstances, _context: RequestContext | None) -> None:
+        self._deletes.nudge()
+
+    async def _on_operator_state(self, _message: OperatorStateChanged, _context: RequestContext | None) -> None:
+        self._operator.nudge()
+
+    async def _on_cell_changed(self, _message: CellChanged, _context: RequestContext | None) -> None:
+        self._forget.nudge()
+        self._agents.nudge()

@@ -1,0 +1,65 @@
+"""The port that carries messages, and the words that every adapter shares."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NewType, Protocol, TypeVar
+
+from skep.domain.context import RequestContext
+from skep.messages.base import Call, Cast
+
+ReplyT = TypeVar("ReplyT")
+
+Address = NewType("Address", str)
+"""Who is meant, in dotted words: `super_conductor`, `scheduler`, `cell.CELL.conductor`, `cell.CELL.compute.HOST`."""
+
+SUPER_CONDUCTOR = Address("super_conductor")
+SCHEDULER = Address("scheduler")
+
+
+def cell_conductor(cell: str) -> Address:
+    """Return the address of the conductors of the cell with this UUID."""
+    return Address(f"cell.{cell}.conductor")
+
+
+def compute(cell: str, host: str) -> Address:
+    """Return the address of the agent on `host` of the cell with this UUID."""
+    return Address(f"cell.{cell}.compute.{host}")
+
+
+Handler = Callable[[Any, RequestContext | None], Awaitable[Any]]
+"""Takes the message and who asked; returns the reply of a call, nothing for a cast."""
+
+Handlers = Mapping[type[Any], Handler]
+"""One handler for each type of message that an address takes."""
+
+
+class Subscription(Protocol):
+    """A served address."""
+
+    async def close(self) -> None:
+        """Take no more messages; wait for those under way."""
+
+
+class Transport(Protocol):
+    """Carries encoded messages between processes. At most once; nothing is kept."""
+
+    async def cast(self, address: Address, message: Cast, context: RequestContext | None = None) -> None:
+        """Send a hint. Returns when it is on its way; nobody there is no error."""
+
+    async def call(
+        self,
+        address: Address,
+        message: Call[ReplyT],
+        *,
+        timeout: float = 10.0,
+        context: RequestContext | None = None,
+    ) -> ReplyT:
+        """Ask and wait.
+
+        Raises Unreachable when no answer came within `timeout` seconds or nobody serves the address; errors of
+        `skep.domain.errors` that the handler raised are raised again with their text.
+        """
+
+    async def serve(self, address: Address, handlers: Handlers) -> Subscription:
+        """Take messages for `address`; several servers of one address share them (a queue group)."""

@@ -1,0 +1,90 @@
+"""How messages look on the wire: MessagePack, an envelope of three parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from skep.domain import errors
+from skep.domain.context import RequestContext
+from skep.messages.base import REGISTRY, Call, Cast
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True):
+    """What is sent: the message's name, who asked, the message itself still encoded."""
+
+    type: str
+    context: RequestContext | None
+    body: msgspec.Raw
+
+
+class ErrorReply(msgspec.Struct, frozen=True, array_like=True):
+    """An error of the tree in `skep.domain.errors`, by the name of its class."""
+
+    error: str
+    message: str
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True):
+    """The answer of a call: a value or an error."""
+
+    body: msgspec.Raw
+    error: ErrorReply | None = None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_envelope_decoder = msgspec.msgpack.Decoder(Envelope)
+_reply_decoder = msgspec.msgpack.Decoder(Reply)
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+_NOTHING = msgspec.Raw(_encoder.encode(None))
+
+
+def encode(message: Cast | Call[Any], context: RequestContext | None) -> bytes:
+    """Encode a message with its envelope."""
+    body = msgspec.Raw(_encoder.encode(message))
+    return _encoder.encode(Envelope(type(message).__name__, context, body))
+
+
+def decode(data: bytes) -> tuple[Cast | Call[Any], RequestContext | None]:
+    """Decode what `encode` made.
+
+    Raises BadRequest for an unknown message or one that breaks its schema.
+    """
+    try:
+        envelope = _envelope_decoder.decode(data)
+        message_type = REGISTRY.get(envelope.type)
+        if message_type is None:
+            raise errors.BadRequest(f"unknown message {envelope.type!r}")
+        return _decoder(message_type).decode(envelope.body), envelope.context
+    except msgspec.DecodeError as error:
+        raise errors.BadRequest(f"malformed message: {error}") from error
+
+
+def encode_reply(value: object) -> bytes:
+    """Encode the answer of a call."""
+    return _encoder.encode(Reply(msgspec.Raw(_encoder.encode(value))))
+
+
+def encode_error(error: errors.SkepError) -> bytes:
+    """Encode an error as the answer of a call."""
+    return _encoder.encode(Reply(_NOTHING, ErrorReply(type(error).__name__, str(error))))
+
+
+def decode_reply(data: bytes, reply_type: Any) -> Any:
+    """Decode the answer of a call.
+
+    Raises the error that the other side sent; one of a class unknown here becomes a plain SkepError.
+    """
+    reply = _reply_decoder.decode(data)
+    if reply.error is not None:
+        error_type = getattr(errors, reply.error.error, errors.SkepError)
+        raise error_type(reply.error.message)
+    return _decoder(reply_type).decode(reply.body)
+
+
+def _decoder(wanted: Any) -> msgspec.msgpack.Decoder[Any]:
+    decoder = _decoders.get(wanted)
+    if decoder is None:
+        decoder = _decoders[wanted] = msgspec.msgpack.Decoder(wanted)
+    return decoder
