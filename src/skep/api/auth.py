@@ -1,0 +1,39 @@
+"""From a token to a caller. What a caller without a valid one reads is worded as keystonemiddleware words it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from skep.domain.context import RequestContext
+from skep.domain.errors import Unauthenticated
+from skep.domain.ids import RequestId
+from skep.neighbours.identity.base import IdentityService, well_formed
+
+UNAUTHENTICATED = {
+    "error": {
+        "code": 401,
+        "title": "Unauthorized",
+        "message": "The request you have made requires authentication.",
+    }
+}
+
+
+async def authenticate(
+    identity: IdentityService, headers: Mapping[bytes, bytes], request_id: RequestId
+) -> RequestContext:
+    """Return who asks.
+
+    Raises Unauthenticated without a valid token, Unavailable when the identity service cannot tell.
+    """
+    token = headers.get(b"x-auth-token", b"").decode("latin-1")
+    if not well_formed(token):
+        raise Unauthenticated("The request you have made requires authentication.")
+    caller = await identity.validate(token)
+    if caller is None:
+        raise Unauthenticated("The request you have made requires authentication.")
+    return caller.context(request_id)
+
+
+def challenge(identity_url: str) -> tuple[bytes, bytes]:
+    """Return the header that says where to get a token."""
+    return (b"www-authenticate", f'Keystone uri="{identity_url}"'.encode())

@@ -1,0 +1,1 @@
+"""What the API does for each route: one module per noun."""

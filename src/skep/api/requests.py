@@ -1,0 +1,84 @@
+"""What a handler gets and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from skep.api.links import Links
+from skep.api.schemas.validation import QueryValues
+from skep.api.services import ApiServices
+from skep.domain.context import RequestContext
+from skep.domain.errors import BadRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A handler's answer. The body is complete for the newest microversion; the route's `response` cuts it to size."""
+
+    body: Any = None
+    status: int | None = None
+    """None: the route's own."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class ApiRequest:
+    """One request: authenticated, validated, and allowed by the route's rule as far as that can be said early."""
+
+    context: RequestContext
+    version: int
+    """The N of microversion 2.N."""
+    params: Mapping[str, str]
+    """What stands in the path for `{name}`."""
+    query: QueryValues
+    """Checked against the route's `query`; only keys that it knows."""
+    raw_query: QueryValues
+    """All keys, as they came."""
+    body: Any
+    """Checked against the route's `body`, numbers and booleans read; None where the route takes no body."""
+    services: ApiServices
+    links: Links
+    rule: str
+    """The route's policy rule."""
+    authorized: bool = False
+    """Whether a policy rule has been checked."""
+
+    def authorize(self, *, project_id: str | None = None, user_id: str | None = None, rule: str | None = None) -> None:
+        """Check a policy rule (the route's unless told) against the owner of the thing, by default the caller.
+
+        Raises Forbidden when it says no. Handlers of routes with `target="object"` must call it.
+        """
+        self.authorized = True
+        self.services.policy.enforce(rule or self.rule, self.context, project_id=project_id, user_id=user_id)
+
+    def allowed(self, rule: str, *, project_id: str | None = None, user_id: str | None = None) -> bool:
+        """Tell whether another policy rule (of a key or filter for admins, say) allows it to the caller."""
+        return self.services.policy.allows(rule, self.context, project_id=project_id, user_id=user_id)
+
+    def first(self, name: str, default: str | None = None) -> str | None:
+        """Return the value of a query key; the last one counts when there are several, as in Nova."""
+        values = self.query.get(name)
+        return values[-1] if values else default
+
+    def page(self) -> tuple[int, str | None]:
+        """Return how many items the answer may hold, and the marker after which it begins.
+
+        Raises BadRequest when `limit` is no whole number from 0 up.
+        """
+        limit = self.services.settings.max_limit
+        given = self.first("limit")
+        if given is not None and given != "":
+            if not (given.isascii() and given.isdigit()):
+                raise BadRequest(f"Invalid input for query parameters limit. Value: {given[:40]}. limit must be >= 0")
+            limit = min(limit, int(given[:18]))
+        return limit, self.first("marker")
+
+    def next_link(self, path: str, shown: int, last: object) -> list[dict[str, str]] | None:
+        """Return the link to the next page when this page of `shown` items is full; None when it is the last."""
+        limit, _ = self.page()
+        return self.links.next(path, self.raw_query, last) if shown and shown >= limit else None
+
+
+Handler = Callable[[ApiRequest], Awaitable[Answer]]

@@ -1,0 +1,315 @@
+"""Servers: what a create, an update and the list queries may say.
+
+Handlers use the ready-made objects: `CREATE`, `UPDATE`, `ACTION_*` are bodies for a route's `body=`, `LIST` and
+`DETAIL` are queries for its `query=`. What answers hold is in `server_answers`. A body that passed is read: numbers
+are int, booleans bool, and keys that the request left out are absent.
+
+Sources of the rules: Nova's API reference, "Create server", "Update server", "List servers", and its microversion
+history.
+"""
+
+from __future__ import annotations
+
+from skep.api.schemas.fields import (
+    Anything,
+    Array,
+    Boolean,
+    Constant,
+    Either,
+    Field,
+    Integer,
+    Map,
+    Object,
+    String,
+    Type,
+    fields,
+)
+from skep.api.schemas.shared import (
+    ANY_TEXT,
+    COUNT,
+    MAX_INT,
+    METADATA,
+    NAME,
+    UUID,
+    asked,
+)
+from skep.api.schemas.validation import Body, Parameter, Query
+
+TAG = String(min=1, max=60, pattern=r"^[^,/]*$")
+TAGS = Array(item=TAG, max=50, unique=True)
+DEVICE_TAG = String(min=1, max=60, pattern=r"^[^,/]*$")
+HOSTNAME = String(min=2, max=63, pattern=r"^[a-zA-Z0-9]+[a-zA-Z0-9-]*[a-zA-Z0-9]+$")
+FQDN = String(min=2, max=255, pattern=r"^[a-zA-Z0-9]+[a-zA-Z0-9.-]*[a-zA-Z0-9]+$")
+"""Since 2.94 a hostname may be a whole domain name."""
+HOST = String(min=1, max=255, pattern=r"^[a-zA-Z0-9._-]*$")
+DESCRIPTION = String(max=255, nullable=True, pattern=r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$")
+DISK_CONFIG = String(choices=("AUTO", "MANUAL"))
+PASSWORD = String()
+ADDRESS_V4 = Either(types=(String(format="ipv4"), Constant(value="")), nullable=True)
+ADDRESS_V6 = Either(types=(String(format="ipv6"), Constant(value="")), nullable=True)
+USER_DATA = String(format="base64", max=65535, nullable=True)
+IMAGE_REF = Either(types=(UUID, Constant(value="")))
+"""Empty where the server boots from a volume."""
+FLAVOR_REF = Either(types=(String(min=1), Integer(min=0, exact=True)))
+CERTIFICATES = Array(item=String(min=1), min=1, max=50, unique=True, nullable=True)
+VOLUME_SIZE = Either(types=(Integer(min=1, max=MAX_INT), Constant(value="")), nullable=True)
+DEVICE_NAME = String(min=1, max=255, pattern=r"^(/dev/)?x?[shv]?[a-zA-Z0-9]*$")
+
+NETWORK = fields(
+    asked("fixed_ip", Either(types=(String(format="ipv4"), String(format="ipv6")))),
+    asked("port", String(format="uuid", nullable=True)),
+    asked("uuid", UUID),
+    asked("tag", DEVICE_TAG, since=32, until=36),
+    asked("tag", DEVICE_TAG, since=42),
+)
+
+BLOCK_DEVICE = fields(
+    asked("device_name", DEVICE_NAME),
+    asked("source_type", String(choices=("volume", "image", "snapshot", "blank"))),
+    asked("destination_type", String(choices=("local", "volume"))),
+    asked("uuid", String(min=1, max=255, pattern=r"^[a-zA-Z0-9._-]*$")),
+    asked("image_id", UUID),
+    asked("snapshot_id", UUID),
+    asked("volume_id", UUID),
+    asked("volume_size", VOLUME_SIZE),
+    asked("volume_type", String(max=255, nullable=True), since=67),
+    asked("guest_format", String(max=255, nullable=True)),
+    asked("device_type", String(max=255, nullable=True)),
+    asked("disk_bus", String(max=255, nullable=True)),
+    asked("boot_index", Either(types=(Integer(), Constant(value=None)))),
+    asked("delete_on_termination", Boolean()),
+    asked("no_device", Anything()),
+    asked("tag", DEVICE_TAG, since=32, until=32),
+    asked("tag", DEVICE_TAG, since=42),
+)
+"""A disk, in the words of API v2. (Device tags were broken and hidden between 2.33, here, and 2.42.)"""
+
+BLOCK_DEVICE_V1 = fields(
+    asked("virtual_name", String(max=255)),
+    asked("volume_id", UUID),
+    asked("snapshot_id", UUID),
+    asked("volume_size", VOLUME_SIZE),
+    asked("device_name", DEVICE_NAME),
+    asked("delete_on_termination", Boolean()),
+    asked("no_device", Anything()),
+    asked("connection_info", String(max=255)),
+)
+
+ONE_OR_MORE_UUIDS = Either(types=(UUID, Array(item=UUID)))
+HINTS = Object(
+    (
+        asked("group", UUID),
+        asked("different_host", ONE_OR_MORE_UUIDS),
+        asked("same_host", ONE_OR_MORE_UUIDS),
+        asked("query", Anything()),
+        asked("target_cell", String(min=1, max=255)),
+        asked("different_cell", Either(types=(String(min=1, max=255), Array(item=String(min=1, max=255))))),
+        asked("build_near_host_ip", Either(types=(String(format="ipv4"), String(format="ipv6")))),
+        asked("cidr", String(pattern=r"^/[0-9a-f.:]+$")),
+    ),
+    open=True,
+)
+
+PERSONALITY = Array(item=fields(asked("path", String()), asked("contents", String(format="base64"), secret=True)))
+SECURITY_GROUPS = Array(item=fields(asked("name", NAME)))
+
+_AUTO_OR_NONE = Either(types=(Array(item=NETWORK), String(choices=("none", "auto"))))
+
+
+def _network_keys() -> tuple[Field, ...]:
+    """Networks may be left out before 2.37; since then the caller must choose."""
+    return (
+        asked("networks", Array(item=NETWORK), until=36),
+        asked("networks", _AUTO_OR_NONE, since=37, required=True),
+    )
+
+
+def _multiple_create() -> tuple[Field, ...]:
+    return (
+        asked("min_count", Integer(min=1)),
+        asked("max_count", Integer(min=1)),
+        asked("return_reservation_id", Boolean()),
+    )
+
+
+_COMMON: tuple[Field, ...] = (
+    asked("OS-DCF:diskConfig", DISK_CONFIG),
+    asked("accessIPv4", ADDRESS_V4),
+    asked("accessIPv6", ADDRESS_V6),
+    asked("description", DESCRIPTION, since=19),
+    asked("hostname", HOSTNAME, since=90, until=93),
+    asked("hostname", FQDN, since=94),
+)
+
+SERVER_TO_CREATE: Type = fields(
+    asked("name", NAME, required=True),
+    asked("imageRef", IMAGE_REF),
+    asked("flavorRef", FLAVOR_REF, required=True),
+    asked("adminPass", PASSWORD, secret=True),
+    asked("metadata", METADATA),
+    asked("personality", PERSONALITY, until=56, secret=True),
+    asked("availability_zone", NAME),
+    asked("block_device_mapping", Array(item=BLOCK_DEVICE_V1)),
+    asked("block_device_mapping_v2", Array(item=BLOCK_DEVICE)),
+    asked("config_drive", Boolean(nullable=True)),
+    asked("key_name", String(min=1, max=255)),
+    asked("security_groups", SECURITY_GROUPS),
+    asked("user_data", USER_DATA, secret=True),
+    asked("tags", TAGS, since=52),
+    asked("trusted_image_certificates", CERTIFICATES, since=63),
+    asked("host", HOST, since=74),
+    asked("hypervisor_hostname", HOST, since=74),
+    *_COMMON,
+    *_network_keys(),
+    *_multiple_create(),
+)
+
+CREATE = Body(
+    fields(
+        asked("server", SERVER_TO_CREATE, required=True),
+        asked("os:scheduler_hints", HINTS),
+        asked("OS-SCH-HNT:scheduler_hints", HINTS),
+    )
+)
+"""`POST /servers`. The two names of the hints mean the same; Nova's clients use the first."""
+
+UPDATE = Body(fields(asked("server", fields(asked("name", NAME), *_COMMON), required=True)))
+"""`PUT /servers/{id}`."""
+
+# --- sub-resources ---------------------------------------------------------------------------------
+
+METADATA_SET = Body(fields(asked("metadata", METADATA, required=True)))
+"""`POST` and `PUT /servers/{id}/metadata`."""
+
+METADATA_ITEM = Body(
+    fields(asked("meta", Map(value=String(max=255), key_pattern=METADATA.key_pattern, min=1, max=1), required=True))
+)
+"""`PUT /servers/{id}/metadata/{key}`."""
+
+TAGS_SET = Body(fields(asked("tags", TAGS, required=True)))
+"""`PUT /servers/{id}/tags` (2.26)."""
+
+TAG_ALONE = TAG
+"""What `{tag}` in the path may be."""
+
+# --- actions ---------------------------------------------------------------------------------------
+
+ACTION_START = Body(fields(asked("os-start", Anything(), required=True)))
+ACTION_STOP = Body(fields(asked("os-stop", Anything(), required=True)))
+REBOOT_TYPES = ("HARD", "Hard", "hard", "SOFT", "Soft", "soft")
+ACTION_REBOOT = Body(
+    fields(asked("reboot", fields(asked("type", String(choices=REBOOT_TYPES), required=True)), required=True))
+)
+
+# --- queries ---------------------------------------------------------------------------------------
+
+_TEXT_FILTERS = (
+    "user_id",
+    "project_id",
+    "tenant_id",
+    "launch_index",
+    "image_ref",
+    "image",
+    "kernel_id",
+    "ramdisk_id",
+    "hostname",
+    "key_name",
+    "instance_type_id",
+    "host",
+    "node",
+    "hypervisor_hostname",
+    "display_name",
+    "display_description",
+    "name",
+    "description",
+    "uuid",
+    "availability_zone",
+    "reservation_id",
+    "root_device_name",
+    "progress",
+    "flavor",
+    "ip",
+    "ip6",
+    "access_ip_v4",
+    "access_ip_v6",
+    "config_drive",
+    "task_state",
+    "vm_state",
+    "power_state",
+    "status",
+    "block_device_mapping",
+    "services",
+    "metadata",
+    "system_metadata",
+    "info_cache",
+    "security_groups",
+    "pci_devices",
+    "fault",
+    "changes-since",
+    "all_tenants",
+    "deleted",
+    "deleted_at",
+    "terminated_at",
+    "launched_at",
+    "created_at",
+    "updated_at",
+    "disable_terminate",
+    "soft_deleted",
+    "not-deleted",
+    "auto_disk_config",
+    "locked_by",
+)
+"""Filters that Nova takes as text and judges itself (`flavor=None`, `deleted=False` must not be refused)."""
+
+SORT_KEYS = (
+    "access_ip_v4",
+    "access_ip_v6",
+    "auto_disk_config",
+    "availability_zone",
+    "config_drive",
+    "created_at",
+    "display_description",
+    "display_name",
+    "host",
+    "hostname",
+    "image_ref",
+    "instance_type_id",
+    "kernel_id",
+    "key_name",
+    "launch_index",
+    "launched_at",
+    "locked_by",
+    "node",
+    "power_state",
+    "progress",
+    "project_id",
+    "ramdisk_id",
+    "root_device_name",
+    "task_state",
+    "terminated_at",
+    "updated_at",
+    "user_id",
+    "uuid",
+    "vm_state",
+)
+
+_LIST_PARAMETERS = (
+    Parameter(name="limit", type=COUNT),
+    Parameter(name="marker", type=ANY_TEXT),
+    Parameter(name="sort_key", type=String(choices=SORT_KEYS), until=72),
+    Parameter(name="sort_key", type=String(choices=(*SORT_KEYS, "locked")), since=73),
+    Parameter(name="sort_dir", type=String(choices=("asc", "desc"))),
+    *(Parameter(name=name, type=ANY_TEXT) for name in _TEXT_FILTERS),
+    Parameter(name="tags", type=ANY_TEXT, since=26),
+    Parameter(name="tags-any", type=ANY_TEXT, since=26),
+    Parameter(name="not-tags", type=ANY_TEXT, since=26),
+    Parameter(name="not-tags-any", type=ANY_TEXT, since=26),
+    Parameter(name="changes-before", type=ANY_TEXT, since=66),
+    Parameter(name="locked", type=ANY_TEXT, since=73),
+)
+
+LIST = Query(_LIST_PARAMETERS, closed_since=75)
+"""`GET /servers` and `/servers/detail`: a key that Nova does not know is ignored before 2.75."""
+
+DETAIL = LIST
+SHOW = Query(closed_since=75)

@@ -1,0 +1,88 @@
+"""Types that many nouns use."""
+
+from __future__ import annotations
+
+from skep.api.schemas.fields import (
+    REQUEST,
+    RESPONSE,
+    Array,
+    Boolean,
+    Direction,
+    Field,
+    Integer,
+    Map,
+    Number,
+    String,
+    Type,
+    fields,
+)
+from skep.api.schemas.validation import Parameter
+
+MAX_INT = 0x7FFFFFFF
+"""Nova's largest integer in a database column."""
+
+# Text in answers: what is stored is shown, so nothing more is promised about it.
+TEXT = String()
+TEXT_OR_NULL = String(nullable=True)
+INTEGER = Integer()
+INTEGER_OR_NULL = Integer(nullable=True)
+NUMBER = Number()
+YES_NO = Boolean()
+
+VISIBLE = r"[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\ufeff]"
+"""A character that can be seen (or is a space)."""
+NAME = String(
+    min=1,
+    max=255,
+    pattern=rf"^(?:\S|\S{VISIBLE}*\S)$",
+    description="printable, without spaces at either end",
+)
+LENIENT_NAME = String(
+    min=1,
+    max=255,
+    pattern=rf"^{VISIBLE}*\S{VISIBLE}*$",
+    description="printable; v2.0 let spaces be at the ends",
+)
+UUID = String(format="uuid")
+TIMESTAMP = String(format="date-time")
+TIMESTAMP_OR_NULL = String(format="date-time", nullable=True)
+
+METADATA_KEY = r"^[a-zA-Z0-9_:. -]{1,255}$"
+METADATA = Map(value=String(max=255), key_pattern=METADATA_KEY)
+EXTRA_SPECS = Map(value=String(max=255), key_pattern=METADATA_KEY)
+
+LINKS = Array(
+    item=fields(
+        Field(name="rel", type=TEXT),
+        Field(name="href", type=TEXT),
+        Field(name="type", type=TEXT, required=False),
+    )
+)
+
+
+def asked(
+    name: str, kind: Type, *, since: int = 1, until: int = 104, required: bool = False, secret: bool = False
+) -> Field:
+    """Describe a key of a request."""
+    return Field(name=name, type=kind, since=since, until=until, required=required, secret=secret, direction=REQUEST)
+
+
+def shown(name: str, kind: Type, *, since: int = 1, until: int = 104, required: bool = True) -> Field:
+    """Describe a key of an answer; one with `required=False` is left out where there is nothing to say."""
+    return Field(name=name, type=kind, since=since, until=until, required=required, direction=RESPONSE)
+
+
+def one(name: str, kind: Type, direction: Direction) -> Type:
+    """Describe a body with one key: `{"flavor": {...}}`."""
+    return fields(Field(name=name, type=kind, required=True, direction=direction))
+
+
+def page_links(collection: str) -> Field:
+    """Describe the links of a page (`servers_links`), there only when another page follows."""
+    return shown(f"{collection}_links", LINKS, required=False)
+
+
+# Values in a query are text.
+COUNT = String(pattern="^[0-9]*$")
+ANY_TEXT = String()
+PAGING = (Parameter(name="limit", type=COUNT), Parameter(name="marker", type=ANY_TEXT))

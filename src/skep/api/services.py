@@ -1,0 +1,113 @@
+"""What the handlers work with. Wiring builds one `ApiServices` per process; nothing is looked up anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from skep.api.policy import Policy
+from skep.domain.clock import Clock
+from skep.domain.ids import CellUuid
+from skep.transport.base import Transport
+
+if TYPE_CHECKING:
+    from skep.database.engine import Database
+    from skep.neighbours.identity.base import IdentityService
+    from skep.neighbours.images.base import ImageService
+
+
+class QuotaDefaults(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of projects for which nobody set others; -1 is no limit. Names and values are Nova's `[quota]`."""
+
+    instances: int = 10
+    cores: int = 20
+    ram: int = 51200
+    """MiB"""
+    metadata_items: int = 128
+    injected_files: int = 5
+    injected_file_content_bytes: int = 10240
+    injected_file_path_bytes: int = 255
+    key_pairs: int = 100
+    server_groups: int = 10
+    server_group_members: int = 10
+    fixed_ips: int = -1
+    floating_ips: int = 10
+    security_groups: int = 10
+    security_group_rules: int = 20
+    networks: int = 3
+
+    def limits(self) -> dict[str, int]:
+        """Return the limits by resource name."""
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
+class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the API behaves; wiring maps configuration onto it. Defaults are Nova's where Nova has the option."""
+
+    max_limit: int = 1000
+    """Most items in one page."""
+    max_body_bytes: int = 114_688
+    max_backlog: int = 10_000
+    """Builds that may wait; beyond it new servers are answered 503."""
+    max_servers_per_request: int = 1000
+    public_url: str | None = None
+    """`https://compute.example.org`: what links begin with. None: what the request says."""
+    identity_url: str = "http://127.0.0.1:5000/v3"
+    """Where to get a token; named in 401 answers."""
+    default_availability_zone: str = "nova"
+    default_schedule_zone: str | None = None
+    internal_service_availability_zone: str = "internal"
+    retry_after: int = 5
+    """Seconds, for 503 answers of the backlog."""
+    reclaim_instance_interval: int = 0
+    policy_file: str | None = None
+    quotas: QuotaDefaults = QuotaDefaults()
+
+
+class RunningService(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of this deployment beside the agents, for the list of services."""
+
+    uuid: str
+    binary: str
+    """`nova-scheduler`, `nova-conductor`: the names that operators' tools look for."""
+    host: str
+    started_at: int
+    """Microseconds since the epoch."""
+
+
+def _no_backlog() -> int:
+    return 0
+
+
+def _nothing_running() -> tuple[RunningService, ...]:
+    return ()
+
+
+def _unobserved(_method: str, _template: str, _status: int, _seconds: float) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiServices:
+    """Everything that a handler may need, handed to it as `request.services`."""
+
+    database: Database
+    """The API database."""
+    cells: Mapping[CellUuid, Database]
+    """The database of each cell, cell0 among them."""
+    transport: Transport
+    clock: Clock
+    identity: IdentityService
+    images: ImageService
+    policy: Policy
+    seal: Callable[[bytes], bytes]
+    """Encrypts adminPass and injected files for storage."""
+    settings: ApiSettings = field(default_factory=ApiSettings)
+    backlog: Callable[[], int] = _no_backlog
+    """How many builds wait; asked before each create, so it must be cheap."""
+    running: Callable[[], tuple[RunningService, ...]] = _nothing_running
+    observe: Callable[[str, str, int, float], None] = _unobserved
+    """Metrics: method, route template, status, seconds."""

@@ -1,0 +1,150 @@
+"""The compute API over fresh databases, with stand-ins for its neighbours, driven without a socket."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+import skep.database.api.tables  # noqa: F401 - declares them
+from skep.api.app import ComputeApi
+from skep.api.policy import Policy
+from skep.api.routes import ROUTES
+from skep.api.routing import Route
+from skep.api.services import ApiServices, ApiSettings
+from skep.database.api.metadata import metadata as api_metadata
+from skep.database.cell.tables import metadata as cell_metadata
+from skep.database.engine import Database
+from skep.domain.clock import Clock
+from skep.domain.context import RequestContext
+from skep.domain.errors import NotFound
+from skep.domain.ids import CELL0, CellUuid, ProjectId, UserId
+from skep.domain.images import Image
+from skep.neighbours.identity.base import Identity
+from skep.transport.memory import MemoryTransport
+
+CELL1 = CellUuid("11111111-1111-4111-8111-111111111111")
+PROJECT = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+OTHER_PROJECT = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+_READER = ("reader",)
+_MEMBER = ("member", "reader")
+_ADMIN = ("admin", "manager", "member", "reader")
+
+
+def _identity(user: str, project: str | None, roles: tuple[str, ...], *, system: bool = False) -> Identity:
+    return Identity(
+        user_id=UserId(user),
+        user_name=user,
+        project_id=ProjectId(project) if project else None,
+        roles=roles,
+        system_scope=system,
+        expires_at=2**60,
+    )
+
+
+TOKENS = {
+    "admin": _identity("admin", OTHER_PROJECT, _ADMIN),
+    "member": _identity("member", PROJECT, _MEMBER),
+    "reader": _identity("reader", PROJECT, _READER),
+    "other": _identity("other", OTHER_PROJECT, _MEMBER),
+    "nobody": _identity("nobody", None, ()),
+    "system": _identity("admin", None, _ADMIN, system=True),
+}
+
+
+class KnownTokens:
+    """An identity service for which the token is the user's name."""
+
+    async def validate(self, token: str) -> Identity | None:
+        return TOKENS.get(token)
+
+    async def project_exists(self, project_id: str) -> bool | None:
+        return project_id in (PROJECT, OTHER_PROJECT)
+
+
+class NoImages:
+    """An image service without images."""
+
+    async def get(self, image_id: str, context: RequestContext) -> Image:  # noqa: ARG002 - the port says so
+        raise NotFound(f"Image {image_id} could not be found.")
+
+
+@dataclass
+class ApiUnderTest:
+    """The application and a way to ask it."""
+
+    services: ApiServices
+    app: ComputeApi
+    client: httpx.AsyncClient
+    observed: list[tuple[str, str, int]] = field(default_factory=list)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str | None = "admin",
+        version: str | None = None,
+        prefix: str = "/v2.1",
+        **more: Any,
+    ) -> httpx.Response:
+        headers = dict(more.pop("headers", {}))
+        if token is not None:
+            headers["X-Auth-Token"] = token
+        if version is not None:
+            headers["OpenStack-API-Version"] = f"compute {version}"
+        if body is not None:
+            more["json"] = body
+        return await self.client.request(method, prefix + path, headers=headers, **more)
+
+    async def good(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        """Ask, expect success, return the JSON (None for an empty body)."""
+        response = await self.ask(method, path, body, **more)
+        assert response.is_success, (response.status_code, response.text)
+        return response.json() if response.content else None
+
+
+@contextlib.asynccontextmanager
+async def api_under_test(
+    directory: Path,
+    *,
+    settings: ApiSettings | None = None,
+    routes: Iterable[Route] = ROUTES,
+    transport: MemoryTransport | None = None,
+    backlog: int = 0,
+) -> AsyncIterator[ApiUnderTest]:
+    """Open an API over fresh databases in `directory`."""
+    database = Database(directory / "api.db")
+    cells = {CELL0: Database(directory / "cell0.db"), CELL1: Database(directory / "cell1.db")}
+    api_metadata.create_all(database.engine)
+    for cell in cells.values():
+        cell_metadata.create_all(cell.engine)
+    observed: list[tuple[str, str, int]] = []
+    settings = settings or ApiSettings()
+    services = ApiServices(
+        database=database,
+        cells=cells,
+        transport=transport or MemoryTransport(),
+        clock=Clock(),
+        identity=KnownTokens(),
+        images=NoImages(),
+        policy=Policy(settings.policy_file),
+        seal=lambda secret: secret[::-1],
+        settings=settings,
+        backlog=lambda: backlog,
+        observe=lambda method, template, status, _seconds: observed.append((method, template, status)),
+    )
+    app = ComputeApi(services, routes)
+    try:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app, raise_app_exceptions=True), base_url="http://cloud"
+        ) as client:
+            yield ApiUnderTest(services, app, client, observed)
+    finally:
+        for one in (database, *cells.values()):
+            await one.close()
