@@ -63,6 +63,11 @@ def by_name(connection: sa.Connection, name: str) -> User | None:
     return _first(connection, users.c.name == name)
 
 
+def any_exists(connection: sa.Connection) -> bool:
+    """Tell whether there is any user: without one nobody can sign in, and the cloud is new."""
+    return connection.execute(sa.select(users.c.id).limit(1)).first() is not None
+
+
 def select(
     connection: sa.Connection,
     *,

@@ -1,0 +1,79 @@
+"""Glance, or any other image service that speaks its v2 API."""
+
+from __future__ import annotations
+
+import urllib.parse
+from typing import Any
+
+import httpx
+import msgspec
+
+from skep.domain.clock import Clock
+from skep.domain.context import RequestContext
+from skep.domain.errors import NotFound, Unavailable
+from skep.domain.ids import is_uuid
+from skep.domain.images import Image
+from skep.neighbours.service_session import ServiceCredentials, ServiceSession, decode
+
+BASE_FIELDS = frozenset(
+    "id name status visibility owner protected os_hidden container_format disk_format min_disk min_ram size "
+    "virtual_size checksum os_hash_algo os_hash_value tags self file schema locations direct_url stores "
+    "created_at updated_at".split()
+)
+"""What the images API itself says of an image; every other text is a property of its own."""
+
+
+class GlanceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How Glance is asked."""
+
+    credentials: ServiceCredentials
+    endpoint: str = ""
+    """Address without `/v2`; empty: what the catalogue says."""
+
+
+class GlanceImages:
+    """Reads images with Skep's own user (which must be allowed to see all of them) and applies Glance's rule of
+    visibility for the caller itself: queued work has no token of its user any more.
+    """
+
+    def __init__(self, settings: GlanceSettings, client: httpx.AsyncClient, clock: Clock) -> None:
+        self._settings = settings
+        self._session = ServiceSession(settings.credentials, client, clock)
+
+    async def get(self, image_id: str, context: RequestContext) -> Image:
+        """Return an image that the caller may use."""
+        if not is_uuid(image_id):
+            raise NotFound(f"image {image_id} could not be found")
+        response = await self._get(f"/images/{urllib.parse.quote(image_id, safe='')}")
+        if response.status_code == 404:
+            raise NotFound(f"image {image_id} could not be found")
+        if response.status_code != 200:
+            raise Unavailable(f"the image service answered {response.status_code} for image {image_id}")
+        fields = decode(response, dict[str, Any])
+        if not await self._visible(fields, context):
+            raise NotFound(f"image {image_id} could not be found")
+        return _image(fields)
+
+    async def _visible(self, fields: dict[str, Any], context: RequestContext) -> bool:
+        visibility = fields.get("visibility")
+        if context.is_admin or visibility in ("public", "community") or fields.get("owner") == context.project_id:
+            return True
+        if visibility != "shared" or not context.project_id:
+            return False
+        project = urllib.parse.quote(context.project_id, safe="")
+        return (await self._get(f"/images/{fields['id']}/members/{project}")).status_code == 200
+
+    async def _get(self, path: str) -> httpx.Response:
+        base = self._settings.endpoint.rstrip("/") or await self._session.endpoint("image")
+        return await self._session.get(f"{base.removesuffix('/v2')}/v2{path}")
+
+
+def _image(fields: dict[str, Any]) -> Image:
+    known = {name: fields[name] for name in Image.__struct_fields__ if fields.get(name) is not None}
+    known["properties"] = {
+        name: value for name, value in fields.items() if name not in BASE_FIELDS and isinstance(value, str)
+    }
+    try:
+        return msgspec.convert(known, Image)
+    except msgspec.ValidationError as error:
+        raise Unavailable(f"the image service answered something else than its API says: {error}") from error

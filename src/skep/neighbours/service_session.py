@@ -1,0 +1,192 @@
+"""Skep's own credentials towards other OpenStack services: one token, renewed in time, shared by all callers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+import structlog
+
+from skep.domain.clock import SECOND, Clock, parse_iso
+from skep.domain.errors import Unavailable, Unreachable
+
+log = structlog.get_logger("skep.neighbours")
+
+BodyT = TypeVar("BodyT")
+
+RENEW_BEFORE = 60 * SECOND
+"""A token that has less than this left is renewed before it is used."""
+
+
+class ServiceCredentials(msgspec.Struct, frozen=True, kw_only=True):
+    """How Skep signs in, with the names of Keystone's clients."""
+
+    auth_url: str
+    """Address of the identity service, with or without `/v3`."""
+    username: str
+    password: str
+    project_name: str = "service"
+    user_domain_name: str = "Default"
+    project_domain_name: str = "Default"
+    region_name: str = ""
+    """Region whose endpoints are used; empty: any."""
+    timeout: float = 10.0
+    """Seconds after which a request counts as unanswered."""
+
+    def __repr__(self) -> str:
+        """Leaves the password out."""
+        return f"ServiceCredentials(auth_url={self.auth_url!r}, username={self.username!r})"
+
+    @property
+    def v3(self) -> str:
+        """Address of the v3 API without a slash at its end."""
+        base = self.auth_url.rstrip("/")
+        return base if base.endswith("/v3") else f"{base}/v3"
+
+
+class _Project(msgspec.Struct):
+    id: str
+
+
+class _Endpoint(msgspec.Struct):
+    interface: str
+    url: str
+    region_id: str | None = None
+
+
+class _Service(msgspec.Struct):
+    type: str
+    endpoints: list[_Endpoint] = []
+
+
+class _Token(msgspec.Struct):
+    expires_at: str
+    project: _Project | None = None
+    catalog: list[_Service] = []
+
+
+class _TokenBody(msgspec.Struct):
+    token: _Token
+
+
+class _Session(msgspec.Struct, frozen=True):
+    token: str
+    expires_at: int
+    catalog: list[_Service]
+
+
+class ServiceSession:
+    """Sends requests with a valid token of Skep's own user."""
+
+    def __init__(self, credentials: ServiceCredentials, client: httpx.AsyncClient, clock: Clock) -> None:
+        self.credentials = credentials
+        self._client = client
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._session: _Session | None = None
+
+    async def endpoint(self, service_type: str) -> str:
+        """Return the address of a service from the catalogue (internal before public), no slash at its end.
+
+        Raises Unavailable when the catalogue has none.
+        """
+        session = await self._current()
+        found = {
+            endpoint.interface: endpoint.url
+            for service in session.catalog
+            if service.type == service_type
+            for endpoint in service.endpoints
+            if self.credentials.region_name in ("", endpoint.region_id)
+        }
+        for interface in ("internal", "public"):
+            if interface in found:
+                return found[interface].rstrip("/")
+        raise Unavailable(f"the identity service's catalogue has no {service_type} service")
+
+    async def get(self, url: str, headers: dict[str, str] | None = None) -> httpx.Response:
+        """Send a GET with Skep's token; when the token is refused, once more with a new one.
+
+        Raises Unreachable when the service does not answer, Unavailable when it fails or refuses Skep's own user.
+        """
+        session = await self._current()
+        response = await self._send("GET", url, headers={**(headers or {}), "X-Auth-Token": session.token})
+        if response.status_code == 401:
+            await self._forget(session)
+            session = await self._current()
+            response = await self._send("GET", url, headers={**(headers or {}), "X-Auth-Token": session.token})
+        if response.status_code == 401:
+            raise Unavailable(f"{_host(url)} refuses the credentials of user {self.credentials.username}")
+        return response
+
+    async def _current(self) -> _Session:
+        async with self._lock:
+            session = self._session
+            if session is None or session.expires_at - self._clock.now() < RENEW_BEFORE:
+                session = await self._sign_in()
+                self._session = session
+            return session
+
+    async def _forget(self, session: _Session) -> None:
+        async with self._lock:
+            if self._session is session:
+                self._session = None
+
+    async def _sign_in(self) -> _Session:
+        url = f"{self.credentials.v3}/auth/tokens"
+        response = await self._send("POST", url, json=_sign_in_body(self.credentials))
+        if response.status_code != 201:
+            log.error("cannot sign in", url=url, user=self.credentials.username, status=response.status_code)
+            raise Unavailable(f"{_host(url)} does not let user {self.credentials.username} sign in")
+        token = decode(response, _TokenBody).token
+        subject = response.headers.get("X-Subject-Token", "")
+        if not subject:
+            raise Unavailable(f"{_host(url)} answered without a token")
+        return _Session(subject, parse_iso(token.expires_at), token.catalog)
+
+    async def _send(
+        self, method: str, url: str, *, headers: dict[str, str] | None = None, json: Any = None
+    ) -> httpx.Response:
+        try:
+            response = await self._client.request(
+                method, url, headers=headers, json=json, timeout=self.credentials.timeout
+            )
+        except httpx.HTTPError as error:
+            log.warning("neighbour does not answer", url=url, error=type(error).__name__)
+            raise Unreachable(f"{_host(url)} does not answer ({type(error).__name__})") from error
+        if response.status_code >= 500 or response.status_code == 429:
+            log.warning("neighbour fails", url=url, status=response.status_code)
+            raise Unavailable(f"{_host(url)} answered {response.status_code}")
+        return response
+
+
+def decode(response: httpx.Response, body: type[BodyT]) -> BodyT:
+    """Decode the JSON of an answer.
+
+    Raises Unavailable when it is not what the service's API promises.
+    """
+    try:
+        return msgspec.json.decode(response.content, type=body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unavailable(f"{response.url.host} answered something else than its API says: {error}") from error
+
+
+def _sign_in_body(credentials: ServiceCredentials) -> dict[str, Any]:
+    user = {
+        "name": credentials.username,
+        "password": credentials.password,
+        "domain": {"name": credentials.user_domain_name},
+    }
+    project = {"name": credentials.project_name, "domain": {"name": credentials.project_domain_name}}
+    return {
+        "auth": {
+            "identity": {"methods": ["password"], "password": {"user": user}},
+            "scope": {"project": project},
+        }
+    }
+
+
+def _host(url: str) -> str:
+    parsed = httpx.URL(url)
+    return f"{parsed.host}:{parsed.port}" if parsed.port else parsed.host

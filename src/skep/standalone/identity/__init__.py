@@ -1,0 +1,1 @@
+"""A small identity service that speaks Keystone v3."""

@@ -1,0 +1,39 @@
+"""Who calls the identity API, and what he may do there."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from skep.domain.errors import Forbidden, Unauthenticated
+from skep.standalone.faults import UNAUTHENTICATED
+from skep.standalone.identity.grants import Grant
+from skep.standalone.identity.service import StandaloneIdentity
+
+
+async def caller(identity: StandaloneIdentity, request: Request) -> Grant:
+    """Return whose token stands in X-Auth-Token.
+
+    Raises Unauthenticated when there is none or it is not valid.
+    """
+    grant = await identity.grant(request.headers.get("x-auth-token", ""))
+    if grant is None:
+        raise Unauthenticated(UNAUTHENTICATED)
+    return grant
+
+
+async def admin(identity: StandaloneIdentity, request: Request) -> Grant:
+    """Return the caller, who must have the role `admin`.
+
+    Raises Unauthenticated or Forbidden.
+    """
+    return allow(await caller(identity, request), "admin")
+
+
+def allow(grant: Grant, *roles: str, user_id: str | None = None) -> Grant:
+    """Let pass who has one of the roles, or is the user himself.
+
+    Raises Forbidden.
+    """
+    if grant.user.id == user_id or not set(roles).isdisjoint(grant.identity.roles):
+        return grant
+    raise Forbidden("You are not authorized to perform the requested action.")

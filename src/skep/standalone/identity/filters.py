@@ -1,0 +1,28 @@
+"""Query parameters and domain fields that several nouns share."""
+
+from __future__ import annotations
+
+from msgspec import UnsetType
+from starlette.requests import Request
+
+from skep.domain.errors import BadRequest
+
+
+def flag(request: Request, name: str) -> bool | None:
+    """Return a yes-or-no parameter as Keystone reads it: anything but `0` and `false` is yes; None when absent."""
+    value = request.query_params.get(name)
+    return None if value is None else value.lower() not in ("0", "false")
+
+
+def chosen(request: Request, name: str, only: str) -> bool:
+    """Tell whether a filter leaves anything: it is absent or names the only value there is."""
+    return request.query_params.get(name, only) == only
+
+
+def check_default_domain(domain_id: str | UnsetType | None, field: str) -> None:
+    """Refuse any domain but the one there is.
+
+    Raises BadRequest.
+    """
+    if isinstance(domain_id, str) and domain_id != "default":
+        raise BadRequest(f"{field}: there is no domain {domain_id}, only `default`")

@@ -1,0 +1,1 @@
+"""What the identity service answers, one file per noun."""

@@ -1,0 +1,135 @@
+"""Projects: for admins; everybody may see those in which he has a role."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any
+
+import msgspec
+import sqlalchemy as sa
+from msgspec import UNSET, Meta, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from skep.database.api import projects, roles
+from skep.database.api.projects import Project
+from skep.domain.errors import BadRequest, NotFound
+from skep.standalone.application import base_url
+from skep.standalone.bodies import NAME, TEXT, json_response, read_json
+from skep.standalone.identity import views
+from skep.standalone.identity.callers import admin, allow, caller
+from skep.standalone.identity.filters import check_default_domain, chosen, flag
+from skep.standalone.identity.service import StandaloneIdentity
+
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=NAME)]
+Text = Annotated[str, Meta(max_length=4096, pattern=TEXT)]
+
+
+class ProjectFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client may say of a project. There are no trees of projects, tags or options here."""
+
+    name: Name | UnsetType = UNSET
+    description: Text | UnsetType | None = UNSET
+    enabled: bool | UnsetType = UNSET
+    domain_id: str | UnsetType | None = UNSET
+    parent_id: str | UnsetType | None = UNSET
+    is_domain: bool | UnsetType = UNSET
+    tags: Annotated[list[str], Meta(max_length=0)] | UnsetType = UNSET
+    options: Annotated[dict[str, Any], Meta(max_length=0)] | UnsetType = UNSET
+
+
+class ProjectBody(msgspec.Struct, frozen=True):
+    """The body of create and update."""
+
+    project: ProjectFields
+
+
+async def list_(identity: StandaloneIdentity, request: Request) -> Response:
+    """List projects."""
+    await admin(identity, request)
+    base = base_url(request)
+    name, enabled = request.query_params.get("name"), flag(request, "enabled")
+    one_domain = chosen(request, "domain_id", "default") and chosen(request, "parent_id", "default")
+    if not one_domain or flag(request, "is_domain"):
+        return json_response(views.listed("projects", [], base, "projects"))
+    found = await identity.database.read(lambda connection: projects.select(connection, name=name, enabled=enabled))
+    return json_response(views.listed("projects", [views.project(item, base) for item in found], base, "projects"))
+
+
+async def show(identity: StandaloneIdentity, request: Request) -> Response:
+    """Show a project to admins, services and whoever has a role in it."""
+    project_id = request.path_params["project_id"]
+    grant = await caller(identity, request)
+    own = await identity.database.read(lambda connection: roles.projects_of(connection, grant.user.id))
+    if project_id not in own:
+        allow(grant, "admin", "service")
+    project = await identity.database.read(lambda connection: find(connection, project_id))
+    return json_response({"project": views.project(project, base_url(request))})
+
+
+async def create(identity: StandaloneIdentity, request: Request) -> Response:
+    """Make a project."""
+    await admin(identity, request)
+    fields = (await read_json(request, ProjectBody)).project
+    _check(fields)
+    if fields.name is UNSET:
+        raise BadRequest("project.name: is required")
+    project = _changed(Project(id=uuid.uuid4().hex, name=fields.name, created_at=identity.clock.now()), fields)
+    await identity.change(lambda connection: projects.insert(connection, project))
+    return json_response({"project": views.project(project, base_url(request))}, 201)
+
+
+async def update(identity: StandaloneIdentity, request: Request) -> Response:
+    """Change a project; tokens for a disabled one are not valid."""
+    await admin(identity, request)
+    project_id = request.path_params["project_id"]
+    fields = (await read_json(request, ProjectBody)).project
+    _check(fields)
+
+    def unit(connection: sa.Connection) -> Project:
+        project = _changed(find(connection, project_id), fields)
+        projects.update(connection, project)
+        return project
+
+    project = await identity.change(unit)
+    return json_response({"project": views.project(project, base_url(request))})
+
+
+async def delete(identity: StandaloneIdentity, request: Request) -> Response:
+    """Remove a project with the roles in it. Its servers and images are not touched, as with Keystone."""
+    await admin(identity, request)
+    project_id = request.path_params["project_id"]
+
+    def unit(connection: sa.Connection) -> None:
+        find(connection, project_id)
+        projects.delete(connection, project_id)
+
+    await identity.change(unit)
+    return Response(status_code=204)
+
+
+def find(connection: sa.Connection, project_id: str) -> Project:
+    """Return a project.
+
+    Raises NotFound.
+    """
+    project = projects.get(connection, project_id)
+    if project is None:
+        raise NotFound(f"Could not find project: {project_id}.")
+    return project
+
+
+def _check(fields: ProjectFields) -> None:
+    check_default_domain(fields.domain_id, "project.domain_id")
+    check_default_domain(fields.parent_id, "project.parent_id")
+    if fields.is_domain is True:
+        raise BadRequest("project.is_domain: there is one domain, `default`")
+
+
+def _changed(project: Project, fields: ProjectFields) -> Project:
+    values: dict[str, Any] = {
+        name: value for name in ("name", "enabled") if (value := getattr(fields, name)) is not UNSET
+    }
+    if fields.description is not UNSET:
+        values["description"] = fields.description or ""
+    return msgspec.structs.replace(project, **values)

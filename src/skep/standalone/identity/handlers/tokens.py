@@ -1,0 +1,85 @@
+"""Tokens: sign in, validate, take back; and what a token's owner may ask of himself."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from skep.database.api import projects, roles
+from skep.domain.errors import Forbidden, NotFound
+from skep.standalone.application import base_url
+from skep.standalone.bodies import json_response, read_json
+from skep.standalone.identity import views
+from skep.standalone.identity.callers import allow, caller
+from skep.standalone.identity.credentials import AuthBody
+from skep.standalone.identity.grants import Grant
+from skep.standalone.identity.service import StandaloneIdentity
+
+
+async def create(identity: StandaloneIdentity, request: Request) -> Response:
+    """Sign in."""
+    body = await read_json(request, AuthBody)
+    token, grant = await identity.sign_in(body.auth)
+    shown = views.token(grant, identity.settings, with_catalogue="nocatalog" not in request.query_params)
+    return json_response(shown, 201, {"X-Subject-Token": token, "Vary": "X-Auth-Token"})
+
+
+async def show(identity: StandaloneIdentity, request: Request) -> Response:
+    """Validate: for services and admins any token, for others their own."""
+    token, grant = await _subject(identity, request, "service", "admin")
+    shown = views.token(grant, identity.settings, with_catalogue="nocatalog" not in request.query_params)
+    return json_response(shown, 200, {"X-Subject-Token": token, "Vary": "X-Auth-Token"})
+
+
+async def delete(identity: StandaloneIdentity, request: Request) -> Response:
+    """Take a token back."""
+    token, grant = await _subject(identity, request, "admin")
+    await identity.revoke(token, grant)
+    return Response(status_code=204)
+
+
+async def list_projects(identity: StandaloneIdentity, request: Request) -> Response:
+    """List the projects the caller can have a token for."""
+    grant = await caller(identity, request)
+    base = base_url(request)
+    found = await identity.database.read(
+        lambda connection: projects.select(connection, ids=roles.projects_of(connection, grant.user.id), enabled=True)
+    )
+    return json_response(views.listed("projects", [views.project(item, base) for item in found], base, "auth/projects"))
+
+
+async def list_system(identity: StandaloneIdentity, request: Request) -> Response:
+    """Tell whether the caller can have a token for the whole system."""
+    grant = await caller(identity, request)
+    base = base_url(request)
+    held = await identity.database.read(lambda connection: roles.in_system(connection, grant.user.id))
+    system: list[dict[str, object]] = [{"all": True}] if held else []
+    return json_response(views.listed("system", system, base, "auth/system"))
+
+
+async def list_domains(identity: StandaloneIdentity, request: Request) -> Response:
+    """List the domains the caller can have a token for: there are none."""
+    await caller(identity, request)
+    return json_response(views.listed("domains", [], base_url(request), "auth/domains"))
+
+
+async def show_catalogue(identity: StandaloneIdentity, request: Request) -> Response:
+    """Show the catalogue to whoever has a scope."""
+    grant = await caller(identity, request)
+    if not grant.roles:
+        raise Forbidden("The token has no scope, so it has no catalogue.")
+    base = base_url(request)
+    shown = {"catalog": views.catalogue(identity.settings), "links": {"self": f"{base}/v3/auth/catalog"}}
+    return json_response(shown)
+
+
+async def _subject(identity: StandaloneIdentity, request: Request, *roles_allowed: str) -> tuple[str, Grant]:
+    who = await caller(identity, request)
+    token = request.headers.get("x-subject-token", "")
+    grant = await identity.grant(token)
+    if grant is None:
+        # Who may not validate tokens of others learns the same of valid and of invalid ones.
+        allow(who, *roles_allowed)
+        raise NotFound("This is not a valid token.")
+    allow(who, *roles_allowed, user_id=grant.user.id)
+    return token, grant

@@ -1,0 +1,212 @@
+"""Users: for admins; everybody may see himself and change his own password."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any
+
+import msgspec
+import sqlalchemy as sa
+from msgspec import UNSET, Meta, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from skep.database.api import projects, roles, users
+from skep.database.api.users import User
+from skep.domain.errors import BadRequest, NotFound, Unauthenticated
+from skep.standalone.application import base_url
+from skep.standalone.bodies import NAME, TEXT, json_response, read_json
+from skep.standalone.faults import UNAUTHENTICATED
+from skep.standalone.identity import views
+from skep.standalone.identity.callers import admin, allow, caller
+from skep.standalone.identity.filters import check_default_domain, chosen, flag
+from skep.standalone.identity.service import StandaloneIdentity
+
+Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=NAME)]
+Text = Annotated[str, Meta(max_length=4096, pattern=TEXT)]
+Secret = Annotated[str, Meta(min_length=1, max_length=4096, pattern=TEXT)]
+NoOptions = Annotated[dict[str, Any], Meta(max_length=0)]
+
+
+class UserFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client may say of a user."""
+
+    name: Name | UnsetType = UNSET
+    password: Secret | UnsetType | None = UNSET
+    email: Text | UnsetType | None = UNSET
+    description: Text | UnsetType | None = UNSET
+    enabled: bool | UnsetType = UNSET
+    default_project_id: Text | UnsetType | None = UNSET
+    domain_id: str | UnsetType | None = UNSET
+    options: NoOptions | UnsetType = UNSET
+
+    def __repr__(self) -> str:
+        """Leaves the password out."""
+        return f"UserFields(name={self.name!r})"
+
+
+class UserBody(msgspec.Struct, frozen=True):
+    """The body of create and update."""
+
+    user: UserFields
+
+
+class PasswordFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A change of one's own password."""
+
+    original_password: Secret
+    password: Secret
+
+    def __repr__(self) -> str:
+        """Leaves the passwords out."""
+        return "PasswordFields()"
+
+
+class PasswordBody(msgspec.Struct, frozen=True):
+    """The body of a change of password."""
+
+    user: PasswordFields
+
+
+async def list_(identity: StandaloneIdentity, request: Request) -> Response:
+    """List users."""
+    await admin(identity, request)
+    base = base_url(request)
+    name, enabled = request.query_params.get("name"), flag(request, "enabled")
+    if not chosen(request, "domain_id", "default"):
+        return json_response(views.listed("users", [], base, "users"))
+    found = await identity.database.read(lambda connection: users.select(connection, name=name, enabled=enabled))
+    return json_response(views.listed("users", [views.user(item, base) for item in found], base, "users"))
+
+
+async def show(identity: StandaloneIdentity, request: Request) -> Response:
+    """Show a user."""
+    user_id = request.path_params["user_id"]
+    allow(await caller(identity, request), "admin", user_id=user_id)
+    user = await identity.database.read(lambda connection: find(connection, user_id))
+    return json_response({"user": views.user(user, base_url(request))})
+
+
+async def create(identity: StandaloneIdentity, request: Request) -> Response:
+    """Make a user."""
+    await admin(identity, request)
+    fields = (await read_json(request, UserBody)).user
+    check_default_domain(fields.domain_id, "user.domain_id")
+    if fields.name is UNSET:
+        raise BadRequest("user.name: is required")
+    base = User(id=uuid.uuid4().hex, name=fields.name, created_at=identity.clock.now())
+    user = await _with_fields(identity, base, fields)
+    await identity.change(lambda connection: users.insert(connection, _checked(connection, user)))
+    return json_response({"user": views.user(user, base_url(request))}, 201)
+
+
+async def update(identity: StandaloneIdentity, request: Request) -> Response:
+    """Change a user; a new password or disabling ends all his tokens."""
+    await admin(identity, request)
+    user_id = request.path_params["user_id"]
+    fields = (await read_json(request, UserBody)).user
+    check_default_domain(fields.domain_id, "user.domain_id")
+    await identity.database.read(lambda connection: find(connection, user_id))
+    password_hash = await _hash(identity, fields)
+
+    def unit(connection: sa.Connection) -> User:
+        user = _checked(connection, _changed(find(connection, user_id), fields, password_hash, identity.clock.now()))
+        users.update(connection, user)
+        return user
+
+    user = await identity.change(unit)
+    return json_response({"user": views.user(user, base_url(request))})
+
+
+async def delete(identity: StandaloneIdentity, request: Request) -> Response:
+    """Remove a user with his roles and tokens."""
+    await admin(identity, request)
+    user_id = request.path_params["user_id"]
+
+    def unit(connection: sa.Connection) -> None:
+        find(connection, user_id)
+        users.delete(connection, user_id)
+
+    await identity.change(unit)
+    return Response(status_code=204)
+
+
+async def change_password(identity: StandaloneIdentity, request: Request) -> Response:
+    """Change one's own password: the old one is the proof, no token is needed."""
+    user_id = request.path_params["user_id"]
+    fields = (await read_json(request, PasswordBody)).user
+    user = await identity.database.read(lambda connection: users.get(connection, user_id))
+    right = await identity.passwords.verify(fields.original_password, user.password_hash if user else None)
+    if user is None or not right or not user.enabled:
+        raise Unauthenticated(UNAUTHENTICATED)
+    proven = user.password_hash
+    password_hash = await identity.passwords.hash(fields.password)
+
+    def unit(connection: sa.Connection) -> None:
+        current = users.get(connection, user_id)
+        if current is None or current.password_hash != proven:
+            # Somebody changed it while we hashed: what was proven no longer holds.
+            raise Unauthenticated(UNAUTHENTICATED)
+        now = identity.clock.now()
+        users.update(
+            connection, msgspec.structs.replace(current, password_hash=password_hash, tokens_invalid_before=now)
+        )
+
+    await identity.change(unit)
+    return Response(status_code=204)
+
+
+async def list_projects(identity: StandaloneIdentity, request: Request) -> Response:
+    """List the projects in which a user has a role."""
+    user_id = request.path_params["user_id"]
+    allow(await caller(identity, request), "admin", user_id=user_id)
+    base = base_url(request)
+
+    def unit(connection: sa.Connection) -> list[projects.Project]:
+        find(connection, user_id)
+        return projects.select(connection, ids=roles.projects_of(connection, user_id))
+
+    found = await identity.database.read(unit)
+    shown = [views.project(item, base) for item in found]
+    return json_response(views.listed("projects", shown, base, f"users/{user_id}/projects"))
+
+
+def find(connection: sa.Connection, user_id: str) -> User:
+    """Return a user.
+
+    Raises NotFound.
+    """
+    user = users.get(connection, user_id)
+    if user is None:
+        raise NotFound(f"Could not find user: {user_id}.")
+    return user
+
+
+def _checked(connection: sa.Connection, user: User) -> User:
+    if user.default_project_id is not None and projects.get(connection, user.default_project_id) is None:
+        raise BadRequest(f"user.default_project_id: there is no project {user.default_project_id}")
+    return user
+
+
+async def _with_fields(identity: StandaloneIdentity, user: User, fields: UserFields) -> User:
+    changed = _changed(user, fields, await _hash(identity, fields), 0)
+    return msgspec.structs.replace(changed, tokens_invalid_before=0)
+
+
+async def _hash(identity: StandaloneIdentity, fields: UserFields) -> str | None:
+    return await identity.passwords.hash(fields.password) if isinstance(fields.password, str) else None
+
+
+def _changed(user: User, fields: UserFields, password_hash: str | None, now: int) -> User:
+    values: dict[str, Any] = {
+        name: value
+        for name in ("name", "email", "enabled", "default_project_id")
+        if (value := getattr(fields, name)) is not UNSET
+    }
+    if fields.description is not UNSET:
+        values["description"] = fields.description or ""
+    if fields.password is not UNSET:
+        values["password_hash"] = password_hash
+    if fields.password is not UNSET or fields.enabled is False:
+        values["tokens_invalid_before"] = now
+    return msgspec.structs.replace(user, **values)

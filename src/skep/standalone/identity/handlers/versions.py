@@ -1,0 +1,33 @@
+"""What is served where, for clients that find out by asking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from skep.standalone.application import base_url
+from skep.standalone.bodies import json_response
+from skep.standalone.identity.service import StandaloneIdentity
+
+
+async def list_(_identity: StandaloneIdentity, request: Request) -> Response:
+    """List the versions, with 300 as Keystone does."""
+    base = base_url(request)
+    return json_response({"versions": {"values": [_version(base)]}}, 300, {"Location": f"{base}/v3/"})
+
+
+async def show(_identity: StandaloneIdentity, request: Request) -> Response:
+    """Show version 3."""
+    return json_response({"version": _version(base_url(request))})
+
+
+def _version(base: str) -> dict[str, Any]:
+    return {
+        "id": "v3.14",
+        "status": "stable",
+        "updated": "2020-04-07T00:00:00Z",
+        "links": [{"rel": "self", "href": f"{base}/v3/"}],
+        "media-types": [{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}],
+    }

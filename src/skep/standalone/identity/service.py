@@ -1,0 +1,193 @@
+"""The identity service itself: signing in, validating, taking back. HTTP is in `app.py`."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+import structlog
+
+from skep.database.api import projects, revoked_tokens, users
+from skep.database.api.users import User
+from skep.database.engine import Database, T, Unit
+from skep.domain.clock import SECOND, Clock
+from skep.domain.errors import Unauthenticated
+from skep.neighbours.identity.base import Identity
+from skep.neighbours.identity.token_cache import TokenCache
+from skep.standalone.faults import UNAUTHENTICATED
+from skep.standalone.identity import credentials, grants
+from skep.standalone.identity.credentials import Auth, ProjectReference, Scope, UserPassword
+from skep.standalone.identity.grants import Grant
+from skep.standalone.identity.keys import TokenKeys
+from skep.standalone.identity.passwords import Passwords
+from skep.standalone.identity.settings import IdentitySettings
+from skep.standalone.identity.tokens import TokenPayload, Tokens, new_audit_id
+
+log = structlog.get_logger("skep.identity")
+
+
+class StandaloneIdentity:
+    """Users, projects and tokens in the API database. It is an `IdentityService` for its own process as well.
+
+    What this process changes counts at once; what another process changes, after `cache_seconds`.
+    """
+
+    def __init__(self, settings: IdentitySettings, database: Database, clock: Clock) -> None:
+        """Open the service.
+
+        Raises Misconfigured when the key file cannot be used.
+        """
+        self.settings = settings
+        self.database = database
+        self.clock = clock
+        self.passwords = Passwords(
+            cost=settings.scrypt_cost, threads=settings.password_threads, waiting=settings.passwords_waiting
+        )
+        self._tokens = Tokens(TokenKeys(settings.key_file))
+        self._cache: TokenCache[Grant] = TokenCache(settings.cache_size)
+
+    def close(self) -> None:
+        """Finish what runs. The database stays open: it belongs to the caller."""
+        self.passwords.close()
+
+    async def validate(self, token: str) -> Identity | None:
+        """Return whom the token speaks for, or None when it is not valid."""
+        grant = await self.grant(token)
+        return None if grant is None else grant.identity
+
+    async def project_exists(self, project_id: str) -> bool | None:
+        """Tell whether there is such a project."""
+        return await self.database.read(lambda connection: projects.get(connection, project_id)) is not None
+
+    async def grant(self, token: str) -> Grant | None:
+        """Return all that a valid token stands for, or None."""
+        now = self.clock.now()
+        known = self._cache.get(token, now)
+        if known is not None:
+            return known
+        generation = self._cache.generation
+        payload = self._tokens.decode(token)
+        if payload is None or payload.expires_at <= now:
+            return None
+        grant = await self.database.read(lambda connection: grants.load(connection, payload))
+        if grant is not None:
+            until = min(payload.expires_at, now + self.settings.cache_seconds * SECOND)
+            self._cache.put(token, grant, until, generation)
+        return grant
+
+    async def sign_in(self, auth: Auth) -> tuple[str, Grant]:
+        """Check the proof and return a new token and what it is good for.
+
+        Raises BadRequest for an incomplete body, Unauthenticated without a reason for a wrong proof or scope,
+        Overloaded when too many passwords wait to be checked.
+        """
+        credentials.check(auth)
+        parent = await self._parent(auth)
+        by_password = await self._by_password(auth)
+        if parent is not None and by_password is not None and parent.user.id != by_password.id:
+            raise Unauthenticated(UNAUTHENTICATED)
+        user = by_password or (parent.user if parent else None)
+        if user is None:
+            raise Unauthenticated(UNAUTHENTICATED)
+        grant = await self.database.read(lambda connection: self._new_grant(connection, auth, user, parent))
+        if grant is None:
+            log.info("sign-in refused", user=user.id, reason="no role in the scope asked for")
+            raise Unauthenticated(UNAUTHENTICATED)
+        return self._tokens.encode(grant.payload), grant
+
+    async def revoke(self, token: str, grant: Grant) -> None:
+        """Take a token back, for good and at once."""
+        payload = grant.payload
+        now = self.clock.now()
+        await self.database.write(
+            lambda connection: revoked_tokens.insert(connection, payload.audit_ids[0], payload.expires_at, now)
+        )
+        self._cache.forget(token)
+
+    async def change(self, unit: Unit[T]) -> T:
+        """Write users, projects or roles; tokens are looked up anew afterwards."""
+        try:
+            return await self.database.write(unit, intake=True)
+        finally:
+            self._cache.clear()
+
+    async def _parent(self, auth: Auth) -> Grant | None:
+        if "token" not in auth.identity.methods or auth.identity.token is None:
+            return None
+        grant = await self.grant(auth.identity.token.id)
+        if grant is None:
+            raise Unauthenticated(UNAUTHENTICATED)
+        return grant
+
+    async def _by_password(self, auth: Auth) -> User | None:
+        if "password" not in auth.identity.methods or auth.identity.password is None:
+            return None
+        given = auth.identity.password.user
+        user = await self.database.read(lambda connection: _find_user(connection, given))
+        right = await self.passwords.verify(given.password, user.password_hash if user else None)
+        if user is None or not right or not user.enabled:
+            log.info("sign-in refused", user=given.id or given.name, reason="wrong user or password, or disabled")
+            raise Unauthenticated(UNAUTHENTICATED)
+        return user
+
+    def _new_grant(self, connection: sa.Connection, auth: Auth, user: User, parent: Grant | None) -> Grant | None:
+        scope = _scope(connection, auth.scope, user)
+        if scope is None:
+            return None
+        project_id, system = scope
+        # Never at or before the time up to which the user's tokens were taken back.
+        issued_at = max(self.clock.now(), user.tokens_invalid_before + 1)
+        expires_at = issued_at + self.settings.token_expiration * SECOND
+        methods = set(auth.identity.methods)
+        audit_ids: tuple[str, ...] = (new_audit_id(),)
+        if parent is not None:
+            # A token made from a token lives no longer than the first one.
+            expires_at = min(expires_at, parent.payload.expires_at)
+            methods |= set(parent.payload.methods)
+            audit_ids += (parent.payload.audit_ids[-1],)
+        payload = TokenPayload(
+            user_id=user.id,
+            project_id=project_id,
+            system=system,
+            methods=tuple(sorted(methods)),
+            issued_at=issued_at,
+            expires_at=expires_at,
+            audit_ids=audit_ids,
+        )
+        return grants.load(connection, payload)
+
+
+def _find_user(connection: sa.Connection, given: UserPassword) -> User | None:
+    if given.id is not None:
+        return users.get(connection, given.id)
+    if given.domain is None or not given.domain.is_default or given.name is None:
+        return None
+    return users.by_name(connection, given.name)
+
+
+def _scope(connection: sa.Connection, scope: Scope | str | None, user: User) -> tuple[str | None, bool] | None:
+    """Return (project id, system) of the scope asked for; None when there is no such project."""
+    if isinstance(scope, str) or (scope is not None and scope.unscoped is not None):
+        return None, False
+    if scope is None:
+        return _default_project(connection, user), False
+    if scope.system is not None:
+        return None, True
+    assert scope.project is not None
+    project_id = _project_id(connection, scope.project)
+    return None if project_id is None else (project_id, False)
+
+
+def _default_project(connection: sa.Connection, user: User) -> str | None:
+    project_id = user.default_project_id
+    if project_id is None or not grants.effective_roles(connection, user.id, project_id, system=False):
+        return None
+    project = projects.get(connection, project_id)
+    return project_id if project is not None and project.enabled else None
+
+
+def _project_id(connection: sa.Connection, reference: ProjectReference) -> str | None:
+    if reference.id is not None:
+        return reference.id
+    if reference.domain is None or not reference.domain.is_default or reference.name is None:
+        return None
+    project = projects.by_name(connection, reference.name)
+    return None if project is None else project.id

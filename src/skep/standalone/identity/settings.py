@@ -1,0 +1,50 @@
+"""What the embedded identity service is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+
+class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One service of the catalogue and where it answers."""
+
+    type: str
+    name: str
+    public: str
+    internal: str = ""
+    """Empty: as `public`."""
+    admin: str = ""
+    """Empty: as `public`."""
+
+
+class IdentitySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the embedded identity service."""
+
+    key_file: Path
+    """The keys of the tokens; made with mode 0600 where it is missing."""
+    public_url: str
+    """Address of this service as clients reach it, ending in `/v3`; named in the catalogue and in 401 answers."""
+    catalogue: tuple[ServiceEntry, ...] = ()
+    region: str = "RegionOne"
+    token_expiration: int = 3600
+    """Seconds a token is valid (Keystone's [token] expiration)."""
+    scrypt_cost: int = 14
+    """N = 2 to this power, r = 8, p = 1."""
+    password_threads: int = 2
+    passwords_waiting: int = 64
+    """Sign-ins that may wait for a thread; beyond it the answer is 503 with Retry-After."""
+    cache_size: int = 10_000
+    """Tokens that are remembered once validated."""
+    cache_seconds: int = 10
+    """How long until the database is asked again, for changes that another process made."""
+
+
+def standard_catalogue(compute_url: str, identity_url: str, image_url: str) -> tuple[ServiceEntry, ...]:
+    """Return the catalogue of a cloud that has the three services; addresses as clients reach them."""
+    return (
+        ServiceEntry(type="compute", name="skep", public=compute_url),
+        ServiceEntry(type="identity", name="skep-identity", public=identity_url),
+        ServiceEntry(type="image", name="skep-images", public=image_url),
+    )

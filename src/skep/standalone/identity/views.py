@@ -1,0 +1,171 @@
+"""How Keystone's API shows things."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from skep.database.api.projects import Project
+from skep.database.api.roles import Role
+from skep.database.api.users import User
+from skep.domain.clock import isoformat_micro
+from skep.standalone.identity.grants import Grant
+from skep.standalone.identity.settings import IdentitySettings, ServiceEntry
+
+DOMAIN = {"id": "default", "name": "Default"}
+
+INTERFACES = ("public", "internal", "admin")
+
+
+def user(value: User, base: str) -> dict[str, Any]:
+    """Show a user; never the password's hash."""
+    shown: dict[str, Any] = {
+        "id": value.id,
+        "name": value.name,
+        "domain_id": "default",
+        "enabled": value.enabled,
+        "description": value.description,
+        "password_expires_at": None,
+        "options": {},
+        "links": {"self": f"{base}/v3/users/{value.id}"},
+    }
+    if value.email is not None:
+        shown["email"] = value.email
+    if value.default_project_id is not None:
+        shown["default_project_id"] = value.default_project_id
+    return shown
+
+
+def project(value: Project, base: str) -> dict[str, Any]:
+    """Show a project."""
+    return {
+        "id": value.id,
+        "name": value.name,
+        "domain_id": "default",
+        "parent_id": "default",
+        "is_domain": False,
+        "description": value.description,
+        "enabled": value.enabled,
+        "tags": [],
+        "options": {},
+        "links": {"self": f"{base}/v3/projects/{value.id}"},
+    }
+
+
+def role(value: Role, base: str) -> dict[str, Any]:
+    """Show a role."""
+    return {
+        "id": value.id,
+        "name": value.name,
+        "domain_id": None,
+        "description": None,
+        "options": {},
+        "links": {"self": f"{base}/v3/roles/{value.id}"},
+    }
+
+
+def domain(base: str) -> dict[str, Any]:
+    """Show the one domain."""
+    return {
+        **DOMAIN,
+        "description": "The default domain",
+        "enabled": True,
+        "tags": [],
+        "options": {},
+        "links": {"self": f"{base}/v3/domains/default"},
+    }
+
+
+def listed(key: str, items: list[dict[str, Any]], base: str, path: str) -> dict[str, Any]:
+    """Show a list; it is never cut into pages, as Keystone's is not by default."""
+    return {key: items, "links": {"self": f"{base}/v3/{path}", "previous": None, "next": None}}
+
+
+def token(grant: Grant, settings: IdentitySettings, *, with_catalogue: bool) -> dict[str, Any]:
+    """Show what a token is good for."""
+    payload = grant.payload
+    shown: dict[str, Any] = {
+        "methods": list(payload.methods),
+        "user": {
+            "id": grant.user.id,
+            "name": grant.user.name,
+            "domain": DOMAIN,
+            "password_expires_at": None,
+        },
+        "audit_ids": list(payload.audit_ids),
+        "issued_at": f"{isoformat_micro(payload.issued_at)}Z",
+        "expires_at": f"{isoformat_micro(payload.expires_at)}Z",
+    }
+    if grant.project is not None:
+        shown["project"] = {"id": grant.project.id, "name": grant.project.name, "domain": DOMAIN}
+        shown["is_domain"] = False
+    if payload.system:
+        shown["system"] = {"all": True}
+    if grant.roles:
+        shown["roles"] = [{"id": item.id, "name": item.name} for item in grant.roles]
+        if with_catalogue:
+            shown["catalog"] = catalogue(settings)
+    return {"token": shown}
+
+
+def catalogue(settings: IdentitySettings) -> list[dict[str, Any]]:
+    """Show the services and their endpoints as a token carries them."""
+    return [
+        {
+            "id": service_id(entry),
+            "type": entry.type,
+            "name": entry.name,
+            "endpoints": [
+                {
+                    "id": _endpoint_id(entry, interface),
+                    "interface": interface,
+                    "region": settings.region,
+                    "region_id": settings.region,
+                    "url": _url(entry, interface),
+                }
+                for interface in INTERFACES
+            ],
+        }
+        for entry in settings.catalogue
+    ]
+
+
+def service(entry: ServiceEntry, base: str) -> dict[str, Any]:
+    """Show a service of the catalogue."""
+    identifier = service_id(entry)
+    return {
+        "id": identifier,
+        "type": entry.type,
+        "name": entry.name,
+        "description": "",
+        "enabled": True,
+        "links": {"self": f"{base}/v3/services/{identifier}"},
+    }
+
+
+def endpoint(entry: ServiceEntry, interface: str, region: str, base: str) -> dict[str, Any]:
+    """Show an endpoint of the catalogue."""
+    identifier = _endpoint_id(entry, interface)
+    return {
+        "id": identifier,
+        "service_id": service_id(entry),
+        "interface": interface,
+        "region": region,
+        "region_id": region,
+        "url": _url(entry, interface),
+        "enabled": True,
+        "links": {"self": f"{base}/v3/endpoints/{identifier}"},
+    }
+
+
+def service_id(entry: ServiceEntry) -> str:
+    """Return the id of a service: the catalogue is configuration, so ids follow from what it says."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"{entry.type}/{entry.name}").hex
+
+
+def _endpoint_id(entry: ServiceEntry, interface: str) -> str:
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"{entry.type}/{entry.name}/{interface}").hex
+
+
+def _url(entry: ServiceEntry, interface: str) -> str:
+    return {"public": entry.public, "internal": entry.internal, "admin": entry.admin}[interface] or entry.public

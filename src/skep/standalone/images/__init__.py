@@ -1,0 +1,1 @@
+"""A small image store that speaks Glance v2."""
