@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from functools import partial
 
 from skep.cell_conductor.parts import Parts
@@ -35,7 +36,7 @@ class Hosts:
         self._reports: list[tuple[HostReport, asyncio.Future[HostReported]]] = []
         self.reporting = Loop("reports", self._forward, every=1.0)
         self.beating = Loop("beat", self._beat, every=BEAT_SECONDS)
-        self.on_asserted = lambda asserted: None
+        self.on_asserted: Callable[[bool], None] = _ignore
         """Called at each beat with whether the scheduler knows this cell's claims."""
 
     async def register(self, message: RegisterAgent, _context: RequestContext | None) -> Registration:
@@ -140,3 +141,7 @@ class Hosts:
             now = parts.clock.now()
             await parts.database.write(partial(assertions.refuse, keys=reply.refused, now=now))
         return True
+
+
+def _ignore(_asserted: bool) -> None:
+    return None

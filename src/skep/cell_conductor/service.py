@@ -81,10 +81,10 @@ class CellConductor:
 
     async def stop(self) -> None:
         """Finish the passes under way, stop, and let others take over at once."""
-        for loop in self._loops:
-            await loop.stop()
         if self._subscription is not None:
             await self._subscription.close()
+        for loop in self._loops:
+            await loop.stop()
         await self._lease.stop()
 
     async def _on_changed(self, _message: InstancesChanged, _context: RequestContext | None) -> None:

@@ -40,8 +40,7 @@ class Key(msgspec.Struct, frozen=True):
 def keys_of(section: type[msgspec.Struct], prefix: str = "") -> tuple[Key, ...]:
     """Return the keys of a section in the order they are declared, their paths below `prefix`."""
     return tuple(
-        _key(field, f"{prefix}.{field.name}" if prefix else field.name)
-        for field in msgspec.structs.fields(section)
+        _key(field, f"{prefix}.{field.name}" if prefix else field.name) for field in msgspec.structs.fields(section)
     )
 
 

@@ -160,13 +160,10 @@ def _value(one: _Given, problems: list[Problem]) -> Any:
 
 def _items(one: _Given, item: type[msgspec.Struct], problems: list[Problem]) -> tuple[msgspec.Struct, ...]:
     if not isinstance(one.value, list) or not all(isinstance(table, dict) for table in one.value):
-        problems.append(
-            Problem(one.key.path, str(one.source), f"expected array of tables, got {_worded(one.value)}")
-        )
+        problems.append(Problem(one.key.path, str(one.source), f"expected array of tables, got {_worded(one.value)}"))
         return ()
     made = (
-        _item(table, item, f"{one.key.path}[{place}]", one.source, problems)
-        for place, table in enumerate(one.value)
+        _item(table, item, f"{one.key.path}[{place}]", one.source, problems) for place, table in enumerate(one.value)
     )
     return tuple(struct for struct in made if struct is not None)
 
@@ -181,11 +178,7 @@ def _item(
         for key in keys.values()
         if key.required and key.name not in table
     ]
-    values = {
-        name: _value(_Given(keys[name], value, source), found)
-        for name, value in table.items()
-        if name in keys
-    }
+    values = {name: _value(_Given(keys[name], value, source), found) for name, value in table.items() if name in keys}
     if not found:
         try:
             return item(**values)
@@ -195,9 +188,7 @@ def _item(
     return None
 
 
-def _built(
-    section: type[msgspec.Struct], prefix: str, values: Mapping[str, Any], given: Mapping[str, _Given]
-) -> Any:
+def _built(section: type[msgspec.Struct], prefix: str, values: Mapping[str, Any], given: Mapping[str, _Given]) -> Any:
     arguments: dict[str, Any] = {}
     for key in keys_of(section, prefix):
         if key.section is not None:
@@ -212,7 +203,5 @@ def _built(
 
 
 def _worded(value: Any) -> str:
-    kind = (
-        "table" if isinstance(value, dict) else "array" if isinstance(value, list) else type(value).__name__
-    )
+    kind = "table" if isinstance(value, dict) else "array" if isinstance(value, list) else type(value).__name__
     return kind if kind in {"table", "array"} else f"{kind} {value!r}"

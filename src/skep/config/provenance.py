@@ -62,9 +62,7 @@ def shown(key: Key, value: Any) -> Any:
     """Return the value of a key as plain data that may be printed."""
     if key.item is not None:
         members = keys_of(key.item, key.path)
-        return [
-            {member.name: shown(member, getattr(item, member.name)) for member in members} for item in value
-        ]
+        return [{member.name: shown(member, getattr(item, member.name)) for member in members} for item in value]
     if key.hides == "value" and value:
         return HIDDEN
     if key.hides == "url":

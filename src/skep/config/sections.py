@@ -38,12 +38,10 @@ class ApiSettings(Section, frozen=True, kw_only=True):
         ),
     ] = LOOPBACK
     port: Annotated[int, _port("Port of the compute API; 0 takes a free one")] = 8774
-    max_body_bytes: Annotated[
-        int, Meta(ge=1024, description="Largest request body; more is answered with 413")
-    ] = 1048576
-    max_limit: Annotated[
-        int, Meta(ge=1, description="Most items in one page of a list (Nova's max_limit)")
-    ] = 1000
+    max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body; more is answered with 413")] = (
+        1048576
+    )
+    max_limit: Annotated[int, Meta(ge=1, description="Most items in one page of a list (Nova's max_limit)")] = 1000
     backlog_limit: Annotated[
         int,
         Meta(
@@ -66,9 +64,7 @@ class IdentitySettings(Section, frozen=True, kw_only=True):
     ] = 3600
     scrypt_cost: Annotated[
         int,
-        Meta(
-            ge=10, le=20, description="Cost of a password hash: scrypt with N = 2 to this power, r = 8, p = 1"
-        ),
+        Meta(ge=10, le=20, description="Cost of a password hash: scrypt with N = 2 to this power, r = 8, p = 1"),
     ] = 14
     password_threads: Annotated[
         int, Meta(ge=1, le=64, description="Threads that hash passwords, so at most so many at once")
@@ -84,9 +80,9 @@ class ImagesSettings(Section, frozen=True, kw_only=True):
 class DatabaseSettings(Section, frozen=True, kw_only=True):
     """The databases above the cells."""
 
-    directory: Annotated[
-        str, Meta(description="Directory of the SQLite files; empty: `db` in the state directory")
-    ] = ""
+    directory: Annotated[str, Meta(description="Directory of the SQLite files; empty: `db` in the state directory")] = (
+        ""
+    )
     api_url: Annotated[
         str,
         Meta(description="SQLAlchemy URL of the API database; empty: a SQLite file", extra={"hide": "url"}),
@@ -112,9 +108,7 @@ class CellSettings(Section, frozen=True, kw_only=True):
     ]
     database_url: Annotated[
         str,
-        Meta(
-            description="SQLAlchemy URL of the cell's database; empty: a SQLite file", extra={"hide": "url"}
-        ),
+        Meta(description="SQLAlchemy URL of the cell's database; empty: a SQLite file", extra={"hide": "url"}),
     ] = ""
 
     def __post_init__(self) -> None:
@@ -135,27 +129,21 @@ class QuotaSettings(Section, frozen=True, kw_only=True):
     server_group_members: Annotated[int, Meta(ge=-1, description="Servers in one server group")] = 10
     injected_files: Annotated[int, Meta(ge=-1, description="Injected files per server")] = 5
     injected_file_content_bytes: Annotated[int, Meta(ge=-1, description="Bytes in one injected file")] = 10240
-    injected_file_path_length: Annotated[
-        int, Meta(ge=-1, description="Characters in the path of an injected file")
-    ] = 255
+    injected_file_path_length: Annotated[int, Meta(ge=-1, description="Characters in the path of an injected file")] = (
+        255
+    )
 
 
 class SchedulerSettings(Section, frozen=True, kw_only=True):
     """How a host is chosen."""
 
     max_attempts: Annotated[int, Meta(ge=1, description="Most hosts tried for one server in one cell")] = 3
-    host_subset_size: Annotated[
-        int, Meta(ge=1, description="Choose at random among so many of the best hosts")
-    ] = 1
+    host_subset_size: Annotated[int, Meta(ge=1, description="Choose at random among so many of the best hosts")] = 1
     enabled_filters: Annotated[
         tuple[str, ...],
-        Meta(
-            description="Filters that run, such as `ComputeFilter`, in this order; empty: Skep's own choice"
-        ),
+        Meta(description="Filters that run, such as `ComputeFilter`, in this order; empty: Skep's own choice"),
     ] = ()
-    cpu_weight_multiplier: Annotated[
-        float, Meta(description="Weight of free virtual CPUs; negative stacks")
-    ] = 1.0
+    cpu_weight_multiplier: Annotated[float, Meta(description="Weight of free virtual CPUs; negative stacks")] = 1.0
     ram_weight_multiplier: Annotated[float, Meta(description="Weight of free memory; negative stacks")] = 1.0
     disk_weight_multiplier: Annotated[float, Meta(description="Weight of free disk; negative stacks")] = 1.0
     build_failure_weight_multiplier: Annotated[
@@ -167,22 +155,20 @@ class SchedulerSettings(Section, frozen=True, kw_only=True):
     soft_anti_affinity_weight_multiplier: Annotated[
         float, Meta(description="Weight of their absence under the policy `soft-anti-affinity`")
     ] = 1.0
-    shuffle_best_same_weighed_hosts: Annotated[
-        bool, Meta(description="Choose at random among equally good hosts")
-    ] = False
+    shuffle_best_same_weighed_hosts: Annotated[bool, Meta(description="Choose at random among equally good hosts")] = (
+        False
+    )
 
 
 class FakeFailure(Section, frozen=True, kw_only=True):
     """A fault the fake driver shall show: for trying out and for tests."""
 
-    operation: Annotated[
-        str, Meta(min_length=1, description="Operation of the driver that fails, such as `spawn`")
-    ]
+    operation: Annotated[str, Meta(min_length=1, description="Operation of the driver that fails, such as `spawn`")]
     host: Annotated[str, Meta(description="Hosts it happens on, a shell pattern")] = "*"
     server: Annotated[str, Meta(description="Names of servers it happens to, a shell pattern")] = "*"
-    kind: Annotated[
-        str, Meta(min_length=1, description="What goes wrong, one of the kinds the fake driver knows")
-    ] = "error"
+    kind: Annotated[str, Meta(min_length=1, description="What goes wrong, one of the kinds the fake driver knows")] = (
+        "error"
+    )
     times: Annotated[int, Meta(ge=-1, description="How often it happens; -1: always")] = -1
 
 
@@ -195,9 +181,7 @@ class FakeDriverSettings(Section, frozen=True, kw_only=True):
     disk_gb: Annotated[int, Meta(ge=1, description="Disk of each host in GiB")] = 500
     spawn_delay: Annotated[float, Meta(ge=0, description="Seconds it takes to make a guest")] = 0.5
     destroy_delay: Annotated[float, Meta(ge=0, description="Seconds it takes to remove a guest")] = 0.5
-    power_delay: Annotated[
-        float, Meta(ge=0, description="Seconds it takes to start, stop or reboot a guest")
-    ] = 0.5
+    power_delay: Annotated[float, Meta(ge=0, description="Seconds it takes to start, stop or reboot a guest")] = 0.5
     failures: Annotated[
         tuple[FakeFailure, ...], Meta(description="Faults to show, each a table `[[compute.fake.failures]]`")
     ] = ()
@@ -207,37 +191,27 @@ class ComputeSettings(Section, frozen=True, kw_only=True):
     """The agent on a host."""
 
     cpu_allocation_ratio: Annotated[float, Meta(gt=0, description="Virtual CPUs promised per CPU")] = 4.0
-    ram_allocation_ratio: Annotated[float, Meta(gt=0, description="Memory promised per memory there is")] = (
-        1.0
-    )
+    ram_allocation_ratio: Annotated[float, Meta(gt=0, description="Memory promised per memory there is")] = 1.0
     disk_allocation_ratio: Annotated[float, Meta(gt=0, description="Disk promised per disk there is")] = 1.0
     reserved_host_cpus: Annotated[int, Meta(ge=0, description="CPUs kept for the host itself")] = 0
-    reserved_host_memory_mb: Annotated[
-        int, Meta(ge=0, description="Memory kept for the host itself in MiB")
-    ] = 512
+    reserved_host_memory_mb: Annotated[int, Meta(ge=0, description="Memory kept for the host itself in MiB")] = 512
     reserved_host_disk_mb: Annotated[int, Meta(ge=0, description="Disk kept for the host itself in MiB")] = 0
     max_concurrent_builds: Annotated[int, Meta(ge=1, description="Builds a host works on at once")] = 10
-    report_interval: Annotated[
-        float, Meta(gt=0, description="Seconds between two full reports of a host")
-    ] = 10.0
+    report_interval: Annotated[float, Meta(gt=0, description="Seconds between two full reports of a host")] = 10.0
     fake: FakeDriverSettings = FakeDriverSettings()
 
 
 class ConductorSettings(Section, frozen=True, kw_only=True):
     """How long work may take before somebody else looks after it."""
 
-    lease_seconds: Annotated[
-        float, Meta(gt=0, description="Seconds after which a silent process loses its work")
-    ] = 5.0
+    lease_seconds: Annotated[float, Meta(gt=0, description="Seconds after which a silent process loses its work")] = 5.0
     resend_seconds: Annotated[
         float, Meta(gt=0, description="Seconds after which a step nobody started is sent again")
     ] = 2.0
     not_ready_deadline: Annotated[
         float, Meta(gt=0, description="Seconds a server waits for a cell that cannot answer for its hosts")
     ] = 300.0
-    scheduled_deadline: Annotated[float, Meta(gt=0, description="Seconds a host has to take up a build")] = (
-        60.0
-    )
+    scheduled_deadline: Annotated[float, Meta(gt=0, description="Seconds a host has to take up a build")] = 60.0
     building_deadline: Annotated[
         float, Meta(gt=0, description="Seconds without progress until a build is given up")
     ] = 300.0

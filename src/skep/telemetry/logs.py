@@ -40,9 +40,7 @@ def context(
 ) -> AbstractContextManager[None]:
     """Put the given keys on every log line of the current task until the block ends."""
     keys = {"request": request, "instance": instance, "attempt": attempt, "host": host, "cell": cell}
-    return structlog.contextvars.bound_contextvars(
-        **{key: value for key, value in keys.items() if value is not None}
-    )
+    return structlog.contextvars.bound_contextvars(**{key: value for key, value in keys.items() if value is not None})
 
 
 class Output:
@@ -115,9 +113,7 @@ def _processors(as_text: bool, colours: bool) -> list[Processor]:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if as_text:
-        plain = structlog.dev.ConsoleRenderer(
-            colors=colours, exception_formatter=structlog.dev.plain_traceback
-        )
+        plain = structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)
         return [*shared, _without_payload, plain]
     return [
         *shared,
@@ -152,11 +148,7 @@ def _adopt_libraries(threshold: int) -> None:
     root = logging.getLogger()
     # `basicConfig` of some library would print each line a second time; handlers of others are not ours to
     # remove.
-    kept = [
-        one
-        for one in root.handlers
-        if not isinstance(one, _Adopted) and type(one) is not logging.StreamHandler
-    ]
+    kept = [one for one in root.handlers if not isinstance(one, _Adopted) and type(one) is not logging.StreamHandler]
     root.handlers = [*kept, _Adopted()]
     root.setLevel(threshold)
     for name in _TALKATIVE:

@@ -59,18 +59,14 @@ class Metrics:
             "Claims that met a newer generation of their record and were decided again",
             registry=self.registry,
         )
-        self.backlog = Gauge(
-            "skep_build_backlog", "Servers waiting for a host (BuildRequests)", registry=self.registry
-        )
+        self.backlog = Gauge("skep_build_backlog", "Servers waiting for a host (BuildRequests)", registry=self.registry)
         self.hosts = Gauge(
             "skep_hosts",
             "Hosts by cell and state (up, silent, disabled)",
             ("cell", "state"),
             registry=self.registry,
         )
-        self.claims = Gauge(
-            "skep_claims", "Claims that no host counts yet, by cell", ("cell",), registry=self.registry
-        )
+        self.claims = Gauge("skep_claims", "Claims that no host counts yet, by cell", ("cell",), registry=self.registry)
 
     def exposition(self) -> bytes:
         """Return everything in Prometheus' text format, for `/metrics`; its type is `CONTENT_TYPE`."""
