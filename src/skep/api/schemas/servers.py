@@ -1,11 +1,11 @@
-"""Servers: what a create, an update and the list queries may say.
+"""Servers: what the bodies of requests may say.
 
-Handlers use the ready-made objects: `CREATE`, `UPDATE`, `ACTION_*` are bodies for a route's `body=`, `LIST` and
-`DETAIL` are queries for its `query=`. What answers hold is in `server_answers`. A body that passed is read: numbers
-are int, booleans bool, and keys that the request left out are absent.
+Handlers use the ready-made objects: `CREATE`, `UPDATE`, `ACTION_*` and so on are bodies for a route's `body=`. Queries
+are in `server_queries`, what answers hold is in `server_answers`. A body that passed is read: numbers are int,
+booleans bool, and keys that the request left out are absent. (What stands in `Either` is not read: `flavorRef` may be a
+number.)
 
-Sources of the rules: Nova's API reference, "Create server", "Update server", "List servers", and its microversion
-history.
+Sources of the rules: Nova's API reference, "Create server", "Update server", and its microversion history.
 """
 
 from __future__ import annotations
@@ -25,15 +25,13 @@ from skep.api.schemas.fields import (
     fields,
 )
 from skep.api.schemas.shared import (
-    ANY_TEXT,
-    COUNT,
     MAX_INT,
     METADATA,
     NAME,
     UUID,
     asked,
 )
-from skep.api.schemas.validation import Body, Parameter, Query
+from skep.api.schemas.validation import Body
 
 TAG = String(min=1, max=60, pattern=r"^[^,/]*$")
 TAGS = Array(item=TAG, max=50, unique=True)
@@ -52,7 +50,7 @@ IMAGE_REF = Either(types=(UUID, Constant(value="")))
 """Empty where the server boots from a volume."""
 FLAVOR_REF = Either(types=(String(min=1), Integer(min=0, exact=True)))
 CERTIFICATES = Array(item=String(min=1), min=1, max=50, unique=True, nullable=True)
-VOLUME_SIZE = Either(types=(Integer(min=1, max=MAX_INT), Constant(value="")), nullable=True)
+VOLUME_SIZE = Integer(min=1, max=MAX_INT)
 DEVICE_NAME = String(min=1, max=255, pattern=r"^(/dev/)?x?[shv]?[a-zA-Z0-9]*$")
 
 NETWORK = fields(
@@ -76,7 +74,7 @@ BLOCK_DEVICE = fields(
     asked("guest_format", String(max=255, nullable=True)),
     asked("device_type", String(max=255, nullable=True)),
     asked("disk_bus", String(max=255, nullable=True)),
-    asked("boot_index", Either(types=(Integer(), Constant(value=None)))),
+    asked("boot_index", Integer(nullable=True)),
     asked("delete_on_termination", Boolean()),
     asked("no_device", Anything()),
     asked("tag", DEVICE_TAG, since=32, until=32),
@@ -151,7 +149,7 @@ SERVER_TO_CREATE: Type = fields(
     asked("availability_zone", NAME),
     asked("block_device_mapping", Array(item=BLOCK_DEVICE_V1)),
     asked("block_device_mapping_v2", Array(item=BLOCK_DEVICE)),
-    asked("config_drive", Boolean(nullable=True)),
+    asked("config_drive", Boolean()),
     asked("key_name", String(min=1, max=255)),
     asked("security_groups", SECURITY_GROUPS),
     asked("user_data", USER_DATA, secret=True),
@@ -200,116 +198,3 @@ REBOOT_TYPES = ("HARD", "Hard", "hard", "SOFT", "Soft", "soft")
 ACTION_REBOOT = Body(
     fields(asked("reboot", fields(asked("type", String(choices=REBOOT_TYPES), required=True)), required=True))
 )
-
-# --- queries ---------------------------------------------------------------------------------------
-
-_TEXT_FILTERS = (
-    "user_id",
-    "project_id",
-    "tenant_id",
-    "launch_index",
-    "image_ref",
-    "image",
-    "kernel_id",
-    "ramdisk_id",
-    "hostname",
-    "key_name",
-    "instance_type_id",
-    "host",
-    "node",
-    "hypervisor_hostname",
-    "display_name",
-    "display_description",
-    "name",
-    "description",
-    "uuid",
-    "availability_zone",
-    "reservation_id",
-    "root_device_name",
-    "progress",
-    "flavor",
-    "ip",
-    "ip6",
-    "access_ip_v4",
-    "access_ip_v6",
-    "config_drive",
-    "task_state",
-    "vm_state",
-    "power_state",
-    "status",
-    "block_device_mapping",
-    "services",
-    "metadata",
-    "system_metadata",
-    "info_cache",
-    "security_groups",
-    "pci_devices",
-    "fault",
-    "changes-since",
-    "all_tenants",
-    "deleted",
-    "deleted_at",
-    "terminated_at",
-    "launched_at",
-    "created_at",
-    "updated_at",
-    "disable_terminate",
-    "soft_deleted",
-    "not-deleted",
-    "auto_disk_config",
-    "locked_by",
-)
-"""Filters that Nova takes as text and judges itself (`flavor=None`, `deleted=False` must not be refused)."""
-
-SORT_KEYS = (
-    "access_ip_v4",
-    "access_ip_v6",
-    "auto_disk_config",
-    "availability_zone",
-    "config_drive",
-    "created_at",
-    "display_description",
-    "display_name",
-    "host",
-    "hostname",
-    "image_ref",
-    "instance_type_id",
-    "kernel_id",
-    "key_name",
-    "launch_index",
-    "launched_at",
-    "locked_by",
-    "node",
-    "power_state",
-    "progress",
-    "project_id",
-    "ramdisk_id",
-    "root_device_name",
-    "task_state",
-    "terminated_at",
-    "updated_at",
-    "user_id",
-    "uuid",
-    "vm_state",
-)
-
-_LIST_PARAMETERS = (
-    Parameter(name="limit", type=COUNT),
-    Parameter(name="marker", type=ANY_TEXT),
-    Parameter(name="sort_key", type=String(choices=SORT_KEYS), until=72),
-    Parameter(name="sort_key", type=String(choices=(*SORT_KEYS, "locked")), since=73),
-    Parameter(name="sort_dir", type=String(choices=("asc", "desc"))),
-    *(Parameter(name=name, type=ANY_TEXT) for name in _TEXT_FILTERS),
-    Parameter(name="tags", type=ANY_TEXT, since=26),
-    Parameter(name="tags-any", type=ANY_TEXT, since=26),
-    Parameter(name="not-tags", type=ANY_TEXT, since=26),
-    Parameter(name="not-tags-any", type=ANY_TEXT, since=26),
-    Parameter(name="changes-before", type=ANY_TEXT, since=66),
-    Parameter(name="locked", type=ANY_TEXT, since=73),
-)
-
-LIST = Query(_LIST_PARAMETERS, closed_since=75)
-"""`GET /servers` and `/servers/detail`: a key that Nova does not know is ignored before 2.75."""
-
-DETAIL = LIST
-SHOW = Query(closed_since=75)

@@ -1,0 +1,199 @@
+"""Servers: what the answers hold, for each microversion.
+
+Handlers build a server with *all* keys of the newest microversion that the caller may see (`SHOWN`, `UPDATED` and
+`DETAILED` mark with "admins" those that a policy rule hides: leave them out) and the shape removes the others.
+
+Which rule hides which key:
+
+- `OS-EXT-SRV-ATTR:*`: `os_compute_api:os-extended-server-attributes`; but from 2.90 on `OS-EXT-SRV-ATTR:hostname` is
+  for everybody, so a handler adds it when the rule says yes or the version is at least 90;
+- `host_status`: `os_compute_api:servers:show:host_status`, or `...:host_status:unknown-only` for `UNKNOWN`;
+- `extra_specs` of the embedded flavor: `os_compute_api:servers:show:flavor-extra-specs` (2.47);
+- `details` of a fault with code 500, and `traceback` and `host` of an event: admins;
+- `details` of an event: `os_compute_api:os-instance-actions:events:details` (2.84).
+"""
+
+from __future__ import annotations
+
+from skep.api.schemas.fields import (
+    Anything,
+    Array,
+    Convert,
+    Direction,
+    Field,
+    Json,
+    Map,
+    Object,
+    Type,
+    fields,
+)
+from skep.api.schemas.shared import (
+    INTEGER,
+    INTEGER_OR_NULL,
+    LINKS,
+    TEXT,
+    TEXT_OR_NULL,
+    TIMESTAMP,
+    UUID,
+    YES_NO,
+    page_links,
+    shown,
+)
+from skep.api.schemas.validation import Shape
+
+FLAVOR_LINK = fields(shown("id", TEXT), shown("links", LINKS))
+EMBEDDED_FLAVOR = fields(
+    shown("original_name", TEXT),
+    shown("vcpus", INTEGER),
+    shown("ram", INTEGER),
+    shown("disk", INTEGER),
+    shown("ephemeral", INTEGER),
+    shown("swap", INTEGER),
+    shown("extra_specs", Map(value=TEXT), required=False),
+)
+_FLAVOR = fields(
+    shown("id", TEXT, until=46),
+    shown("links", LINKS, until=46),
+    *(
+        Field(name=field.name, type=field.type, since=47, direction=field.direction, required=field.required)
+        for field in EMBEDDED_FLAVOR.fields
+    ),
+)
+"""A link before 2.47, the flavor itself (without its id) since; a handler gives the keys of both."""
+
+FAULT = fields(
+    shown("code", INTEGER), shown("created", TEXT), shown("message", TEXT), shown("details", TEXT, required=False)
+)
+IMAGE = fields(shown("id", TEXT), shown("links", LINKS), shown("properties", Map(value=Anything()), since=98))
+VOLUME_ATTACHED = fields(shown("id", TEXT), shown("delete_on_termination", YES_NO, since=3))
+SECURITY_GROUP = fields(shown("name", TEXT))
+
+
+class ImageOrEmpty(Object):
+    """An image, or the empty string where the server boots from a volume."""
+
+    def _schema(self, version: int, direction: Direction) -> Json:
+        return {"anyOf": [super()._schema(version, direction), {"enum": [""]}]}
+
+    def _shaper(self, version: int) -> Convert | None:
+        shape = super()._shaper(version)
+        return None if shape is None else lambda value: value if value == "" else shape(value)
+
+
+_BASIC: tuple[Field, ...] = (
+    shown("id", UUID),
+    shown("name", TEXT),
+    shown("status", TEXT),
+    shown("tenant_id", TEXT),
+    shown("user_id", TEXT),
+    shown("metadata", Map(value=TEXT)),
+    shown("hostId", TEXT),
+    shown("image", ImageOrEmpty(IMAGE.fields)),
+    shown("flavor", _FLAVOR),
+    shown("created", TIMESTAMP),
+    shown("updated", TIMESTAMP),
+    shown("addresses", Anything()),
+    shown("accessIPv4", TEXT),
+    shown("accessIPv6", TEXT),
+    shown("links", LINKS),
+    shown("progress", INTEGER, required=False),
+    shown("fault", FAULT, required=False),
+    shown("OS-DCF:diskConfig", TEXT),
+    shown("locked", YES_NO, since=9),
+    shown("description", TEXT_OR_NULL, since=19),
+    shown("tags", Array(item=TEXT), since=26),
+    shown("trusted_image_certificates", Array(item=TEXT, nullable=True), since=63),
+    shown("locked_reason", TEXT_OR_NULL, since=73),
+    shown("pinned_availability_zone", TEXT_OR_NULL, since=96),
+    shown("scheduler_hints", Map(value=Anything()), since=100),
+)
+"""Keys of every whole server."""
+
+
+def _extended(since: int) -> tuple[Field, ...]:
+    """Return the keys that a PUT answers only since 2.75, but a GET always."""
+
+    def key(name: str, kind: Type, at: int = 1, required: bool = True) -> Field:
+        return shown(name, kind, since=max(at, since), required=required)
+
+    return (
+        key("OS-EXT-AZ:availability_zone", TEXT),
+        key("config_drive", TEXT),
+        key("key_name", TEXT_OR_NULL),
+        key("OS-SRV-USG:launched_at", TEXT_OR_NULL),
+        key("OS-SRV-USG:terminated_at", TEXT_OR_NULL),
+        key("OS-EXT-STS:task_state", TEXT_OR_NULL),
+        key("OS-EXT-STS:vm_state", TEXT),
+        key("OS-EXT-STS:power_state", INTEGER),
+        key("security_groups", Array(item=SECURITY_GROUP), required=False),
+        key("os-extended-volumes:volumes_attached", Array(item=VOLUME_ATTACHED)),
+        # Admins:
+        key("OS-EXT-SRV-ATTR:host", TEXT_OR_NULL, required=False),
+        key("OS-EXT-SRV-ATTR:hypervisor_hostname", TEXT_OR_NULL, required=False),
+        key("OS-EXT-SRV-ATTR:instance_name", TEXT, required=False),
+        key("OS-EXT-SRV-ATTR:hostname", TEXT_OR_NULL, 3, required=False),
+        key("OS-EXT-SRV-ATTR:reservation_id", TEXT_OR_NULL, 3, required=False),
+        key("OS-EXT-SRV-ATTR:launch_index", INTEGER_OR_NULL, 3, required=False),
+        key("OS-EXT-SRV-ATTR:kernel_id", TEXT_OR_NULL, 3, required=False),
+        key("OS-EXT-SRV-ATTR:ramdisk_id", TEXT_OR_NULL, 3, required=False),
+        key("OS-EXT-SRV-ATTR:root_device_name", TEXT_OR_NULL, 3, required=False),
+        key("OS-EXT-SRV-ATTR:user_data", TEXT_OR_NULL, 3, required=False),
+        key("host_status", TEXT, 16, required=False),
+    )
+
+
+_GROUPS = shown("server_groups", Array(item=TEXT), since=71)
+"""In GET and PUT of one server, not in the list."""
+
+SERVER_SHOWN = fields(*_BASIC, *_extended(1), _GROUPS)
+SERVER_DETAILED = fields(*_BASIC, *_extended(1))
+SERVER_UPDATED = fields(*_BASIC, *_extended(75), _GROUPS)
+SERVER_LISTED = fields(shown("id", UUID), shown("name", TEXT), shown("links", LINKS))
+SERVER_CREATED = fields(
+    shown("id", UUID),
+    shown("links", LINKS),
+    shown("OS-DCF:diskConfig", TEXT),
+    shown("security_groups", Array(item=SECURITY_GROUP)),
+    shown("adminPass", TEXT, required=False),
+)
+
+CREATED = Shape(fields(shown("server", SERVER_CREATED, required=False), shown("reservation_id", TEXT, required=False)))
+"""`{"reservation_id": ...}` alone where the request had `return_reservation_id`."""
+SHOWN = Shape(fields(shown("server", SERVER_SHOWN)))
+UPDATED = Shape(fields(shown("server", SERVER_UPDATED)))
+DETAILED = Shape(fields(shown("servers", Array(item=SERVER_DETAILED)), page_links("servers")))
+LISTED = Shape(fields(shown("servers", Array(item=SERVER_LISTED)), page_links("servers")))
+
+# --- sub-resources ---------------------------------------------------------------------------------
+
+METADATA = Shape(fields(shown("metadata", Map(value=TEXT))))
+METADATA_ITEM = Shape(fields(shown("meta", Map(value=TEXT))))
+TAGS = Shape(fields(shown("tags", Array(item=TEXT))))
+ADDRESSES = Shape(fields(shown("addresses", Map(value=Anything()))))
+
+EVENT = fields(
+    shown("event", TEXT),
+    shown("start_time", TEXT_OR_NULL),
+    shown("finish_time", TEXT_OR_NULL),
+    shown("result", TEXT_OR_NULL),
+    shown("traceback", TEXT_OR_NULL, required=False),
+    shown("hostId", TEXT, since=62),
+    shown("host", TEXT_OR_NULL, since=62, required=False),
+    shown("details", TEXT_OR_NULL, since=84, required=False),
+)
+_ACTION: tuple[Field, ...] = (
+    shown("action", TEXT),
+    shown("instance_uuid", UUID),
+    shown("request_id", TEXT),
+    shown("user_id", TEXT_OR_NULL),
+    shown("project_id", TEXT_OR_NULL),
+    shown("start_time", TEXT_OR_NULL),
+    shown("message", TEXT_OR_NULL),
+    shown("updated_at", TEXT_OR_NULL, since=58),
+)
+ACTIONS = Shape(
+    fields(shown("instanceActions", Array(item=fields(*_ACTION))), shown("links", LINKS, since=58, required=False))
+)
+ACTION = Shape(fields(shown("instanceAction", fields(*_ACTION, shown("events", Array(item=EVENT), required=False)))))
+"""Before 2.51 only callers allowed `os_compute_api:os-instance-actions:events` see events; since then everybody does,
+without tracebacks."""
