@@ -1,0 +1,8 @@
+"""All tables of the API database, for its migrations: importing this declares every one of them."""
+
+from __future__ import annotations
+
+from skep.database.api import identity_tables, image_tables, tables
+from skep.database.api.metadata import metadata
+
+__all__ = ["identity_tables", "image_tables", "metadata", "tables"]

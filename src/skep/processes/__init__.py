@@ -1,0 +1,1 @@
+"""Puts the parts together into processes. The only place that knows which adapter is used where."""

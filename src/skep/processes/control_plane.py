@@ -1,0 +1,173 @@
+"""Everything below the HTTP services, in one event loop: scheduler, conductors, and the agents of fake hosts.
+
+`skep up` puts the APIs on top of it; tests drive it directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sqlalchemy as sa
+
+from skep.cell_conductor import parts as cell_parts
+from skep.cell_conductor.service import CellConductor
+from skep.compute.agent import Agent
+from skep.compute.drivers.fake import FakeDriver
+from skep.config.sections import Config
+from skep.database.api import cells as cell_rows
+from skep.domain.cells import Cell
+from skep.domain.clock import Clock
+from skep.domain.ids import CELL0, CellUuid, Incarnation, new_uuid
+from skep.processes.databases import Databases
+from skep.processes.directory import StateDirectory
+from skep.processes.mapping import compute_settings, fake_settings, scheduler_settings
+from skep.scheduler.service import SchedulerService
+from skep.super_conductor import parts as super_parts
+from skep.super_conductor.service import SuperConductor
+from skep.synchronizer.memory import MemoryBackend
+from skep.telemetry.metrics import Metrics
+from skep.telemetry.notifier import Notifier
+from skep.telemetry.steps import Steps
+from skep.transport.base import Transport
+from skep.transport.memory import MemoryTransport
+
+CELL0_NAME = "cell0"
+
+
+class ControlPlane:
+    """Scheduler, super conductor, and per cell a conductor and its agents. Cells are the rows of the API database."""
+
+    def __init__(
+        self,
+        config: Config,
+        directory: StateDirectory,
+        databases: Databases,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        notifier: Notifier,
+        steps: Steps | None = None,
+        hosts: int,
+    ) -> None:
+        self.config = config
+        self.directory = directory
+        self.databases = databases
+        self.clock = clock
+        self.metrics = metrics
+        self.notifier = notifier
+        self.steps = steps or Steps(metrics)
+        self.hosts = hosts
+        self.transport = MemoryTransport()
+        self.backend = MemoryBackend()
+        self.cells: dict[CellUuid, Cell] = {}
+        self.cell_transports: dict[CellUuid, Transport] = {}
+        self.scheduler = SchedulerService(
+            self.transport, self.backend, scheduler_settings(config), clock, on_decision=self._on_decision
+        )
+        self.agents: dict[str, Agent] = {}
+        self._owner = Incarnation(new_uuid())
+        self._super_conductor: SuperConductor | None = None
+        self._cell_conductors: list[CellConductor] = []
+
+    async def start(self) -> None:
+        """Start from the middle outwards: scheduler, cells with their agents, then what gives them work."""
+        await self._find_cells()
+        await self.scheduler.start()
+        for cell in self.cells.values():
+            if not cell.is_cell0:
+                await self._start_cell(cell)
+        self._super_conductor = SuperConductor(self._super_parts(), self.config.retention)
+        await self._super_conductor.start()
+
+    async def stop(self) -> None:
+        """Stop from the outside inwards; what is under way goes on at the next start."""
+        if self._super_conductor is not None:
+            await self._super_conductor.stop()
+        for agent in self.agents.values():
+            await agent.stop()
+        for conductor in self._cell_conductors:
+            await conductor.stop()
+        await self.scheduler.stop()
+
+    def cell_databases(self) -> Mapping[CellUuid, super_parts.CellAccess]:
+        """Return how the level above reaches each cell, cell0 too."""
+        return {
+            cell.uuid: super_parts.CellAccess(
+                cell, self.databases.cells[cell.name], self.cell_transports.get(cell.uuid)
+            )
+            for cell in self.cells.values()
+        }
+
+    async def _find_cells(self) -> None:
+        """Read the rows of the cells, making those of cells that are configured and have none."""
+        now = self.clock.now()
+        names = list(self.databases.cells)
+
+        def unit(connection: sa.Connection) -> list[Cell]:
+            for name in names:
+                uuid = CELL0 if name == CELL0_NAME else CellUuid(new_uuid())
+                cell_rows.ensure(connection, Cell(uuid=uuid, name=name), now)
+            return cell_rows.list_all(connection)
+
+        rows = await self.databases.api.write(unit)
+        self.cells = {cell.uuid: cell for cell in rows if cell.name in self.databases.cells}
+        for cell in self.cells.values():
+            if not cell.is_cell0:
+                self.cell_transports[cell.uuid] = MemoryTransport()
+
+    async def _start_cell(self, cell: Cell) -> None:
+        transport = self.cell_transports[cell.uuid]
+        conductor = CellConductor(
+            cell_parts.Parts(
+                owner=self._owner,
+                cell=cell,
+                database=self.databases.cells[cell.name],
+                transport=transport,
+                above=self.transport,
+                clock=self.clock,
+                steps=self.steps,
+                notifier=self.notifier,
+                settings=self.config.conductor,
+                max_attempts=self.config.scheduler.max_attempts,
+            )
+        )
+        await conductor.start()
+        self._cell_conductors.append(conductor)
+        for number in range(1, self.hosts + 1):
+            await self.start_agent(cell, f"{cell.name}-host{number}")
+
+    async def start_agent(self, cell: Cell, host: str) -> Agent:
+        """Start the agent of a fake host of this cell."""
+        directory = self.directory.host(cell.name, host)
+        directory.mkdir(parents=True, exist_ok=True)
+        driver = FakeDriver(directory, host, fake_settings(self.config.compute.fake), self.clock)
+        agent = Agent(
+            compute_settings(self.config),
+            cell.uuid,
+            host,
+            directory,
+            driver,
+            self.cell_transports[cell.uuid],
+            self.clock,
+            self.steps,
+        )
+        await agent.start()
+        self.agents[host] = agent
+        return agent
+
+    def _super_parts(self) -> super_parts.Parts:
+        return super_parts.Parts(
+            owner=self._owner,
+            api=self.databases.api,
+            cells=self.cell_databases(),
+            transport=self.transport,
+            clock=self.clock,
+            steps=self.steps,
+            notifier=self.notifier,
+            settings=self.config.conductor,
+            max_attempts=self.config.scheduler.max_attempts,
+        )
+
+    def _on_decision(self, seconds: float, outcome: str) -> None:
+        self.metrics.decision_seconds.observe(seconds)
+        self.metrics.decisions.labels(outcome).inc()

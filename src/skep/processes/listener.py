@@ -1,0 +1,76 @@
+"""An HTTP listener of this process: uvicorn on a socket that is bound before anything else starts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from skep.domain.errors import Misconfigured
+
+DRAIN_SECONDS = 5
+
+
+class Listener:
+    """Serves one application on one port until it is stopped; signals are the process's business, not its own."""
+
+    def __init__(self, host: str, port: int, setting: str) -> None:
+        """Bind the port; 0 takes a free one.
+
+        Raises Misconfigured naming the port and its `setting` when it is taken.
+        """
+        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((host, port))
+        except OSError as error:
+            self._socket.close()
+            raise Misconfigured(
+                f"cannot listen on {host}:{port}: {error.strerror} (setting `{setting}`; 0 takes a free port)"
+            ) from error
+        self.host = host
+        self.port: int = self._socket.getsockname()[1]
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """`http://host:port` of this listener."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    async def start(self, app: ASGIApp) -> None:
+        """Serve `app` from now on."""
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            http="httptools",
+            server_header=False,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
+            timeout_keep_alive=75,
+        )
+        self._server = _Server(config)
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name=f"listener-{self.port}")
+        while not self._server.started and not self._task.done():
+            await asyncio.sleep(0.005)
+        if self._task.done():
+            await self._task
+
+    async def stop(self) -> None:
+        """Take no more connections, finish the requests under way within a few seconds."""
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            await self._task
+        self._socket.close()
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
