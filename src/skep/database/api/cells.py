@@ -1,41 +1,40 @@
-"""Cells, as rows of the API database."""
+"""Cells as the API database knows them."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import sqlalchemy as sa
 
 from skep.database.api.tables import cells
-from skep.database.upsert import insert
 from skep.domain.cells import Cell
-
-row = cells.c
-
-
-def ensure(connection: sa.Connection, cell: Cell, now: int) -> None:
-    """Write a cell unless one of its name is there; that one stays as it is, its UUID too."""
-    connection.execute(
-        insert(connection, cells).on_conflict_do_nothing(),
-        {"uuid": cell.uuid, "name": cell.name, "disabled": cell.disabled, "created_at": now},
-    )
+from skep.domain.ids import CellUuid
 
 
-def list_all(connection: sa.Connection) -> list[Cell]:
-    """Return all cells, cell0 too, by name."""
-    return [_cell(found) for found in connection.execute(sa.select(cells).order_by(row.name))]
+def every(connection: sa.Connection) -> tuple[Cell, ...]:
+    """Return all cells by name, cell0 among them if it has a row."""
+    rows = connection.execute(sa.select(cells).order_by(cells.c.name))
+    return tuple(_cell(row) for row in rows)
 
 
-def by_name(connection: sa.Connection, name: str) -> Cell | None:
-    """Return the cell of a name."""
-    found = connection.execute(sa.select(cells).where(row.name == name)).first()
-    return None if found is None else _cell(found)
+def get(connection: sa.Connection, uuid: CellUuid) -> Cell | None:
+    """Return one cell."""
+    row = connection.execute(sa.select(cells).where(cells.c.uuid == uuid)).first()
+    return None if row is None else _cell(row)
 
 
-def set_disabled(connection: sa.Connection, name: str, disabled: bool) -> bool:
-    """Let a cell get new servers or not; False when there is no such cell."""
-    return connection.execute(cells.update().where(row.name == name).values(disabled=disabled)).rowcount == 1
+def add(connection: sa.Connection, cell: Cell, now: int) -> bool:
+    """Store a new cell; tell whether its UUID and name were free."""
+    taken = sa.select(cells.c.uuid).where((cells.c.uuid == cell.uuid) | (cells.c.name == cell.name))
+    if connection.execute(taken).first() is not None:
+        return False
+    connection.execute(sa.insert(cells).values(uuid=cell.uuid, name=cell.name, disabled=cell.disabled, created_at=now))
+    return True
 
 
-def _cell(found: Any) -> Cell:
-    return Cell(uuid=found.uuid, name=found.name, disabled=found.disabled)
+def set_disabled(connection: sa.Connection, uuid: CellUuid, disabled: bool) -> bool:
+    """Let a cell get new servers or not; tell whether there is such a cell."""
+    changed = connection.execute(sa.update(cells).where(cells.c.uuid == uuid).values(disabled=disabled))
+    return changed.rowcount > 0
+
+
+def _cell(row: sa.Row[tuple[object, ...]]) -> Cell:
+    return Cell(uuid=CellUuid(row.uuid), name=row.name, disabled=row.disabled)

@@ -2,77 +2,93 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import sqlalchemy as sa
 
 from skep.database.api.tables import host_mappings
 from skep.database.upsert import insert
 from skep.domain.cells import HostMapping
-from skep.domain.ids import NodeUuid
+from skep.domain.errors import Conflict
+from skep.domain.ids import CellUuid, NodeUuid
 
-row = host_mappings.c
+mapping = host_mappings.c
 
 
-def add(connection: sa.Connection, mapping: HostMapping) -> None:
-    """Map a node to its cell. A node that is mapped already takes the new name and cell and keeps the operator's wishes.
+def every(connection: sa.Connection) -> tuple[HostMapping, ...]:
+    """Return all mappings, oldest first; this order numbers hypervisors where the API wants small integers."""
+    rows = connection.execute(sa.select(host_mappings).order_by(mapping.created_at, mapping.node))
+    return tuple(_mapping(row) for row in rows)
 
-    A host name that another node holds is given to the node that came last: the older one must register again under
-    another name.
+
+def get(connection: sa.Connection, node: NodeUuid) -> HostMapping | None:
+    """Return the mapping of a node."""
+    row = connection.execute(sa.select(host_mappings).where(mapping.node == node)).first()
+    return None if row is None else _mapping(row)
+
+
+def of_host(connection: sa.Connection, host: str) -> HostMapping | None:
+    """Return the mapping of the node with this host name."""
+    row = connection.execute(sa.select(host_mappings).where(mapping.host == host)).first()
+    return None if row is None else _mapping(row)
+
+
+def add(connection: sa.Connection, new: HostMapping) -> None:
+    """Map a node. A repeat changes no more than its host name and cell: what the operator wants stays.
+
+    Raises Conflict when another node has the host name.
     """
-    connection.execute(host_mappings.delete().where(row.host == mapping.host, row.node != mapping.node))
+    other = of_host(connection, new.host)
+    if other is not None and other.node != new.node:
+        raise Conflict(f"host {new.host} is mapped to node {other.node} already, not to {new.node}")
     statement = insert(connection, host_mappings).values(
-        node=mapping.node, host=mapping.host, cell=mapping.cell, created_at=mapping.created_at
+        node=new.node,
+        host=new.host,
+        cell=new.cell,
+        disabled=new.disabled,
+        disabled_reason=new.disabled_reason,
+        forced_down=new.forced_down,
+        created_at=new.created_at,
+        updated_at=new.updated_at,
     )
     connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["node"],
-            set_={
-                "host": statement.excluded.host,
-                "cell": statement.excluded.cell,
-                "updated_at": statement.excluded.created_at,
-            },
-        )
+        statement.on_conflict_do_update(index_elements=["node"], set_={"host": new.host, "cell": new.cell})
     )
 
 
-def list_all(connection: sa.Connection) -> list[HostMapping]:
-    """Return all mapped hosts in the order in which they came."""
-    query = sa.select(host_mappings).order_by(row.created_at, row.host)
-    return [_mapping(found) for found in connection.execute(query)]
+def want(
+    connection: sa.Connection,
+    node: NodeUuid,
+    now: int,
+    *,
+    disabled: bool | None = None,
+    disabled_reason: str | None = None,
+    forced_down: bool | None = None,
+) -> HostMapping | None:
+    """Store what the operator wants of a node (None: no change) and return its mapping; None when there is none.
 
-
-def by_host(connection: sa.Connection, host: str) -> HostMapping | None:
-    """Return the mapping of a host by its name."""
-    found = connection.execute(sa.select(host_mappings).where(row.host == host)).first()
-    return None if found is None else _mapping(found)
-
-
-def by_node(connection: sa.Connection, node: NodeUuid) -> HostMapping | None:
-    """Return the mapping of a node."""
-    found = connection.execute(sa.select(host_mappings).where(row.node == node)).first()
-    return None if found is None else _mapping(found)
-
-
-def wish(connection: sa.Connection, node: NodeUuid, now: int, **wishes: Any) -> bool:
-    """Write what the operator wants (`disabled`, `disabled_reason`, `forced_down`); False when there is no such node."""
-    changed = connection.execute(host_mappings.update().where(row.node == node).values(updated_at=now, **wishes))
-    return changed.rowcount == 1
+    The reason goes with `disabled`: it is replaced whenever that is given.
+    """
+    values: dict[str, object] = {"updated_at": now}
+    if disabled is not None:
+        values.update(disabled=disabled, disabled_reason=disabled_reason if disabled else None)
+    if forced_down is not None:
+        values["forced_down"] = forced_down
+    connection.execute(sa.update(host_mappings).where(mapping.node == node).values(**values))
+    return get(connection, node)
 
 
 def remove(connection: sa.Connection, node: NodeUuid) -> bool:
-    """Unmap a node; its agent, if it still lives, is mapped again when it registers."""
-    return connection.execute(host_mappings.delete().where(row.node == node)).rowcount == 1
+    """Forget a node; tell whether it was mapped."""
+    return connection.execute(sa.delete(host_mappings).where(mapping.node == node)).rowcount > 0
 
 
-def _mapping(found: Any) -> HostMapping:
+def _mapping(row: sa.Row[tuple[object, ...]]) -> HostMapping:
     return HostMapping(
-        node=found.node,
-        host=found.host,
-        cell=found.cell,
-        disabled=found.disabled,
-        disabled_reason=found.disabled_reason,
-        forced_down=found.forced_down,
-        created_at=found.created_at,
-        updated_at=found.updated_at,
+        node=NodeUuid(row.node),
+        host=row.host,
+        cell=CellUuid(row.cell),
+        disabled=row.disabled,
+        disabled_reason=row.disabled_reason,
+        forced_down=row.forced_down,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
     )

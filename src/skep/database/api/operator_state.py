@@ -1,47 +1,33 @@
-"""What the operator wants of cells, hosts and aggregates: the whole of it, as schedulers are told."""
+"""What the operator wants, whole, in the form in which schedulers are told."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
-from skep.database.api import cells, host_mappings
-from skep.database.api.tables import aggregate_hosts, aggregates
-from skep.database.stored import load
+from skep.database.api import aggregates, cells, host_mappings
 from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish, PublishOperatorState
 
 
 def read(connection: sa.Connection) -> PublishOperatorState:
-    """Read it from the rows. Equal rows give equal messages."""
+    """Read all wishes of hosts, aggregates and cells."""
     return PublishOperatorState(
         hosts=tuple(
             HostWish(
-                node=mapping.node,
-                host=mapping.host,
-                cell=mapping.cell,
-                disabled=mapping.disabled,
-                disabled_reason=mapping.disabled_reason,
-                forced_down=mapping.forced_down,
+                node=one.node,
+                host=one.host,
+                cell=one.cell,
+                disabled=one.disabled,
+                disabled_reason=one.disabled_reason,
+                forced_down=one.forced_down,
             )
-            for mapping in host_mappings.list_all(connection)
+            for one in host_mappings.every(connection)
         ),
-        aggregates=_aggregates(connection),
+        aggregates=tuple(
+            AggregateWish(id=one.id, hosts=one.hosts, metadata=one.metadata) for one in aggregates.every(connection)
+        ),
         cells=tuple(
-            CellWish(uuid=cell.uuid, name=cell.name, disabled=cell.disabled)
-            for cell in cells.list_all(connection)
-            if not cell.is_cell0
+            CellWish(uuid=one.uuid, name=one.name, disabled=one.disabled)
+            for one in cells.every(connection)
+            if not one.is_cell0
         ),
-    )
-
-
-def _aggregates(connection: sa.Connection) -> tuple[AggregateWish, ...]:
-    hosts: dict[int, list[str]] = {}
-    for member in connection.execute(sa.select(aggregate_hosts).order_by(aggregate_hosts.c.host)):
-        hosts.setdefault(member.aggregate_id, []).append(member.host)
-    return tuple(
-        AggregateWish(
-            id=found.id,
-            hosts=tuple(hosts.get(found.id, ())),
-            metadata=load(found.metadata, dict[str, str]),
-        )
-        for found in connection.execute(sa.select(aggregates).order_by(aggregates.c.id))
     )

@@ -1,0 +1,214 @@
+"""Quota: one row per server, a project's sum kept with them, and the limits that somebody set.
+
+A charge is one conditional statement on the project's sum, so that two creates at the last unit cannot both pass.
+Credit is deleting a server's row, once. A limit of -1 is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.api.tables import quota_charges, quota_class_limits, quota_limits, quota_sums
+from skep.database.upsert import insert
+from skep.domain.ids import InstanceUuid, ProjectId, UserId
+from skep.domain.quotas import COUNTED, QuotaCharge
+
+UNLIMITED = -1
+DEFAULT_CLASS = "default"
+"""Its limits stand in for the configured defaults of all projects."""
+MAX_NAMED = 500
+"""Servers named in one statement."""
+
+_NO_LIMIT = 2**62
+_WHOLE_PROJECT = ""
+"""Stands for the user where a limit is the project's own."""
+
+
+class Exceeded(msgspec.Struct, frozen=True, kw_only=True):
+    """The "no" of a charge: which resources, and their figures."""
+
+    resources: tuple[str, ...]
+    requested: dict[str, int]
+    used: dict[str, int]
+    limits: dict[str, int]
+
+    def message(self) -> str:
+        """Say it in the words that Nova's clients know."""
+
+        def figures(source: Mapping[str, int]) -> str:
+            return ", ".join(str(source[name]) for name in self.resources)
+
+        names = ", ".join(self.resources)
+        return (
+            f"Quota exceeded for {names}: Requested {figures(self.requested)}, but already used "
+            f"{figures(self.used)} of {figures(self.limits)} {names}"
+        )
+
+
+def limits(
+    connection: sa.Connection, project: ProjectId, user: UserId | None = None, *, defaults: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the limits of a project, or of one user of it, by resource: what was set, else the defaults."""
+    found = default_limits(connection, defaults=defaults)
+    owners = [_WHOLE_PROJECT] if user is None else [_WHOLE_PROJECT, user]
+    rows = connection.execute(
+        sa.select(quota_limits)
+        .where(quota_limits.c.project_id == project, quota_limits.c.user_id.in_(owners))
+        .order_by(quota_limits.c.user_id)
+    )
+    found.update((row.resource, row.hard_limit) for row in rows if row.resource in found)
+    return found
+
+
+def has_user_limits(connection: sa.Connection, project: ProjectId, user: UserId) -> bool:
+    """Tell whether anything was set for this user of the project."""
+    there = (quota_limits.c.project_id == project) & (quota_limits.c.user_id == user)
+    return connection.execute(sa.select(quota_limits.c.resource).where(there).limit(1)).first() is not None
+
+
+def default_limits(connection: sa.Connection, *, defaults: Mapping[str, int]) -> dict[str, int]:
+    """Return the limits of projects for which nobody set any: the class `default`, else the configured ones."""
+    return class_limits(connection, DEFAULT_CLASS, defaults=defaults)
+
+
+def class_limits(connection: sa.Connection, name: str, *, defaults: Mapping[str, int]) -> dict[str, int]:
+    """Return the limits of a quota class."""
+    rows = connection.execute(sa.select(quota_class_limits).where(quota_class_limits.c.class_name == name))
+    return {**defaults, **{row.resource: row.hard_limit for row in rows if row.resource in defaults}}
+
+
+def used(connection: sa.Connection, project: ProjectId, user: UserId | None = None) -> dict[str, int]:
+    """Return what a project, or one user of it, uses of the counted resources."""
+    if user is None:
+        row = connection.execute(sa.select(quota_sums).where(quota_sums.c.project_id == project)).first()
+        return {name: 0 if row is None else row._mapping[name] for name in COUNTED}
+    sums = [sa.func.coalesce(sa.func.sum(quota_charges.c[name]), 0).label(name) for name in COUNTED]
+    mine = (quota_charges.c.project_id == project) & (quota_charges.c.user_id == user)
+    one = connection.execute(sa.select(*sums).where(mine)).one()
+    return {name: int(one._mapping[name]) for name in COUNTED}
+
+
+def charge(
+    connection: sa.Connection,
+    project: ProjectId,
+    user: UserId,
+    charges: Mapping[InstanceUuid, QuotaCharge],
+    limits: Mapping[str, int],
+    *,
+    user_limits: Mapping[str, int] | None = None,
+) -> Exceeded | None:
+    """Charge servers to their project; all of them or, when one limit does not allow it, none.
+
+    `limits` are the project's; `user_limits` are given where the user has limits of its own.
+    """
+    wanted = {name: sum(getattr(one, name) for one in charges.values()) for name in COUNTED}
+    if user_limits is not None:
+        refused = _exceeded(wanted, used(connection, project, user), user_limits)
+        if refused is not None:
+            return refused
+    if not _add_to_sums(connection, project, wanted, limits):
+        refused = _exceeded(wanted, used(connection, project), limits)
+        assert refused is not None, "the statement and the figures disagree"
+        return refused
+    connection.execute(
+        sa.insert(quota_charges),
+        [
+            {
+                "instance": instance,
+                "project_id": project,
+                "user_id": user,
+                "instances": one.instances,
+                "cores": one.cores,
+                "ram": one.ram,
+            }
+            for instance, one in charges.items()
+        ],
+    )
+    return None
+
+
+def credit(connection: sa.Connection, instances: Sequence[InstanceUuid]) -> int:
+    """Take back what these servers were charged, once; return how many had a charge."""
+    back: dict[str, dict[str, int]] = {}
+    credited = 0
+    for start in range(0, len(instances), MAX_NAMED):
+        statement = (
+            sa.delete(quota_charges)
+            .where(quota_charges.c.instance.in_(instances[start : start + MAX_NAMED]))
+            .returning(quota_charges.c.project_id, *(quota_charges.c[name] for name in COUNTED))
+        )
+        for row in connection.execute(statement):
+            credited += 1
+            sums = back.setdefault(row.project_id, dict.fromkeys(COUNTED, 0))
+            for name in COUNTED:
+                sums[name] += row._mapping[name]
+    for project, sums in back.items():
+        connection.execute(
+            sa.update(quota_sums)
+            .where(quota_sums.c.project_id == project)
+            .values({name: quota_sums.c[name] - amount for name, amount in sums.items()})
+        )
+    return credited
+
+
+def set_limits(
+    connection: sa.Connection, project: ProjectId, wanted: Mapping[str, int], user: UserId | None = None
+) -> None:
+    """Set limits of a project, or of one user of it."""
+    for resource, limit in wanted.items():
+        statement = insert(connection, quota_limits).values(
+            project_id=project, user_id=user or _WHOLE_PROJECT, resource=resource, hard_limit=limit
+        )
+        connection.execute(
+            statement.on_conflict_do_update(
+                index_elements=["project_id", "user_id", "resource"], set_={"hard_limit": limit}
+            )
+        )
+
+
+def remove_limits(connection: sa.Connection, project: ProjectId, user: UserId | None = None) -> None:
+    """Go back to the defaults: for one user, or for the project and all its users."""
+    mine = quota_limits.c.project_id == project
+    if user is not None:
+        mine &= quota_limits.c.user_id == user
+    connection.execute(sa.delete(quota_limits).where(mine))
+
+
+def set_class_limits(connection: sa.Connection, name: str, wanted: Mapping[str, int]) -> None:
+    """Set limits of a quota class; those of `default` hold for every project without its own."""
+    for resource, limit in wanted.items():
+        statement = insert(connection, quota_class_limits).values(class_name=name, resource=resource, hard_limit=limit)
+        connection.execute(
+            statement.on_conflict_do_update(index_elements=["class_name", "resource"], set_={"hard_limit": limit})
+        )
+
+
+def _add_to_sums(
+    connection: sa.Connection, project: ProjectId, wanted: Mapping[str, int], limits: Mapping[str, int]
+) -> bool:
+    """Raise the project's sums where they stay within the limits; tell whether they did."""
+    most = {name: _NO_LIMIT if limits[name] == UNLIMITED else limits[name] for name in COUNTED}
+    if any(wanted[name] > most[name] for name in COUNTED):
+        return False
+    statement = insert(connection, quota_sums).values(project_id=project, **wanted)
+    fits = sa.and_(*(quota_sums.c[name] + wanted[name] <= most[name] for name in COUNTED if wanted[name] > 0))
+    statement = statement.on_conflict_do_update(
+        index_elements=["project_id"],
+        set_={name: quota_sums.c[name] + wanted[name] for name in COUNTED},
+        where=fits,
+    )
+    return connection.execute(statement).rowcount > 0
+
+
+def _exceeded(wanted: Mapping[str, int], already: Mapping[str, int], limits: Mapping[str, int]) -> Exceeded | None:
+    over = tuple(
+        name
+        for name in COUNTED
+        if wanted[name] > 0 and limits[name] != UNLIMITED and already[name] + wanted[name] > limits[name]
+    )
+    if not over:
+        return None
+    return Exceeded(resources=over, requested=dict(wanted), used=dict(already), limits=dict(limits))
