@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from skep.domain.ids import GroupUuid
+from skep.domain.ids import CellUuid, GroupUuid
 
 Policy = Literal["affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"]
 
@@ -20,6 +20,8 @@ class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     max_server_per_host: int = 1
     """Only for anti-affinity (API 2.64)."""
+    cells: tuple[CellUuid, ...] | None = None
+    """Cells that hold a member; None: not known, so any may. A hard policy waits until these have asserted."""
 
     @property
     def is_hard(self) -> bool:

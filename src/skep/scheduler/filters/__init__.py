@@ -1,0 +1,1 @@
+"""Filters, one to a file: `(hosts, request) -> mask`."""

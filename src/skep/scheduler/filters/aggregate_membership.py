@@ -1,0 +1,25 @@
+"""Aggregates that the request must be in."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+
+def passes(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through hosts that are in every required aggregate."""
+    mask = hosts.all()
+    for number in request.spec.required_aggregates:
+        mask &= hosts.in_aggregate(number)
+    return mask
+
+
+FILTER = Filter(
+    name="AggregateMembershipFilter",
+    passes=passes,
+    stage=lambda _: "required aggregates",
+    applies=lambda request: bool(request.spec.required_aggregates),
+    from_operator=True,
+)

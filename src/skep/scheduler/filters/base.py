@@ -1,0 +1,36 @@
+"""What a filter is: a function from hosts and a request to a mask, and the words for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+
+def always(request: PlacementRequest) -> bool:  # noqa: ARG001  # the signature of `applies`
+    """Tell that the filter concerns every request."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One stage of placement."""
+
+    name: str
+    """Nova's name where Nova has such a filter."""
+    passes: Callable[[HostView, PlacementRequest], Mask]
+    stage: Callable[[PlacementRequest], str]
+    """What users read after "N left by"; names no host."""
+    applies: Callable[[PlacementRequest], bool] = always
+    """Whether it can remove anybody; if not it is skipped."""
+    asked: bool = True
+    """Whether the user asked for it where it applies, so that it is shown even when it removed nobody."""
+    per_request: bool = False
+    """Whether it reads more of the request than its shape."""
+    when_forced: bool = False
+    """Whether it judges a forced host too."""
+    from_operator: bool = False
+    """Whether it needs only what the operator published, so that it can judge a host that has not reported."""

@@ -1,0 +1,26 @@
+"""Enough of every resource class, ratios counted: (total - reserved) x ratio - used - claimed."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+
+def passes(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through who has everything free that is asked for."""
+    mask = hosts.all()
+    for resource_class, amount in request.resources.items():
+        mask &= hosts.free(resource_class) >= amount
+    return mask
+
+
+FILTER = Filter(
+    name="CapacityFilter",
+    passes=passes,
+    stage=lambda _: "capacity",
+    applies=lambda request: bool(request.resources),
+    asked=False,
+    when_forced=True,
+)

@@ -1,0 +1,39 @@
+"""Which cells may be used: enabled ones, or the one cell that the request is limited to."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+
+def passes(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through hosts of the request's cell, disabled or not; without one, of all enabled cells not excluded."""
+    cells = hosts.table.cells
+    if request.cell is not None:
+        flags = cells.get(request.cell)
+        if flags is None or not flags.known or request.cell in request.exclude_cells:
+            return hosts.none()
+        mask: Mask = hosts.cell == flags.code
+        return mask
+    shut = [
+        flags.code
+        for cell, flags in cells.items()
+        if flags.disabled or not flags.known or cell in request.exclude_cells
+    ]
+    if not shut:
+        return hosts.all()
+    return ~np.isin(hosts.cell, shut)
+
+
+FILTER = Filter(
+    name="CellFilter",
+    passes=passes,
+    stage=lambda request: "cell" if request.cell is not None else "cells open to it",
+    asked=False,
+    when_forced=True,
+    from_operator=True,
+)

@@ -1,0 +1,16 @@
+"""Up and enabled: a living beat names the host, and the operator neither disabled it nor forced it down."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+
+def passes(hosts: HostView, request: PlacementRequest) -> Mask:  # noqa: ARG001  # the signature of filters
+    """Let through who is up and enabled."""
+    return hosts.up & ~hosts.disabled
+
+
+FILTER = Filter(name="ComputeFilter", passes=passes, stage=lambda _: "being up and enabled", asked=False)

@@ -1,0 +1,27 @@
+"""The host and node of `az:host:node`, which only admins may name."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+
+def passes(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through what was named."""
+    mask = hosts.all()
+    if request.spec.forced_host is not None:
+        mask &= hosts.named((request.spec.forced_host,))
+    if request.spec.forced_node is not None:
+        mask &= hosts.called(request.spec.forced_node)
+    return mask
+
+
+FILTER = Filter(
+    name="ForcedHostFilter",
+    passes=passes,
+    stage=lambda _: "the forced host",
+    applies=lambda request: request.is_forced,
+    when_forced=True,
+)

@@ -1,0 +1,23 @@
+"""Hard affinity: where the group's other members are."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+
+def passes(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through the nodes of the other members; all while there are none."""
+    return hosts.having_nodes(request.group_nodes) if request.group_nodes else hosts.all()
+
+
+FILTER = Filter(
+    name="ServerGroupAffinityFilter",
+    passes=passes,
+    stage=lambda _: "server group policy affinity",
+    applies=lambda request: request.spec.group is not None and request.spec.group.policy == "affinity",
+    per_request=True,
+    when_forced=True,
+)

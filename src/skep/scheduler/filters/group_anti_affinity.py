@@ -1,0 +1,25 @@
+"""Hard anti-affinity: no node with as many members of the group as its rule allows."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+
+def passes(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through nodes that hold fewer than `max_server_per_host` other members."""
+    group = request.spec.group
+    most = group.max_server_per_host if group is not None else 1
+    return ~hosts.having_nodes(node for node, count in request.group_nodes.items() if count >= most)
+
+
+FILTER = Filter(
+    name="ServerGroupAntiAffinityFilter",
+    passes=passes,
+    stage=lambda _: "server group policy anti-affinity",
+    applies=lambda request: request.spec.group is not None and request.spec.group.policy == "anti-affinity",
+    per_request=True,
+    when_forced=True,
+)

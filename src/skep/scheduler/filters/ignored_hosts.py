@@ -1,0 +1,24 @@
+"""Hosts that must not be chosen: tried before, or ruled out by the request."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+
+def passes(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through everybody else."""
+    return ~(hosts.having_nodes(request.ignore) | hosts.named(request.spec.ignore_hosts))
+
+
+FILTER = Filter(
+    name="IgnoredHostsFilter",
+    passes=passes,
+    stage=lambda _: "not having been tried",
+    applies=lambda request: bool(request.ignore or request.spec.ignore_hosts),
+    per_request=True,
+    when_forced=True,
+    from_operator=True,
+)

@@ -1,0 +1,16 @@
+"""Only hosts whose free resources are known: reported in this epoch, in a cell that has asserted its claims."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+
+def passes(hosts: HostView, request: PlacementRequest) -> Mask:  # noqa: ARG001  # the signature of filters
+    """Let through who is ready."""
+    return hosts.ready
+
+
+FILTER = Filter(name="ReportsFilter", passes=passes, stage=lambda _: "host reports", asked=False, when_forced=True)

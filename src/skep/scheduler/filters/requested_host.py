@@ -1,0 +1,26 @@
+"""`host` and `hypervisor_hostname` of API 2.74: these, and all other filters judge them too."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+
+def passes(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through what was asked for."""
+    mask = hosts.all()
+    if request.spec.requested_host is not None:
+        mask &= hosts.named((request.spec.requested_host,))
+    if request.spec.requested_node is not None:
+        mask &= hosts.called(request.spec.requested_node)
+    return mask
+
+
+FILTER = Filter(
+    name="RequestedHostFilter",
+    passes=passes,
+    stage=lambda _: "the requested host",
+    applies=lambda request: request.spec.requested_host is not None or request.spec.requested_node is not None,
+)

@@ -1,0 +1,32 @@
+"""Traits that the flavor requires (`trait:NAME=required`) or forbids (`trait:NAME=forbidden`)."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+
+def passes(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through who has all required and none of the forbidden traits."""
+    mask = hosts.all()
+    for trait in request.required_traits:
+        mask &= hosts.with_trait(trait)
+    for trait in request.forbidden_traits:
+        mask &= ~hosts.with_trait(trait)
+    return mask
+
+
+def stage(request: PlacementRequest) -> str:
+    """Name the traits: they come from the flavor, which the user chose."""
+    wanted = [*request.required_traits, *(f"no {trait}" for trait in request.forbidden_traits)]
+    return f"traits ({', '.join(wanted)})"
+
+
+FILTER = Filter(
+    name="TraitsFilter",
+    passes=passes,
+    stage=stage,
+    applies=lambda request: bool(request.required_traits or request.forbidden_traits),
+)

@@ -1,0 +1,211 @@
+"""One decision: the best host for one member of a request, as a function of the columns.
+
+No clock, dice or I/O: the seed is an argument, and the same columns and request give the same answer whatever the order
+in which hosts became known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skep.domain.builds import Alternate, Explanation
+from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+from skep.scheduler import explain
+from skep.scheduler.columns import Floats, Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.groups import GroupIndex, member_nodes
+from skep.scheduler.registry import pipeline
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.settings import SchedulerSettings
+from skep.scheduler.shapes import Evaluated, Shapes
+from skep.scheduler.table import HostTable, stable_hash
+from skep.scheduler.view import HostView
+
+_WORD = (1 << 64) - 1
+_NOBODY = -np.inf
+_STATE_FILTERS = frozenset({"ReportsFilter", "ComputeFilter"})
+"""Those that judge the state a host is in, not whether it suits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A host that fits best."""
+
+    node: NodeUuid
+    host: str
+    cell: CellUuid
+    zone: str
+    alternates: tuple[Alternate, ...]
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class NoHost:
+    """No host fits."""
+
+    explanation: Explanation
+
+
+class Placement:
+    """Decides over a table of hosts and an index of groups, which its caller keeps up to date."""
+
+    def __init__(self, table: HostTable, groups: GroupIndex, settings: SchedulerSettings) -> None:
+        """Raises Misconfigured for an unknown filter or weigher."""
+        self._table = table
+        self._groups = groups
+        self._settings = settings
+        self._pipeline = pipeline(settings)
+        self._shapes = Shapes(table, self._pipeline, settings.cached_shapes)
+
+    def choose(self, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice | NoHost:
+        """Choose for one member. The caller counts the choice (claim, slot) before it asks for the next member."""
+        request = self._with_group(request, instance)
+        shared = self._shapes.evaluate(request)
+        score, narrowed = self._narrow(shared, request)
+        salt = stable_hash(f"{seed}/{instance}")
+        row = self._pick(score, request, salt)
+        filters = self._pipeline.shared_filters
+        left = list(zip(filters, shared.left_after(len(filters)), strict=True))
+        stages = explain.stage_counts(request, shared.considered, left + narrowed)
+        if row is None:
+            return NoHost(
+                explain.no_valid_host(
+                    self._table,
+                    self._pipeline,
+                    request,
+                    stages,
+                    shared.considered,
+                    max_rejected=self._settings.max_rejected_hosts,
+                    max_near=self._settings.max_near_misses,
+                )
+            )
+        others = self._alternates(score, row, request.alternates, salt)
+        explanation = Explanation(
+            considered=shared.considered, stages=stages, scores=self._scores(request, [row, *others])
+        )
+        return self._choice(row, others, explanation)
+
+    def describe(self, row: int, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice:
+        """Return the choice of a host that was made earlier, with the alternates of now."""
+        request = self._with_group(request, instance)
+        shared = self._shapes.evaluate(request)
+        score, _ = self._narrow(shared, request)
+        others = self._alternates(score, row, request.alternates, stable_hash(f"{seed}/{instance}"))
+        explanation = Explanation(considered=shared.considered, scores=self._scores(request, [row, *others]))
+        return self._choice(row, others, explanation)
+
+    def might_fit(self, request: PlacementRequest, instance: InstanceUuid) -> Mask:
+        """Return which mapped hosts would fit for all that is known of them, if only they were up and ready.
+
+        Of a host that is not ready nothing is known but what the operator published.
+        """
+        request = self._with_group(request, instance)
+        hosts = HostView(self._table)
+        mask = hosts.mapped.copy()
+        for entry in self._pipeline.filters:
+            if entry.name in _STATE_FILTERS or not explain.runs(entry, request):
+                continue
+            passed = entry.passes(hosts, request)
+            mask &= passed if entry.from_operator else passed | ~hosts.ready
+        for host in (request.spec.forced_host, request.spec.requested_host):
+            if host is not None:
+                mask &= hosts.named((host,))
+        return mask
+
+    def _choice(self, row: int, others: list[int], explanation: Explanation) -> Choice:
+        table = self._table
+        return Choice(
+            node=table.nodes[row],
+            host=table.hosts[row],
+            cell=table.cell_of(row),
+            zone=table.zone_of(row),
+            alternates=tuple(Alternate(node=table.nodes[other], host=table.hosts[other]) for other in others),
+            explanation=explanation,
+        )
+
+    def _with_group(self, request: PlacementRequest, instance: InstanceUuid) -> PlacementRequest:
+        group = request.spec.group
+        if group is None:
+            return request
+        return replace(request, group_nodes=member_nodes(self._groups.slots(group.uuid), instance, group.policy))
+
+    def _narrow(self, shared: Evaluated, request: PlacementRequest) -> tuple[Floats, list[tuple[Filter, int]]]:
+        """Apply what depends on more than the shape."""
+        score = shared.score
+        left: list[tuple[Filter, int]] = []
+        running = [entry for entry in self._pipeline.request_filters if explain.runs(entry, request)]
+        weighers = [entry for entry in self._pipeline.request_weighers if entry[0].applies(request)]
+        if not running and not weighers:
+            return score, left
+        hosts = HostView(self._table)
+        alive: Mask = score > _NOBODY
+        for entry in running:
+            alive &= entry.passes(hosts, request)
+            left.append((entry, int(np.count_nonzero(alive))))
+        score = np.where(alive, score, _NOBODY)
+        for weigher, multiplier in weighers:
+            score += multiplier * weigher.scores(hosts, request)
+        return score, left
+
+    def _pick(self, score: Floats, request: PlacementRequest, salt: int) -> int | None:
+        if not len(score):
+            return None
+        for node in request.prefer:
+            row = self._table.row_of.get(node)
+            if row is not None and score[row] > _NOBODY:
+                return row
+        if self._settings.host_subset_size > 1:
+            return self._pick_of_subset(score, salt)
+        return self._best(score, salt)
+
+    def _best(self, score: Floats, salt: int) -> int | None:
+        """Return the best row; of several equally good ones, the one that this server's hash prefers."""
+        best = int(score.argmax())
+        top = score[best]
+        if top == _NOBODY:
+            return None
+        ties = (score == top).nonzero()[0]
+        if len(ties) == 1:
+            return best
+        return int(ties[self._preference(ties, salt).argmin()])
+
+    def _pick_of_subset(self, score: Floats, salt: int) -> int | None:
+        alive = np.flatnonzero(score > _NOBODY)
+        if not len(alive):
+            return None
+        order = np.lexsort((self._preference(alive, salt), -score[alive]))
+        return int(alive[order[salt % min(self._settings.host_subset_size, len(alive))]])
+
+    def _preference(self, rows: NDArray[np.intp], salt: int) -> NDArray[np.uint64]:
+        """Mix each row's hash with the salt, so that every server has its own order of equal hosts."""
+        mixed = self._table.node_hash[rows] ^ np.uint64(salt & _WORD)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        result: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+        return result
+
+    def _alternates(self, score: Floats, chosen: int, most: int, salt: int) -> list[int]:
+        """Return the next best hosts of the same cell, best first."""
+        if most <= 0:
+            return []
+        cell = self._table.cell[: len(score)]
+        rest = np.where(cell == cell[chosen], score, _NOBODY)
+        rest[chosen] = _NOBODY
+        found: list[int] = []
+        while len(found) < most and (row := self._best(rest, salt)) is not None:
+            found.append(row)
+            rest[row] = _NOBODY
+        return found
+
+    def _scores(self, request: PlacementRequest, rows: list[int]) -> dict[str, dict[str, float]]:
+        """Return what each weigher gave the best hosts, before its multiplier."""
+        hosts = HostView(self._table, np.array(rows, dtype=np.intp))
+        scores: dict[str, dict[str, float]] = {self._table.hosts[row]: {} for row in rows}
+        for weigher, _ in self._pipeline.shared_weighers + self._pipeline.request_weighers:
+            if weigher.applies(request):
+                for row, score in zip(rows, weigher.scores(hosts, request).tolist(), strict=True):
+                    scores[self._table.hosts[row]][weigher.name] = score
+        return scores

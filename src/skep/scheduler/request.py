@@ -1,0 +1,87 @@
+"""One request as placement sees it: everything that filters and weighers read, worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from skep.domain.ids import CellUuid, NodeUuid
+from skep.domain.request_specs import RequestSpec
+from skep.domain.resources import Resources
+
+AGGREGATE_SCOPE = "aggregate_instance_extra_specs:"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRequest:
+    """What is asked for, who may not be asked, and where the group's other members are."""
+
+    spec: RequestSpec
+    resources: Resources
+    required_traits: tuple[str, ...]
+    forbidden_traits: tuple[str, ...]
+    aggregate_specs: tuple[tuple[str, str], ...]
+    """Key and wanted value of the extra specs scoped to aggregates."""
+    cell: CellUuid | None
+    exclude_cells: tuple[CellUuid, ...]
+    prefer: tuple[NodeUuid, ...]
+    ignore: tuple[NodeUuid, ...]
+    alternates: int
+    shape: tuple[object, ...]
+    """Requests with equal shapes get equal answers from every filter and weigher that is not per request."""
+    group_nodes: Mapping[NodeUuid, int] = field(default_factory=dict)
+    """How many members of the server group each node holds; set anew for each member of a request."""
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether an admin named the host in `az:host:node`: suitability is not judged."""
+        return self.spec.forced_host is not None or self.spec.forced_node is not None
+
+
+def placement_request(
+    spec: RequestSpec,
+    *,
+    cell: CellUuid | None = None,
+    exclude_cells: tuple[CellUuid, ...] = (),
+    prefer: tuple[NodeUuid, ...] = (),
+    ignore: tuple[NodeUuid, ...] = (),
+    alternates: int = 2,
+) -> PlacementRequest:
+    """Work out what `spec` asks of a host."""
+    resources = spec.resources()
+    required = spec.flavor.required_traits()
+    forbidden = spec.flavor.forbidden_traits()
+    scoped = tuple(
+        sorted(
+            (key.removeprefix(AGGREGATE_SCOPE), value)
+            for key, value in spec.flavor.extra_specs.items()
+            if key.startswith(AGGREGATE_SCOPE)
+        )
+    )
+    shape = (
+        tuple(sorted(resources.items())),
+        required,
+        forbidden,
+        scoped,
+        cell,
+        exclude_cells,
+        spec.availability_zone,
+        spec.forced_host,
+        spec.forced_node,
+        spec.requested_host,
+        spec.requested_node,
+        spec.required_aggregates,
+    )
+    return PlacementRequest(
+        spec=spec,
+        resources=resources,
+        required_traits=required,
+        forbidden_traits=forbidden,
+        aggregate_specs=scoped,
+        cell=cell,
+        exclude_cells=exclude_cells,
+        prefer=prefer,
+        ignore=ignore,
+        alternates=alternates,
+        shape=shape,
+    )

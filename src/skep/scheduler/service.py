@@ -1,0 +1,218 @@
+"""The scheduler as a service: one handler for each message, in the order of `messages/to_scheduler.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from skep.domain.builds import Decision, NoValidHost, Placed
+from skep.domain.clock import Clock
+from skep.domain.context import RequestContext
+from skep.domain.errors import Unavailable
+from skep.domain.ids import NodeUuid
+from skep.messages.base import Done
+from skep.messages.to_scheduler import (
+    AssertClaims,
+    AssertReply,
+    Beat,
+    BeatReply,
+    GetHostStates,
+    GetHostStatesReply,
+    ListNamespaces,
+    ListNamespacesReply,
+    PublishOperatorState,
+    ReleaseClaims,
+    ReleaseReply,
+    ReleaseSlots,
+    SelectDestinations,
+    SelectReply,
+    UpdateHostState,
+    UpdateHostStateReply,
+)
+from skep.scheduler.commits import Commits
+from skep.scheduler.operator import publish_operator_state
+from skep.scheduler.releasing import assert_claims, release_claims, release_slots
+from skep.scheduler.reporting import take_beat, take_reports
+from skep.scheduler.selecting import Selecting
+from skep.scheduler.settings import SchedulerSettings
+from skep.scheduler.states import HostStates
+from skep.synchronizer.base import Backend
+from skep.transport.base import SCHEDULER, Subscription, Transport
+
+FOLLOW_SECONDS = 5.0
+"""How long one reading of changes waits for the next."""
+RETRY_SECONDS = 1.0
+"""How long after a failed reading the next one begins."""
+TRIM_SECONDS = 600.0
+
+OnDecision = Callable[[float, str], None]
+"""Told of each request: seconds that it took, and `placed`, `partly_placed`, `no_valid_host` or `not_ready`."""
+
+log = structlog.get_logger("skep.scheduler")
+
+
+class SchedulerService:
+    """One scheduler. Several of them share a backend, each holding all records in memory."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        backend: Backend,
+        config: SchedulerSettings,
+        clock: Clock,
+        *,
+        on_decision: OnDecision | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Raises Misconfigured for an unknown filter or weigher."""
+        self._transport = transport
+        self._backend = backend
+        self._clock = clock
+        self._monotonic = monotonic
+        self._on_decision = on_decision
+        self._states = HostStates(config)
+        self._commits = Commits(backend, self._states, monotonic)
+        self._selecting = Selecting(self._states, self._commits, config)
+        self._under_way: dict[tuple[str, int], asyncio.Future[None]] = {}
+        self._subscription: Subscription | None = None
+        self._following: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read all records, then take messages. Raises Unavailable when the backend is away."""
+        await self._commits.load()
+        self._following = asyncio.create_task(self._follow())
+        self._subscription = await self._transport.serve(
+            SCHEDULER,
+            {
+                SelectDestinations: self._select,
+                UpdateHostState: self._update_host_state,
+                PublishOperatorState: self._publish_operator_state,
+                GetHostStates: self._get_host_states,
+                ReleaseClaims: self._release_claims,
+                ReleaseSlots: self._release_slots,
+                AssertClaims: self._assert_claims,
+                Beat: self._beat,
+                ListNamespaces: self._list_namespaces,
+            },
+        )
+
+    async def stop(self) -> None:
+        """Take no more messages, finish those under way."""
+        if self._subscription is not None:
+            await self._subscription.close()
+        await self._commits.finish()
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        """Read what other schedulers write, for as long as this one lives."""
+        trimmed = self._monotonic()
+        while True:
+            try:
+                await self._commits.catch_up(wait=FOLLOW_SECONDS)
+                if self._monotonic() - trimmed > TRIM_SECONDS:
+                    trimmed = self._monotonic()
+                    await self._backend.trim()
+            except Unavailable as error:
+                log.warning("synchronizer is away", error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+            except Exception:
+                log.exception("changes could not be read")
+                await asyncio.sleep(RETRY_SECONDS)
+
+    # --- placement ----------------------------------------------------------------------------------
+
+    async def _select(self, message: SelectDestinations, context: RequestContext | None) -> SelectReply:
+        began = self._monotonic()
+        self._states.observe(began)
+        keys = {(member.instance, member.attempt) for member in message.members}
+        while busy := [self._under_way[key] for key in keys if key in self._under_way]:
+            await asyncio.wait(busy)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._under_way.update(dict.fromkeys(keys, done))
+        try:
+            decisions = await self._selecting.select(message)
+        finally:
+            done.set_result(None)
+            for key in keys:
+                del self._under_way[key]
+        self._note(message, context, decisions, self._monotonic() - began)
+        return SelectReply(decisions=decisions, epoch=self._states.epoch)
+
+    def _note(
+        self,
+        message: SelectDestinations,
+        context: RequestContext | None,
+        decisions: tuple[Decision, ...],
+        seconds: float,
+    ) -> None:
+        placed = sum(isinstance(decision, Placed) for decision in decisions)
+        none = [decision for decision in decisions if isinstance(decision, NoValidHost)]
+        waiting = len(decisions) - placed - len(none)
+        outcome = "placed" if placed else "no_valid_host" if none else "not_ready"
+        if placed and placed < len(decisions):
+            outcome = "partly_placed"
+        facts: dict[str, Any] = {"reason": none[0].message()} if none else {}
+        if context is not None:
+            facts["request_id"] = context.request_id
+        if len(message.members) == 1:
+            facts["instance"], facts["attempt"] = message.members[0].instance, message.members[0].attempt
+        log.info(
+            "hosts selected",
+            members=len(decisions),
+            placed=placed,
+            no_valid_host=len(none),
+            not_ready=waiting,
+            dry_run=message.dry_run,
+            ms=round(seconds * 1000, 3),
+            **facts,
+        )
+        if self._on_decision is not None:
+            self._on_decision(seconds, outcome)
+
+    # --- what hosts, cells and operators say ------------------------------------------------------
+
+    async def _update_host_state(self, message: UpdateHostState, _: RequestContext | None) -> UpdateHostStateReply:
+        answers = await take_reports(self._states, self._commits, message.reports)
+        return UpdateHostStateReply(answers=answers, epoch=self._states.epoch)
+
+    async def _beat(self, message: Beat, _: RequestContext | None) -> BeatReply:
+        await take_beat(self._commits, message, self._clock.now())
+        return BeatReply(epoch=self._states.epoch, asserted=self._states.asserted(message.cell))
+
+    async def _publish_operator_state(self, message: PublishOperatorState, _: RequestContext | None) -> Done:
+        await publish_operator_state(self._states, self._commits, message)
+        return Done()
+
+    async def _assert_claims(self, message: AssertClaims, _: RequestContext | None) -> AssertReply:
+        return await assert_claims(self._states, self._commits, message)
+
+    async def _release_claims(self, message: ReleaseClaims, _: RequestContext | None) -> ReleaseReply:
+        return ReleaseReply(released=await release_claims(self._states, self._commits, message.claims))
+
+    async def _release_slots(self, message: ReleaseSlots, _: RequestContext | None) -> ReleaseReply:
+        return ReleaseReply(released=await release_slots(self._states, self._commits, message.slots))
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    async def _get_host_states(self, message: GetHostStates, _: RequestContext | None) -> GetHostStatesReply:
+        self._states.observe(self._monotonic())
+        table = self._states.table
+        nodes: set[NodeUuid] = set(table.nodes)
+        if message.nodes is not None:
+            nodes &= set(message.nodes)
+        if message.hosts is not None:
+            nodes &= {table.nodes[row] for host in message.hosts for row in table.rows_named(host)}
+        joined = (self._states.host_state(node) for node in sorted(nodes))
+        return GetHostStatesReply(
+            hosts=tuple(state for state in joined if state is not None and message.cell in (None, state.cell)),
+            epoch=self._states.epoch,
+        )
+
+    async def _list_namespaces(self, _: ListNamespaces, __: RequestContext | None) -> ListNamespacesReply:
+        return ListNamespacesReply(namespaces=self._states.namespaces())

@@ -1,0 +1,48 @@
+"""What an operator may choose about placement. Wiring maps the configuration onto it."""
+
+from __future__ import annotations
+
+import msgspec
+
+DEFAULT_FILTERS = (
+    "ComputeFilter",
+    "AvailabilityZoneFilter",
+    "AggregateInstanceExtraSpecsFilter",
+    "ServerGroupAffinityFilter",
+    "ServerGroupAntiAffinityFilter",
+    "SameHostFilter",
+    "DifferentHostFilter",
+)
+"""The filters that can be left out; what is not negotiable (capacity, cells, reports, ...) always runs."""
+
+DEFAULT_WEIGHERS = {
+    "CPUWeigher": 1.0,
+    "RAMWeigher": 1.0,
+    "DiskWeigher": 1.0,
+    "BuildFailureWeigher": 1_000_000.0,
+    "ServerGroupSoftAffinityWeigher": 1.0,
+    "ServerGroupSoftAntiAffinityWeigher": 1.0,
+}
+"""Multiplier by weigher; the defaults are Nova's."""
+
+
+class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a host is chosen."""
+
+    filters: tuple[str, ...] = DEFAULT_FILTERS
+    """Names of the optional filters, in the order in which they run."""
+    weighers: dict[str, float] = msgspec.field(default_factory=DEFAULT_WEIGHERS.copy)
+    """Multiplier by name; a weigher that is not named, or has 0, does not run."""
+    host_subset_size: int = 1
+    """Choose among so many of the best hosts."""
+    shuffle: bool = False
+    """Equally good hosts are always spread by a hash of server and node. False: a fixed seed, so that a decision can be
+    repeated; True: another seed for each request."""
+    seed: int = 0
+    beat_lapse_seconds: float = 10.0
+    """A cell whose beat did not change for so long sends none."""
+    max_rejected_hosts: int = 50
+    """Most hosts named in an explanation."""
+    max_near_misses: int = 5
+    cached_shapes: int = 64
+    """Kinds of requests whose evaluated columns are kept."""

@@ -1,0 +1,228 @@
+"""All that this scheduler knows: records as they came, and the columns and indexes that follow from them.
+
+Pure: records and the reading of a monotonic clock come in as arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from skep.domain.groups import GroupRule
+from skep.domain.hosts import HostState
+from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
+from skep.messages.to_scheduler import AggregateWish, HostWish
+from skep.scheduler.claims import ClaimIndex
+from skep.scheduler.groups import GroupIndex
+from skep.scheduler.placement import Placement
+from skep.scheduler.records import (
+    AGGREGATES,
+    BEATS,
+    CELLS,
+    COMPUTE,
+    GROUPS,
+    OPERATOR,
+    BeatValue,
+    CellValue,
+    ComputeValue,
+    GroupValue,
+)
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.settings import SchedulerSettings
+from skep.scheduler.table import HostTable
+from skep.scheduler.view import HostView
+from skep.synchronizer.base import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One record: its generation in the backend, and its value, None when it was removed or says nothing."""
+
+    generation: int
+    value: Any
+
+
+_ABSENT = Held(0, None)
+
+
+class HostStates:
+    """Records, columns and indexes that always agree."""
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        """Raises Misconfigured for an unknown filter or weigher."""
+        self.epoch = ""
+        self.table = HostTable()
+        self.claims = ClaimIndex(self.table)
+        self.groups = GroupIndex()
+        self.placement = Placement(self.table, self.groups, settings)
+        self._lapse = settings.beat_lapse_seconds
+        self._held: dict[Key, Held] = {}
+        self._beat_seen: dict[CellUuid, float] = {}
+
+    # --- records come in --------------------------------------------------------------------------
+
+    def held(self, key: Key) -> Held:
+        """Return what is known of a record."""
+        return self._held.get(key, _ABSENT)
+
+    def keys(self, namespace: str) -> list[Key]:
+        """Return the keys of a namespace that have a value."""
+        return [key for key, held in self._held.items() if key.namespace == namespace and held.value is not None]
+
+    def begin(self, epoch: str) -> None:
+        """Forget every record: another epoch begins, or all is told again."""
+        for key in list(self._held):
+            self._apply(key, self._held[key].value, None, None)
+        self._held.clear()
+        self._beat_seen.clear()
+        self.epoch = epoch
+
+    def take(self, key: Key, generation: int, value: Any, now: float | None) -> None:
+        """Take a record, unless a younger one is known. `now` is None where its age is not known (a snapshot)."""
+        before = self.held(key)
+        if generation > before.generation:
+            self._held[key] = Held(generation, value)
+            self._apply(key, before.value, value, now)
+
+    def forget(self, key: Key) -> None:
+        """Forget one record that the backend does not have."""
+        before = self._held.pop(key, _ABSENT)
+        self._apply(key, before.value, None, None)
+
+    def observe(self, now: float) -> None:
+        """Let the beats lapse that have not changed for too long by now, a reading of the monotonic clock."""
+        for cell, seen in self._beat_seen.items():
+            if now - seen > self._lapse and self.table.cells[cell].living:
+                self.table.set_cell(cell, living=False)
+
+    def _apply(self, key: Key, before: Any, after: Any, now: float | None) -> None:
+        match key.namespace:
+            case "compute":
+                self._apply_compute(NodeUuid(key.name), before, after)
+            case "groups":
+                slots = after.slots if isinstance(after, GroupValue) else ()
+                self.groups.set_stored(GroupUuid(key.name), slots)
+            case "operator":
+                self._apply_wish(NodeUuid(key.name), after)
+            case "aggregates":
+                self._apply_aggregate(int(key.name), after)
+            case "cells":
+                self._apply_cell(CellUuid(key.name), after)
+            case "beats":
+                self._apply_beat(CellUuid(key.name), after, now)
+
+    def _apply_compute(self, node: NodeUuid, before: ComputeValue | None, after: ComputeValue | None) -> None:
+        if after is None or after.report is None:
+            self.table.drop_report(node)
+        elif before is None or before.report != after.report or before.cell != after.cell:
+            self.table.set_report(node, after.cell, after.report.usage)
+        old = before.claims if before is not None else ()
+        new = after.claims if after is not None else ()
+        if old is not new:
+            self.claims.set_stored(node, new)
+
+    def _apply_wish(self, node: NodeUuid, wish: HostWish | None) -> None:
+        if wish is None:
+            self.table.drop_wish(node)
+            return
+        self.table.set_wish(node, wish.host, wish.cell, disabled=wish.disabled, forced_down=wish.forced_down)
+
+    def _apply_aggregate(self, number: int, wish: AggregateWish | None) -> None:
+        if wish is None:
+            self.table.drop_aggregate(number)
+        else:
+            self.table.set_aggregate(number, wish.hosts, wish.metadata)
+
+    def _apply_cell(self, cell: CellUuid, value: CellValue | None) -> None:
+        wish = value.wish if value is not None else None
+        self.table.set_cell(
+            cell,
+            known=wish is not None,
+            disabled=wish is not None and wish.disabled,
+            asserted=value is not None and value.asserted,
+        )
+
+    def _apply_beat(self, cell: CellUuid, beat: BeatValue | None, now: float | None) -> None:
+        self.table.set_heard(cell, beat.heard if beat is not None else (), beat.at if beat is not None else 0)
+        if beat is None:
+            self._beat_seen.pop(cell, None)
+            self.table.set_cell(cell, living=False)
+        elif now is not None:
+            self._beat_seen[cell] = now
+            self.table.set_cell(cell, living=True)
+
+    # --- questions --------------------------------------------------------------------------------
+
+    def asserted(self, cell: CellUuid) -> bool:
+        """Tell whether the cell has asserted its claims in this epoch."""
+        flags = self.table.cells.get(cell)
+        return flags is not None and flags.asserted
+
+    def group_unknown(self, rule: GroupRule | None) -> str | None:
+        """Return why a hard policy cannot be judged yet: a cell may hold members that it has not told."""
+        if rule is None or not rule.is_hard:
+            return None
+        cells = rule.cells if rule.cells is not None else self._known_cells()
+        if all(self.asserted(cell) for cell in cells):
+            return None
+        return "the members of the server group are not all known yet"
+
+    def not_ready(self, request: PlacementRequest, instance: InstanceUuid) -> str | None:
+        """Return why the hosts that fit may be among those that cannot be judged now; None if none may be."""
+        if not self._known_cells():
+            return "the operator's settings are not known yet"
+        table = self.table
+        size = table.size
+        flags = [table.cells[cell] for cell in table.cell_names]
+        waiting = HostView(table).none()
+        for cell in flags:
+            mine = table.cell[:size] == cell.code
+            if not cell.known:
+                continue
+            if not cell.asserted:
+                waiting |= mine
+            elif cell.living:
+                waiting |= mine & table.heard[:size] & ~table.reported[:size]
+            elif not request.is_forced:
+                waiting |= mine
+        if not request.is_forced:
+            waiting &= ~table.disabled[:size] & ~table.forced_down[:size]
+        if not (waiting & self.placement.might_fit(request, instance)).any():
+            return None
+        return "a cell that may hold the server is not ready yet"
+
+    def _known_cells(self) -> list[CellUuid]:
+        return [cell for cell, flags in self.table.cells.items() if flags.known]
+
+    def host_state(self, node: NodeUuid) -> HostState | None:
+        """Join what is known of a node; None unless it is mapped and has reported in this epoch."""
+        held = self.held(Key(COMPUTE, node))
+        wish: HostWish | None = self.held(Key(OPERATOR, node)).value
+        value: ComputeValue | None = held.value
+        if wish is None or value is None or value.report is None:
+            return None
+        row = self.table.row_of[node]
+        return HostState(
+            node=node,
+            cell=wish.cell,
+            usage=value.report.usage,
+            incarnation=value.report.incarnation,
+            seq=value.report.seq,
+            claims=value.claims,
+            generation=held.generation,
+            disabled=wish.disabled,
+            disabled_reason=wish.disabled_reason,
+            forced_down=wish.forced_down,
+            up=bool(self.table.up[row]),
+            last_heard=int(self.table.last_heard[row]),
+            zone=self.table.zone_of(row),
+            aggregates=self.table.aggregates_of(wish.host),
+        )
+
+    def namespaces(self) -> dict[str, int]:
+        """Return how many records each namespace has."""
+        counts = dict.fromkeys((AGGREGATES, BEATS, CELLS, COMPUTE, GROUPS, OPERATOR), 0)
+        for key, held in self._held.items():
+            if held.value is not None:
+                counts[key.namespace] = counts.get(key.namespace, 0) + 1
+        return counts

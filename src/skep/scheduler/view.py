@@ -1,0 +1,116 @@
+"""The hosts as filters and weighers see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skep.domain.ids import NodeUuid
+from skep.scheduler.columns import Floats, Ints, Mask, Rows
+from skep.scheduler.table import HostTable
+
+
+class HostView:
+    """Some rows of the table, read-only: the `hosts` of filters and weighers. All columns have the view's length."""
+
+    __slots__ = ("_rows", "table")
+
+    def __init__(self, table: HostTable, rows: Rows | None = None) -> None:
+        """Show `rows`, all of them by default."""
+        self.table = table
+        self._rows = slice(0, table.size) if rows is None else rows
+
+    def __len__(self) -> int:
+        return len(self.table.mapped[self._rows])
+
+    @property
+    def mapped(self) -> Mask:
+        """Nodes that the operator's mapping knows."""
+        return self.table.mapped[self._rows]
+
+    @property
+    def ready(self) -> Mask:
+        """Nodes whose free resources are known."""
+        return self.table.ready[self._rows]
+
+    @property
+    def up(self) -> Mask:
+        """Nodes that a living beat of their cell names."""
+        return self.table.up[self._rows]
+
+    @property
+    def disabled(self) -> Mask:
+        """Nodes that the operator has disabled."""
+        return self.table.disabled[self._rows]
+
+    @property
+    def cell(self) -> NDArray[np.int32]:
+        """Code of each node's cell."""
+        return self.table.cell[self._rows]
+
+    @property
+    def failed_builds(self) -> Ints:
+        """Builds failed since the last that succeeded."""
+        return self.table.failed_builds[self._rows]
+
+    def none(self) -> Mask:
+        """Return a mask that lets nobody through."""
+        return np.zeros(len(self), dtype=np.bool_)
+
+    def all(self) -> Mask:
+        """Return a mask that lets everybody through."""
+        return np.ones(len(self), dtype=np.bool_)
+
+    def free(self, resource_class: str) -> Ints:
+        """Return (total - reserved) x ratio - used - claimed; 0 where nobody has the class."""
+        amounts = self.table.resources.get(resource_class)
+        return amounts.free[self._rows] if amounts else np.zeros(len(self), dtype=np.int64)
+
+    def free_share(self, resource_class: str) -> Floats:
+        """Return the free part of each host's own capacity."""
+        amounts = self.table.resources.get(resource_class)
+        return amounts.share[self._rows] if amounts else np.zeros(len(self), dtype=np.float64)
+
+    def with_trait(self, trait: str) -> Mask:
+        """Return who has the trait."""
+        return self.table.traits.having(trait, self._rows)
+
+    def in_aggregate(self, number: int) -> Mask:
+        """Return who is in the aggregate."""
+        return self.table.membership.having(number, self._rows)
+
+    def in_zone(self, zone: str) -> Mask:
+        """Return who is in the availability zone."""
+        if zone not in self.table.zones:
+            return self.none()
+        mask: Mask = self.table.zone[self._rows] == self.table.zones.index(zone)
+        return mask
+
+    def named(self, hosts: Iterable[str]) -> Mask:
+        """Return whose host has one of these names."""
+        return self._among(row for host in hosts for row in self.table.rows_named(host))
+
+    def having_nodes(self, nodes: Iterable[NodeUuid]) -> Mask:
+        """Return who is one of these nodes."""
+        row_of = self.table.row_of
+        return self._among(row for node in nodes if (row := row_of.get(node)) is not None)
+
+    def called(self, hypervisor: str) -> Mask:
+        """Return whose hypervisor has this host name."""
+        return self._among(self.table.rows_of_hypervisor(hypervisor))
+
+    def counted(self, counts: Mapping[NodeUuid, int]) -> Ints:
+        """Return a number for each node, 0 for those that are not in `counts`."""
+        column = np.zeros(self.table.size, dtype=np.int64)
+        for node, count in counts.items():
+            row = self.table.row_of.get(node)
+            if row is not None:
+                column[row] = count
+        return column[self._rows]
+
+    def _among(self, rows: Iterable[int]) -> Mask:
+        mask = np.zeros(self.table.size, dtype=np.bool_)
+        mask[list(rows)] = True
+        return mask[self._rows]

@@ -1,0 +1,1 @@
+"""Weighers, one to a file: `(hosts, request) -> scores`; more is better."""

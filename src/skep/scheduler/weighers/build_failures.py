@@ -1,0 +1,18 @@
+"""Hosts whose builds failed lately come last."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skep.scheduler.columns import Floats
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+from skep.scheduler.weighers.base import Weigher
+
+
+def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG001  # the signature of weighers
+    """Return minus the number of builds that failed since the last success."""
+    return np.subtract(0.0, hosts.failed_builds)
+
+
+WEIGHER = Weigher(name="BuildFailureWeigher", scores=scores)

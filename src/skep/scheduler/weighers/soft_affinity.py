@@ -1,0 +1,22 @@
+"""The policy soft-affinity: nodes that hold more members of the server group come first."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Floats
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+from skep.scheduler.weighers.base import Weigher
+
+
+def scores(hosts: HostView, request: PlacementRequest) -> Floats:
+    """Return the node's share of the group's placed members."""
+    members = sum(request.group_nodes.values())
+    return hosts.counted(request.group_nodes) / max(members, 1)
+
+
+WEIGHER = Weigher(
+    name="ServerGroupSoftAffinityWeigher",
+    scores=scores,
+    applies=lambda request: request.spec.group is not None and request.spec.group.policy == "soft-affinity",
+    per_request=True,
+)

@@ -1,0 +1,22 @@
+"""The policy soft-anti-affinity: nodes that hold fewer members of the server group come first."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Floats
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+from skep.scheduler.weighers.base import Weigher
+
+
+def scores(hosts: HostView, request: PlacementRequest) -> Floats:
+    """Return minus the node's share of the group's placed members."""
+    members = sum(request.group_nodes.values())
+    return hosts.counted(request.group_nodes) / -max(members, 1)
+
+
+WEIGHER = Weigher(
+    name="ServerGroupSoftAntiAffinityWeigher",
+    scores=scores,
+    applies=lambda request: request.spec.group is not None and request.spec.group.policy == "soft-anti-affinity",
+    per_request=True,
+)
