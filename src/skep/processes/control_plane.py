@@ -13,6 +13,7 @@ from skep.cell_conductor import parts as cell_parts
 from skep.cell_conductor.service import CellConductor
 from skep.compute.agent import Agent
 from skep.compute.drivers.fake import FakeDriver
+from skep.compute.flusher import Flusher
 from skep.config.sections import Config
 from skep.database.api import cells as cell_rows
 from skep.domain.cells import Cell
@@ -65,6 +66,8 @@ class ControlPlane:
             self.transport, self.backend, scheduler_settings(config), clock, on_decision=self._on_decision
         )
         self.agents: dict[str, Agent] = {}
+        self.drivers: dict[str, FakeDriver] = {}
+        self._flusher = Flusher()
         self._owner = Incarnation(new_uuid())
         self._super_conductor: SuperConductor | None = None
         self._cell_conductors: list[CellConductor] = []
@@ -83,8 +86,9 @@ class ControlPlane:
         """Stop from the outside inwards; what is under way goes on at the next start."""
         if self._super_conductor is not None:
             await self._super_conductor.stop()
-        for agent in self.agents.values():
+        for host, agent in self.agents.items():
             await agent.stop()
+            self.drivers[host].close()
         for conductor in self._cell_conductors:
             await conductor.stop()
         await self.scheduler.stop()
@@ -103,11 +107,11 @@ class ControlPlane:
         now = self.clock.now()
         names = list(self.databases.cells)
 
-        def unit(connection: sa.Connection) -> list[Cell]:
+        def unit(connection: sa.Connection) -> tuple[Cell, ...]:
             for name in names:
                 uuid = CELL0 if name == CELL0_NAME else CellUuid(new_uuid())
-                cell_rows.ensure(connection, Cell(uuid=uuid, name=name), now)
-            return cell_rows.list_all(connection)
+                cell_rows.add(connection, Cell(uuid=uuid, name=name), now)
+            return cell_rows.every(connection)
 
         rows = await self.databases.api.write(unit)
         self.cells = {cell.uuid: cell for cell in rows if cell.name in self.databases.cells}
@@ -150,8 +154,10 @@ class ControlPlane:
             self.cell_transports[cell.uuid],
             self.clock,
             self.steps,
+            self._flusher,
         )
         await agent.start()
+        self.drivers[host] = driver
         self.agents[host] = agent
         return agent
 

@@ -57,8 +57,7 @@ class Listener:
         )
         self._server = _Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name=f"listener-{self.port}")
-        while not self._server.started and not self._task.done():
-            await asyncio.sleep(0.005)
+        await asyncio.wait({self._task, self._server.ready}, return_when=asyncio.FIRST_COMPLETED)
         if self._task.done():
             await self._task
 
@@ -71,6 +70,14 @@ class Listener:
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set_result(None)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield

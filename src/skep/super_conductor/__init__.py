@@ -1,1 +1,1 @@
-"""The conductor above the cells: places servers, follows deletes to their end, maps hosts, publishes the operator's will."""
+"""The conductor above the cells: places servers, follows deletes to their end, maps hosts, publishes what is wanted."""

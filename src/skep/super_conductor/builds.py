@@ -53,6 +53,8 @@ class Builds:
     async def run(self) -> bool:
         """Do one pass; True when there may be more to take."""
         parts = self._parts
+        if not await parts.api.read(partial(mappings.any_waiting, owner=parts.owner, now=parts.clock.now())):
+            return False
         async with parts.steps.step("take") as step:
             taken = await parts.api.write(partial(mappings.take, owner=parts.owner, now=parts.clock.now(), limit=BATCH))
             step.note(members=len(taken))
@@ -197,7 +199,7 @@ class Builds:
         return Staged(instance=instance, spec=one.spec, context=one.context, epoch="", explanation=fate.explanation)
 
     async def _release(self, members: Iterable[Fated]) -> None:
-        """Free the claims of attempts that came to nothing. What stays is found by whoever compares claims with rows."""
+        """Free the claims of attempts that came to nothing; what stays is found by comparing claims with rows."""
         keys = tuple(
             ClaimKey(one.instance.uuid, one.attempt, fate.node, one.spec.group.uuid if one.spec.group else None)
             for one, fate in members

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-import sqlalchemy as sa
-
 from skep.database.api import host_mappings, operator_state
 from skep.database.cell import agents
-from skep.domain.cells import HostMapping
-from skep.domain.errors import SkepError
+from skep.database.cell.agents import Agent
+from skep.domain.cells import Cell, HostMapping
+from skep.domain.errors import Conflict, SkepError
 from skep.messages.to_scheduler import PublishOperatorState
 from skep.super_conductor.parts import CellAccess, Parts
 from skep.telemetry.logs import get_logger
@@ -47,18 +46,19 @@ class Hosts:
         new = await access.database.read(agents.unmapped)
         if not new:
             return False
-        now = self._parts.clock.now()
+        mapped = [agent for agent in new if await self._map(agent, access.cell)]
+        await access.database.write(partial(agents.mark_mapped, nodes=[agent.node for agent in mapped]))
+        log.info("hosts mapped", cell=access.cell.name, hosts=[agent.host for agent in mapped])
+        return bool(mapped)
 
-        def unit(connection: sa.Connection) -> None:
-            for agent in new:
-                host_mappings.add(
-                    connection,
-                    HostMapping(node=agent.node, host=agent.host, cell=access.cell.uuid, created_at=now),
-                )
-
-        await self._parts.api.write(unit)
-        await access.database.write(partial(agents.mark_mapped, nodes=[agent.node for agent in new]))
-        log.info("hosts mapped", cell=access.cell.name, hosts=[agent.host for agent in new])
+    async def _map(self, agent: Agent, cell: Cell) -> bool:
+        """Map one agent; False, and said loudly, when its name is another node's: the others go on."""
+        mapping = HostMapping(node=agent.node, host=agent.host, cell=cell.uuid, created_at=self._parts.clock.now())
+        try:
+            await self._parts.api.write(partial(host_mappings.add, new=mapping))
+        except Conflict as error:
+            log.error("host cannot be mapped", host=agent.host, node=agent.node, cell=cell.name, error=str(error))
+            return False
         return True
 
     async def publish(self) -> bool:

@@ -79,12 +79,7 @@ def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) ->
     Members of one request are taken together, however many: about `limit` in all, oldest first. Rows that `owner`
     holds already are taken too: a process places in one pass at a time, so those are what a failed pass left.
     """
-    waiting = sa.and_(
-        mappings.cell.is_(None),
-        mappings.deleted_at.is_(None),
-        mappings.not_before <= now,
-        sa.or_(mappings.owner == owner, lease_rows.unowned(leases, mappings.owner, now)),
-    )
+    waiting = _waiting(owner, now)
     oldest = connection.scalars(
         sa.select(mappings.request_id).where(waiting).order_by(mappings.created_at).limit(limit)
     ).all()
@@ -129,6 +124,20 @@ def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) ->
         )
         for row in rows
     ]
+
+
+def any_waiting(connection: sa.Connection, owner: Incarnation, now: int) -> bool:
+    """Tell whether `take` would find anything."""
+    return connection.execute(sa.select(mappings.instance).where(_waiting(owner, now)).limit(1)).first() is not None
+
+
+def _waiting(owner: Incarnation, now: int) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        mappings.cell.is_(None),
+        mappings.deleted_at.is_(None),
+        mappings.not_before <= now,
+        sa.or_(mappings.owner == owner, lease_rows.unowned(leases, mappings.owner, now)),
+    )
 
 
 def give_back(

@@ -1,0 +1,231 @@
+"""A whole cloud below its HTTP services, in one event loop, over real SQLite files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.compute.drivers.base import Guest
+from skep.config.sections import ComputeSettings, ConductorSettings, Config, FakeDriverSettings, FakeFailure
+from skep.database.api import build_requests, quotas, server_groups
+from skep.database.api import instance_mappings as mappings
+from skep.database.cell import attempts, instances
+from skep.domain.builds import AttemptRecord
+from skep.domain.claims import Claim
+from skep.domain.clock import Clock
+from skep.domain.context import RequestContext
+from skep.domain.flavors import Flavor
+from skep.domain.groups import GroupRule
+from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_request_id, new_uuid
+from skep.domain.instances import Instance, State
+from skep.domain.quotas import COUNTED, charge_of
+from skep.domain.request_specs import RequestSpec
+from skep.messages.to_scheduler import GetHostStates
+from skep.messages.to_super_conductor import DeleteInstances, ScheduleAndBuildInstances
+from skep.processes.control_plane import ControlPlane
+from skep.processes.databases import open_all, paths_of
+from skep.processes.directory import StateDirectory
+from skep.telemetry.metrics import Metrics
+from skep.telemetry.notifier import Notification, Notifier
+from skep.testing.eventually import eventually
+from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR
+
+PROJECT = ProjectId("11111111111111111111111111111111")
+USER = UserId("22222222222222222222222222222222")
+SMALL = Flavor(flavorid="1", name="m1.tiny", vcpus=1, memory_mb=512, root_gb=1)
+NO_LIMITS = dict.fromkeys(COUNTED, quotas.UNLIMITED)
+SETTLED = (State.ACTIVE, State.STOPPED, State.ERROR)
+
+
+def quick_config(
+    *,
+    failures: Sequence[FakeFailure] = (),
+    conductor: ConductorSettings | None = None,
+    **fake: float,
+) -> Config:
+    """Return a configuration whose fake hosts take no time, with quick resends."""
+    driver = msgspec.structs.replace(
+        FakeDriverSettings(spawn_delay=0, destroy_delay=0, power_delay=0, failures=tuple(failures)), **fake
+    )
+    return Config(
+        compute=ComputeSettings(fake=driver),
+        conductor=conductor or ConductorSettings(lease_seconds=2.0, resend_seconds=0.2),
+    )
+
+
+class Cloud:
+    """The control plane with what tests ask of it. `restart` is a new life over the same files."""
+
+    def __init__(self, root: Path, config: Config, *, cells: int, hosts: int) -> None:
+        self.directory = StateDirectory(root)
+        self.config = config
+        self.names = [f"cell{number}" for number in range(1, cells + 1)]
+        self.hosts = hosts
+        self.clock = Clock()
+        self.notifications: list[Notification] = []
+        self.plane: ControlPlane
+
+    async def start(self) -> None:
+        """Start everything and wait until all hosts may get servers."""
+        self.directory.open()
+        databases = await open_all(paths_of(self.config, self.directory, self.names))
+        self.plane = ControlPlane(
+            self.config,
+            self.directory,
+            databases,
+            clock=self.clock,
+            metrics=Metrics(),
+            notifier=Notifier(self.clock, sinks=(self.notifications.append,)),
+            hosts=self.hosts,
+        )
+        await self.plane.start()
+        await eventually(self._ready, "all hosts are up")
+
+    async def stop(self) -> None:
+        """Stop everything in good order."""
+        await self.plane.stop()
+        await self.plane.databases.close()
+        self.directory.close()
+
+    async def restart(self) -> None:
+        """Stop and start again."""
+        await self.stop()
+        await self.start()
+
+    async def _ready(self) -> bool:
+        reply = await self.plane.transport.call(SCHEDULER, GetHostStates())
+        return sum(host.up for host in reply.hosts) == self.hosts * len(self.names)
+
+    async def create(
+        self,
+        count: int = 1,
+        *,
+        flavor: Flavor = SMALL,
+        min_count: int = 1,
+        name: str = "server",
+        group: GroupRule | None = None,
+        zone: str | None = None,
+    ) -> list[InstanceUuid]:
+        """Store a request as the API does and wake the super conductor."""
+        now = self.clock.now()
+        context = RequestContext(request_id=new_request_id(), project_id=PROJECT, user_id=USER, roles=("member",))
+        spec = RequestSpec(project_id=PROJECT, user_id=USER, flavor=flavor, group=group, availability_zone=zone)
+        members = tuple(_instance(flavor, name, context.request_id, now, index) for index in range(count))
+        new = build_requests.NewRequest(context=context, instances=members, spec=spec, min_count=min_count, now=now)
+
+        def unit(connection: sa.Connection) -> None:
+            charges = {one.uuid: charge_of(flavor) for one in members}
+            exceeded = quotas.charge(connection, PROJECT, USER, charges, NO_LIMITS)
+            assert exceeded is None
+            build_requests.store(connection, new)
+
+        await self.plane.databases.api.write(unit, intake=True)
+        await self.plane.transport.cast(SUPER_CONDUCTOR, ScheduleAndBuildInstances(request_id=context.request_id))
+        return [one.uuid for one in members]
+
+    async def delete(self, uuid: InstanceUuid) -> None:
+        """Ask for a server's end as the API does."""
+        now = self.clock.now()
+        context = RequestContext(request_id=new_request_id(), project_id=PROJECT, user_id=USER)
+
+        def unit(connection: sa.Connection) -> None:
+            if mappings.delete_unplaced(connection, uuid, now):
+                quotas.credit(connection, [uuid])
+                server_groups.remove_members(connection, [uuid])
+            else:
+                mappings.intend_delete(connection, uuid, context, now)
+
+        await self.plane.databases.api.write(unit, intake=True)
+        await self.plane.transport.cast(SUPER_CONDUCTOR, DeleteInstances())
+
+    async def find(self, uuid: InstanceUuid) -> Instance | None:
+        """Return a server as a user sees it: in its cell, or still a build request; None when it is gone."""
+        mapping = await self.plane.databases.api.read(partial(mappings.get, instance=uuid))
+        if mapping is None or mapping.deleted_at is not None:
+            return None
+        if mapping.cell is None:
+            request = await self.plane.databases.api.read(partial(build_requests.get, instance=uuid))
+            return request.instance if request is not None else None
+        database = self.plane.databases.cells[self.plane.cells[mapping.cell].name]
+        return await database.read(partial(instances.get, uuid=uuid))
+
+    async def cell_of(self, uuid: InstanceUuid) -> str | None:
+        """Return the name of a server's cell."""
+        mapping = await self.plane.databases.api.read(partial(mappings.get, instance=uuid))
+        return None if mapping is None or mapping.cell is None else self.plane.cells[mapping.cell].name
+
+    async def settled(self, uuids: Sequence[InstanceUuid], *, seconds: float = 20.0) -> list[Instance]:
+        """Wait until all servers are ACTIVE, SHUTOFF or ERROR and return them."""
+
+        async def probe() -> list[Instance]:
+            found = [await self.find(uuid) for uuid in uuids]
+            done = [one for one in found if one is not None and one.state in SETTLED and one.task is None]
+            return done if len(done) == len(uuids) else []
+
+        return await eventually(probe, f"{len(uuids)} servers are settled", seconds=seconds)
+
+    async def gone(self, uuids: Sequence[InstanceUuid]) -> None:
+        """Wait until none of the servers is there any more."""
+
+        async def probe() -> bool:
+            return not any([await self.find(uuid) for uuid in uuids])
+
+        await eventually(probe, "servers are gone")
+
+    async def attempts(self, uuid: InstanceUuid) -> list[AttemptRecord]:
+        """Return the attempts of a server in its cell."""
+        name = await self.cell_of(uuid)
+        assert name is not None
+        return await self.plane.databases.cells[name].read(partial(attempts.history, instance=uuid))
+
+    async def guests(self) -> list[Guest]:
+        """Return all guests of all fake hosts, as their drivers know them."""
+        found: list[Guest] = []
+        for driver in self.plane.drivers.values():
+            found.extend(await driver.guests())
+        return found
+
+    async def claims(self) -> list[Claim]:
+        """Return all claims that the scheduler holds."""
+        reply = await self.plane.transport.call(SCHEDULER, GetHostStates())
+        return [claim for host in reply.hosts for claim in host.claims]
+
+    async def no_claims(self) -> None:
+        """Wait until the hosts' reports have settled all claims."""
+
+        async def probe() -> bool:
+            return not await self.claims()
+
+        await eventually(probe, "no claims are left")
+
+
+@asynccontextmanager
+async def running_cloud(
+    root: Path, config: Config | None = None, *, cells: int = 2, hosts: int = 3
+) -> AsyncIterator[Cloud]:
+    """Run a cloud for the length of a block."""
+    cloud = Cloud(root, config or quick_config(), cells=cells, hosts=hosts)
+    await cloud.start()
+    try:
+        yield cloud
+    finally:
+        await cloud.stop()
+
+
+def _instance(flavor: Flavor, name: str, request_id: RequestId, now: int, index: int) -> Instance:
+    return Instance(
+        uuid=InstanceUuid(new_uuid()),
+        project_id=PROJECT,
+        user_id=USER,
+        name=f"{name}-{index + 1}",
+        hostname=f"{name}-{index + 1}",
+        flavor=flavor,
+        created_at=now,
+        request_id=request_id,
+        launch_index=index,
+    )

@@ -1,0 +1,24 @@
+"""Waits for what must come true, with an end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def eventually(probe: Callable[[], Awaitable[T]], what: str, *, seconds: float = 20.0) -> T:
+    """Return the first true answer of `probe`.
+
+    Raises AssertionError naming `what` and the last answer when none came within `seconds`.
+    """
+    end = asyncio.get_running_loop().time() + seconds
+    while True:
+        answer = await probe()
+        if answer:
+            return answer
+        if asyncio.get_running_loop().time() > end:
+            raise AssertionError(f"{what}: not within {seconds:g} s; last: {answer!r}")
+        await asyncio.sleep(0.01)
