@@ -142,12 +142,12 @@ class BackendContract:
         cursor = (await backend.snapshot()).cursor
         for number in range(20):
             await backend.publish((write(f"n{number}", 0),))
-        middle = (await changes_after(backend, cursor)).cursor
+        latest = (await backend.snapshot()).cursor
         await backend.trim()
         changes = await backend.changes(cursor)
         assert isinstance(changes, CursorTooOld) or len(changes.records) == 20
         assert len((await backend.snapshot()).records) == 20
-        assert isinstance(await backend.changes(middle), Changes)
+        assert isinstance(await backend.changes(latest), Changes)
 
     async def test_of_writers_that_race_one_wins_each_generation(self, backend: Backend) -> None:
         async def count(times: int) -> None:
