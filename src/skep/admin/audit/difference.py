@@ -1,0 +1,64 @@
+"""What an audit finds: differences, each of a known kind and with the values that prove it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+Kind = Literal[
+    "mapping_without_request",
+    "request_without_mapping",
+    "mapping_without_row",
+    "row_without_mapping",
+    "staged_elsewhere",
+    "open_attempt_of_deleted",
+    "claim_unnamed",
+    "quota_sum",
+    "quota_charge_without_server",
+    "server_without_quota_charge",
+]
+
+MEANINGS: dict[Kind, str] = {
+    "mapping_without_request": "a server has neither a cell nor a build request: nobody will ever build it",
+    "request_without_mapping": "a build request of a server that has a cell, is deleted or is not mapped at all",
+    "mapping_without_row": "a living server's cell has no row of it",
+    "row_without_mapping": "a cell has a living row of a server that is mapped elsewhere, deleted or not mapped",
+    "staged_elsewhere": "a staged row whose server is mapped elsewhere, was deleted, or has a higher attempt",
+    "open_attempt_of_deleted": "an attempt is open although its server's row is deleted or gone",
+    "claim_unnamed": "a claim that no open attempt and no current mapping names: it only takes room",
+    "quota_sum": "a project's sum differs from the sum of its charges",
+    "quota_charge_without_server": "a quota charge of a server that does not live",
+    "server_without_quota_charge": "a living server that is charged to nobody",
+}
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that two places say differently."""
+
+    kind: Kind
+    subject: str
+    """What it is about: an instance, a project, a claim."""
+    evidence: dict[str, Any]
+
+    @property
+    def key(self) -> tuple[str, str, bytes]:
+        """What makes it the same difference in another look, its evidence included."""
+        return (self.kind, self.subject, msgspec.json.encode(self.evidence, order="deterministic"))
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at everything."""
+
+    differences: tuple[Difference, ...]
+    unread: tuple[str, ...] = ()
+    """What could not be read and why; nothing is concluded from silence."""
+    checked: dict[str, int] = {}
+    """How much was compared, by noun."""
+
+
+def confirmed(first: Iterable[Difference], second: Iterable[Difference]) -> tuple[Difference, ...]:
+    """Return what both looks found, unchanged: the rest was work under way."""
+    before = {difference.key for difference in first}
+    return tuple(difference for difference in second if difference.key in before)

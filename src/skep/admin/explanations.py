@@ -1,0 +1,48 @@
+"""Decision records as the admin API shows them: all of it for admins, no host's name for owners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from skep.domain.builds import AttemptRecord, Explanation, NearMiss
+from skep.domain.clock import isoformat_micro
+
+
+def attempt(record: AttemptRecord, *, admin: bool) -> dict[str, Any]:
+    """Return one attempt: how it went, and how its host was chosen."""
+    view: dict[str, Any] = {
+        "attempt": record.attempt,
+        "outcome": record.outcome,
+        "under_way": record.open and record.outcome is None,
+        "started_at": isoformat_micro(record.started_at),
+        "ended_at": isoformat_micro(record.ended_at) if record.ended_at is not None else None,
+        "explanation": explanation(record.explanation, admin=admin) if record.explanation else None,
+    }
+    if admin:
+        # What a host says of its failure may name hosts, paths and users of it.
+        view |= {
+            "host": record.host,
+            "node": record.node,
+            "open": record.open,
+            "error": record.error,
+            "message": record.message,
+        }
+    return view
+
+
+def explanation(found: Explanation, *, admin: bool) -> dict[str, Any]:
+    """Return how many hosts were left after each stage, and what came closest."""
+    view: dict[str, Any] = {
+        "summary": found.summary(),
+        "considered": found.considered,
+        "stages": [{"stage": stage.stage, "left": stage.left} for stage in found.stages],
+        "nearest": [_near(miss, admin=admin) for miss in found.nearest],
+    }
+    if admin:
+        view |= {"rejected": found.rejected, "scores": found.scores}
+    return view
+
+
+def _near(miss: NearMiss, *, admin: bool) -> dict[str, Any]:
+    view: dict[str, Any] = {"stage": miss.stage, "lacks": miss.lacks}
+    return {"host": miss.host, "node": miss.node, **view} if admin else view

@@ -1,0 +1,168 @@
+"""Hosts: what the operator's rows say of them joined with what placement holds of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.admin import operator_state
+from skep.admin.requests import AdminRequest
+from skep.admin.services import AdminServices
+from skep.database.api import host_mappings
+from skep.domain.cells import HostMapping
+from skep.domain.clock import isoformat_micro
+from skep.domain.errors import BadRequest, NotFound, SkepError
+from skep.domain.hosts import HostState
+from skep.domain.ids import NodeUuid
+from skep.messages.to_scheduler import GetHostStates
+from skep.transport.base import SCHEDULER
+
+MAX_REASON = 255
+"""Characters, as Nova's disabled_reason."""
+
+
+class HostChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `PATCH /hosts/{host}`; what is not named stays."""
+
+    disabled: bool | None = None
+    disabled_reason: str | None = None
+    forced_down: bool | None = None
+
+    def check(self) -> None:
+        """Refuse a change of nothing and a reason that no list could show. Raises BadRequest."""
+        if self.disabled is None and self.disabled_reason is None and self.forced_down is None:
+            raise BadRequest("The body changes nothing: name disabled, disabled_reason or forced_down.")
+        reason = self.disabled_reason or ""
+        if len(reason) > MAX_REASON or not reason.isprintable():
+            raise BadRequest(f"disabled_reason: expected at most {MAX_REASON} printable characters.")
+
+
+async def index(request: AdminRequest) -> Any:
+    """Answer all hosts by name; `?cell=NAME` those of one cell."""
+    request.only_query("cell")
+    services = request.services
+    mappings = await services.database.read(host_mappings.every)
+    if "cell" in request.query:
+        wanted = services.cell_named(request.query["cell"]).uuid
+        mappings = tuple(mapping for mapping in mappings if mapping.cell == wanted)
+    states = await _states(services)
+    return {"hosts": [_view(services, mapping, states) for mapping in sorted(mappings, key=lambda one: one.host)]}
+
+
+async def show(request: AdminRequest) -> Any:
+    """Answer one host by its name or its node's UUID."""
+    request.only_query()
+    services = request.services
+    mapping = await services.database.read(lambda connection: _named(connection, request.params["host"]))
+    return {"host": _view(services, mapping, await _states(services), whole=True)}
+
+
+async def update(request: AdminRequest) -> Any:
+    """Write what the operator wants of a host, and publish it. A reason goes when the host is enabled."""
+    request.only_query()
+    change = request.read_body(HostChange)
+    change.check()
+    services = request.services
+    now = services.clock.now()
+
+    def unit(connection: sa.Connection) -> None:
+        mapping = _named(connection, request.params["host"])
+        disabled = mapping.disabled if change.disabled is None else change.disabled
+        if change.disabled_reason is not None and not disabled:
+            raise BadRequest("disabled_reason: the host is not disabled.")
+        reasoned = change.disabled is not None or change.disabled_reason is not None
+        host_mappings.want(
+            connection,
+            mapping.node,
+            now,
+            disabled=disabled if reasoned else None,
+            disabled_reason=change.disabled_reason,
+            forced_down=change.forced_down,
+        )
+
+    await services.database.write(unit, intake=True)
+    await operator_state.publish(services)
+    return await show(request)
+
+
+def _named(connection: sa.Connection, name: str) -> HostMapping:
+    mapping = host_mappings.of_host(connection, name) or host_mappings.get(connection, NodeUuid(name))
+    if mapping is None:
+        raise NotFound(f"There is no host {name!r}.")
+    return mapping
+
+
+async def _states(services: AdminServices) -> dict[NodeUuid, HostState] | None:
+    """Return host states by node; None when no scheduler answers: what rows say is shown all the same."""
+    try:
+        reply = await services.transport.call(SCHEDULER, GetHostStates())
+    except SkepError:
+        return None
+    return {state.node: state for state in reply.hosts}
+
+
+def _view(
+    services: AdminServices, mapping: HostMapping, states: dict[NodeUuid, HostState] | None, *, whole: bool = False
+) -> dict[str, Any]:
+    state = None if states is None else states.get(mapping.node)
+    view: dict[str, Any] = {
+        "host": mapping.host,
+        "node": mapping.node,
+        "cell": services.cell_name(mapping.cell),
+        "state": _liveness(mapping, states, state),
+        "disabled": mapping.disabled,
+        "disabled_reason": mapping.disabled_reason,
+        "forced_down": mapping.forced_down,
+        "zone": state.zone if state else None,
+        "servers": state.usage.servers if state else None,
+        "failed_builds": state.usage.failed_builds if state else None,
+        "claims": len(state.claims) if state else None,
+        "resources": _resources(state) if state else {},
+    }
+    if whole and state is not None:
+        view |= {
+            "hypervisor_type": state.usage.hypervisor_type,
+            "hypervisor_hostname": state.usage.hypervisor_hostname,
+            "host_ip": state.usage.host_ip,
+            "traits": sorted(state.usage.traits),
+            "aggregates": list(state.aggregates),
+            "incarnation": state.incarnation,
+            "report": state.seq,
+            "generation": state.generation,
+            "last_heard": isoformat_micro(state.last_heard) if state.last_heard else None,
+            "claimed_by": [
+                {"instance": claim.instance, "attempt": claim.attempt, "resources": claim.resources}
+                for claim in state.claims
+            ],
+        }
+    return view
+
+
+def _liveness(mapping: HostMapping, states: dict[NodeUuid, HostState] | None, state: HostState | None) -> str:
+    """Say how a host is: `up`, `down` (forced), `silent`, `unreported`; `unknown` where no scheduler answers."""
+    if mapping.forced_down:
+        return "down"
+    if states is None:
+        return "unknown"
+    if state is None:
+        return "unreported"
+    return "up" if state.up else "silent"
+
+
+def _resources(state: HostState) -> dict[str, dict[str, int]]:
+    """Return per resource class what may be given out, what the host counts and what is only claimed."""
+    claimed: dict[str, int] = {}
+    for claim in state.claims:
+        for name, amount in claim.resources.items():
+            claimed[name] = claimed.get(name, 0) + amount
+    return {
+        name: {
+            "capacity": inventory.capacity,
+            "used": state.usage.used.get(name, 0),
+            "claimed": claimed.get(name, 0),
+            "free": inventory.capacity - state.usage.used.get(name, 0) - claimed.get(name, 0),
+        }
+        for name, inventory in sorted(state.usage.inventory.items())
+    }

@@ -1,0 +1,146 @@
+"""Why a server is where it is, or nowhere: its attempts with the decision behind each. And what would happen now."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.admin import explanations
+from skep.admin.requests import AdminRequest
+from skep.admin.services import AdminServices
+from skep.database.api import build_requests, flavors, instance_mappings
+from skep.database.api.flavors import FlavorQuery
+from skep.database.api.instance_mappings import Mapping
+from skep.database.cell import attempts, instances
+from skep.domain.builds import AttemptRecord, Decision, NotReady, NoValidHost
+from skep.domain.clock import isoformat_micro
+from skep.domain.errors import BadRequest, NotFound, Unavailable
+from skep.domain.flavors import Flavor
+from skep.domain.ids import InstanceUuid, is_uuid
+from skep.domain.instances import Instance, status, task_state
+from skep.domain.request_specs import RequestSpec
+from skep.messages.to_scheduler import Member, SelectDestinations
+from skep.transport.base import SCHEDULER
+
+
+class DryRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /placement/dry-run`."""
+
+    flavor: str
+    """Id or name."""
+    count: int = 1
+    availability_zone: str | None = None
+    cell: str | None = None
+    host: str | None = None
+
+
+async def show(request: AdminRequest) -> Any:
+    """Answer where a server is and how it came there. Owners see counts, admins hosts."""
+    request.only_query()
+    services, uuid = request.services, InstanceUuid(request.params["id"])
+    mapping = await services.database.read(partial(instance_mappings.get, instance=uuid)) if is_uuid(uuid) else None
+    context = request.context
+    if mapping is None or not (context.is_admin or mapping.project_id == context.project_id):
+        raise NotFound(f"There is no server {uuid[:80]}.")
+    instance, tried = await _of_cell(services, mapping)
+    return {"placement": _view(services, mapping, instance, tried, admin=context.is_admin)}
+
+
+async def _of_cell(services: AdminServices, mapping: Mapping) -> tuple[Instance | None, list[AttemptRecord]]:
+    """Return the server and its attempts from where it is: its cell, or a build request without any attempt."""
+    if mapping.cell is None:
+        waiting = await services.database.read(partial(build_requests.get, instance=mapping.instance))
+        return (waiting.instance if waiting else None), []
+    database = services.cells.get(mapping.cell)
+    if database is None:
+        raise Unavailable(f"This process does not know the server's cell {mapping.cell}.")
+
+    def unit(connection: sa.Connection) -> tuple[Instance | None, list[AttemptRecord]]:
+        instance = instances.get(connection, mapping.instance, deleted=True)
+        return instance, attempts.history(connection, mapping.instance)
+
+    return await database.read(unit)
+
+
+def _view(
+    services: AdminServices, mapping: Mapping, instance: Instance | None, tried: list[AttemptRecord], *, admin: bool
+) -> dict[str, Any]:
+    view: dict[str, Any] = {
+        "server": mapping.instance,
+        "name": instance.name if instance else None,
+        "request_id": mapping.request_id,
+        "status": status(instance.state, instance.task) if instance else None,
+        "task_state": task_state(instance.state, instance.task) if instance else None,
+        "zone": instance.availability_zone if instance else None,
+        "flavor": instance.flavor.name if instance else None,
+        "asks_for": instance.flavor.resources() if instance else None,
+        "created_at": isoformat_micro(instance.created_at) if instance else None,
+        "launched_at": isoformat_micro(instance.launched_at) if instance and instance.launched_at else None,
+        "fault": instance.fault.message if instance and instance.fault else None,
+        "waiting": mapping.cell is None and mapping.deleted_at is None,
+        "deleted": mapping.deleted_at is not None,
+        "attempts": [explanations.attempt(record, admin=admin) for record in tried],
+    }
+    if admin:
+        view |= {
+            "project_id": mapping.project_id,
+            "cell": services.cell_name(mapping.cell),
+            "host": instance.host if instance else None,
+            "node": instance.node if instance else None,
+            "attempt": max(mapping.attempt, instance.attempt if instance else 0),
+            "owner": mapping.owner,
+            "fault_details": instance.fault.details if instance and instance.fault else None,
+        }
+    return view
+
+
+async def dry_run(request: AdminRequest) -> Any:
+    """Answer what placement would decide now; nothing is claimed."""
+    request.only_query()
+    services, wish = request.services, request.read_body(DryRun)
+    if not 1 <= wish.count <= 100:
+        raise BadRequest("count: expected 1 to 100.")
+    spec = RequestSpec(
+        project_id=request.context.project_id,
+        user_id=request.context.user_id,
+        flavor=await _flavor(services, wish.flavor),
+        availability_zone=wish.availability_zone,
+        requested_host=wish.host,
+    )
+    members = tuple(Member(InstanceUuid(f"dry-run-{number}"), 0) for number in range(wish.count))
+    cell = services.cell_named(wish.cell).uuid if wish.cell is not None else None
+    reply = await services.transport.call(
+        SCHEDULER, SelectDestinations(spec=spec, members=members, cell=cell, dry_run=True)
+    )
+    return {"decisions": [_decision(services, decision) for decision in reply.decisions]}
+
+
+def _decision(services: AdminServices, decision: Decision) -> dict[str, Any]:
+    if isinstance(decision, NotReady):
+        return {"decision": "not_ready", "reason": decision.reason}
+    explained = explanations.explanation(decision.explanation, admin=True) if decision.explanation else None
+    if isinstance(decision, NoValidHost):
+        return {"decision": "no_valid_host", "reason": decision.message(), "explanation": explained}
+    return {
+        "decision": "placed",
+        "host": decision.host,
+        "node": decision.node,
+        "cell": services.cell_name(decision.cell),
+        "zone": decision.zone,
+        "alternates": [alternate.host for alternate in decision.alternates],
+        "explanation": explained,
+    }
+
+
+async def _flavor(services: AdminServices, wanted: str) -> Flavor:
+    def unit(connection: sa.Connection) -> Flavor | None:
+        by_name = FlavorQuery(project=None, everything=True, public=None, name=wanted)
+        return flavors.get(connection, wanted) or next(iter(flavors.find(connection, by_name)), None)
+
+    flavor = await services.database.read(unit)
+    if flavor is None:
+        raise BadRequest(f"flavor: there is none with the id or name {wanted[:80]!r}.")
+    return flavor

@@ -1,0 +1,59 @@
+"""What the admin API works with. Wiring builds one `AdminServices` per process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from skep.database.engine import Database
+from skep.domain.cells import Cell
+from skep.domain.clock import Clock
+from skep.domain.errors import NotFound
+from skep.domain.ids import CellUuid
+from skep.neighbours.identity.base import IdentityService
+from skep.transport.base import Transport
+
+
+def _nothing_missing() -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminServices:
+    """Everything that a handler of the admin API may need."""
+
+    database: Database
+    """The API database."""
+    cells: Mapping[CellUuid, Database]
+    """The database of each cell, cell0 among them."""
+    names: Mapping[CellUuid, Cell]
+    """The same cells as the API database knew them when this process started."""
+    transport: Transport
+    clock: Clock
+    identity: IdentityService
+    metrics: Callable[[], bytes]
+    """Everything counted, in Prometheus' text format."""
+    openapi: Callable[[], Mapping[str, Any]]
+    """The document of the compute API."""
+    missing: Callable[[], Sequence[str]] = _nothing_missing
+    """Parts of this process that are not ready yet, each a sentence; for `/readyz`."""
+    audit_pause: float = 2.0
+    """Seconds between the two looks of the audit: what only one of them saw was work under way."""
+
+    def cell_name(self, uuid: CellUuid | str | None) -> str | None:
+        """Return the name of a cell; its UUID where this process does not know it."""
+        if uuid is None:
+            return None
+        cell = self.names.get(CellUuid(uuid))
+        return cell.name if cell is not None else str(uuid)
+
+    def cell_named(self, name: str) -> Cell:
+        """Return the cell with this name (or UUID).
+
+        Raises NotFound when there is none.
+        """
+        for cell in self.names.values():
+            if name in (cell.name, cell.uuid):
+                return cell
+        raise NotFound(f"There is no cell {name!r}.")
