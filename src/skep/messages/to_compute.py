@@ -37,3 +37,7 @@ class ChangePower(Cast, frozen=True, kw_only=True):
     attempt: int
     task: Task
     task_id: str
+
+
+class ReportHostNow(Cast, frozen=True, kw_only=True):
+    """The host's state is unknown to the schedulers (a new epoch, say): report in full at once."""

@@ -1,0 +1,188 @@
+"""The agent on a host: takes the cell conductor's messages and keeps the host's promises across restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import structlog
+
+from skep.compute.builds import Builds
+from skep.compute.deletes import Deletes
+from skep.compute.drivers.base import Driver, DriverError, Guest, HostFacts
+from skep.compute.flusher import Flusher
+from skep.compute.host import Host
+from skep.compute.identity import load_or_mint
+from skep.compute.inventory import idle_usage
+from skep.compute.journal import Journal
+from skep.compute.ledger import Ledger
+from skep.compute.outcomes import Outcomes
+from skep.compute.power import Power
+from skep.compute.reports import Reports
+from skep.compute.restart import Restart
+from skep.compute.settings import ComputeSettings
+from skep.compute.steps import Steps, UnwatchedSteps
+from skep.compute.upcalls import Upcalls
+from skep.compute.work import Work
+from skep.domain.clock import Clock
+from skep.domain.context import RequestContext
+from skep.domain.errors import Unavailable
+from skep.domain.ids import CellUuid, Incarnation, NodeUuid, new_uuid
+from skep.messages.to_compute import BuildAndRunInstance, ChangePower, ReportHostNow, TerminateInstance
+from skep.transport.base import Handlers, Subscription, Transport, compute
+
+log = structlog.get_logger("skep.compute")
+
+JOURNAL_FILE = "journal.jsonl"
+
+
+class Agent:
+    """One run of the agent of one host.
+
+    `directory` holds what must survive: the node's identity and the journal. Two agents must not share it. Agents of
+    one process should share a `flusher`, so that their journals are synced together.
+    """
+
+    def __init__(
+        self,
+        settings: ComputeSettings,
+        cell: CellUuid,
+        host: str,
+        directory: Path,
+        driver: Driver,
+        transport: Transport,
+        clock: Clock,
+        steps: Steps | None = None,
+        flusher: Flusher | None = None,
+    ) -> None:
+        self.settings = settings
+        self.cell = cell
+        self.name = host
+        self.fenced = False
+        """A younger agent with the same identity has registered, and this one has stopped or is about to."""
+        self._directory = directory
+        self._driver = driver
+        self._transport = transport
+        self._clock = clock
+        self._steps: Steps = steps or UnwatchedSteps()
+        self._journal = Journal(
+            directory / JOURNAL_FILE, flusher or Flusher(), remembered=settings.remembered_instances
+        )
+        self._process = Incarnation(new_uuid())
+        self._work = Work()
+        self._host: Host | None = None
+        self._subscription: Subscription | None = None
+        self._stopped = asyncio.Event()
+        self._stop: asyncio.Task[None] | None = None
+
+    @property
+    def node(self) -> NodeUuid:
+        """The UUID of the host's node; known once the agent has started."""
+        return self._started.node
+
+    @property
+    def registered(self) -> bool:
+        """Whether the cell conductor knows this agent."""
+        reports = self._started.reports
+        return isinstance(reports, Reports) and reports.incarnation is not None
+
+    async def start(self) -> None:
+        """Read journal and guests, take up what was interrupted, serve. Registering goes on in the background.
+
+        Raises Misconfigured when the directory is in use or damaged, Unavailable when the driver does not answer.
+        """
+        node = await asyncio.to_thread(load_or_mint, self._directory, self.name)
+        await asyncio.to_thread(self._journal.open)
+        try:
+            facts, guests = await self._ask_driver()
+            await self._begin(node, facts, guests)
+        except BaseException:
+            await self._work.stop(0)
+            self._journal.close()
+            raise
+
+    async def stop(self, drain_seconds: float | None = None) -> None:
+        """Take no more messages and end: builds and messages that wait go on at the next start.
+
+        What the hypervisor has in hand may finish for `drain_seconds` (default: as set); 0 interrupts it, as the
+        death of the process would.
+        """
+        if self._subscription is not None:
+            subscription, self._subscription = self._subscription, None
+            await subscription.close()
+        await self._work.stop(self.settings.drain_seconds if drain_seconds is None else drain_seconds)
+        await asyncio.to_thread(self._journal.close)
+        self._stopped.set()
+
+    async def stopped(self) -> None:
+        """Wait until the agent has stopped, by `stop` or because it was fenced."""
+        await self._stopped.wait()
+
+    @property
+    def _started(self) -> Host:
+        if self._host is None:
+            raise RuntimeError(f"the agent of {self.name} has not started")
+        return self._host
+
+    async def _ask_driver(self) -> tuple[HostFacts, tuple[Guest, ...]]:
+        try:
+            return await self._driver.facts(), await self._driver.guests()
+        except DriverError as error:
+            raise Unavailable(f"the driver of host {self.name} does not answer: {error.message}") from error
+
+    async def _begin(self, node: NodeUuid, facts: HostFacts, guests: tuple[Guest, ...]) -> None:
+        usage = idle_usage(self.name, facts, self.settings, self._clock.now())
+        reports = Reports(self._process, usage, self._fence)
+        host = self._host = Host(
+            name=self.name,
+            node=node,
+            cell=self.cell,
+            settings=self.settings,
+            clock=self._clock,
+            driver=self._driver,
+            steps=self._steps,
+            journal=self._journal,
+            ledger=Ledger(usage.inventory),
+            upcalls=Upcalls(self._transport, self.cell, self.name, self.settings, self._work),
+            work=self._work,
+            reports=reports,
+        )
+        outcomes = Outcomes(host)
+        builds = Builds(host, outcomes)
+        deletes = Deletes(host, builds, outcomes)
+        power = Power(host, outcomes)
+        restart = Restart(host, builds, deletes, outcomes, guests)
+        restart.count()
+        restart.go_on()
+        handlers = _handlers(builds, deletes, power, reports)
+        self._subscription = await self._transport.serve(compute(self.cell, self.name), handlers)
+        self._work.start(reports.run(host), name=f"reports {self.name}")
+
+    def _fence(self) -> None:
+        if not self.fenced:
+            self.fenced = True
+            # Not one of the agent's own tasks: it has to outlive them.
+            self._stop = asyncio.create_task(self.stop(), name=f"fence {self.name}")
+
+
+def _handlers(builds: Builds, deletes: Deletes, power: Power, reports: Reports) -> Handlers:
+    """Return what an agent does with each message: it notes the story and begins it, so no handler waits."""
+
+    async def build(message: BuildAndRunInstance, context: RequestContext | None) -> None:  # noqa: ARG001
+        builds.take(message)
+
+    async def terminate(message: TerminateInstance, context: RequestContext | None) -> None:  # noqa: ARG001
+        deletes.take(message)
+
+    async def change_power(message: ChangePower, context: RequestContext | None) -> None:  # noqa: ARG001
+        power.take(message)
+
+    async def report(message: ReportHostNow, context: RequestContext | None) -> None:  # noqa: ARG001
+        reports.changed()
+
+    return {
+        BuildAndRunInstance: build,
+        TerminateInstance: terminate,
+        ChangePower: change_power,
+        ReportHostNow: report,
+    }

@@ -1,0 +1,274 @@
+"""What a host knows of the attempts it was given: the fold of its journal's entries. Pure.
+
+    (message) ──BuildAccepted──> open ──SpawnGranted──> open, granted ──GuestBuilt──> open, built ─┐
+        │                          │                         │                                     │
+        └───────BuildFailed────────┴───────────v─────────────┴──────────BuildFailed────────────────┤
+                                              over <───────────────GuestDestroyed──────────────────┘
+
+The same `apply` serves a running agent and the reading of its journal after a restart.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from functools import singledispatchmethod
+
+import msgspec
+
+from skep.compute.entries import (
+    Acknowledged,
+    BuildAccepted,
+    BuildFailed,
+    Entry,
+    GuestBuilt,
+    GuestDestroyed,
+    LeftoverRemoved,
+    Remembered,
+    SpawnGranted,
+    TaskOver,
+    TerminateAsked,
+)
+from skep.domain.ids import InstanceUuid
+from skep.domain.resources import Resources
+
+KEPT_TASKS = 4
+"""Acknowledged results of power tasks kept for each instance, for late repeats."""
+
+
+class OpenAttempt(msgspec.Struct, kw_only=True):
+    """An attempt that the ledger counts: a build under way or a guest."""
+
+    resources: Resources
+    order: BuildAccepted | None = None
+    """What was asked; dropped once the guest is there."""
+    granted: bool = False
+    built: GuestBuilt | None = None
+    acknowledged: bool = False
+
+
+class FailedAttempt(msgspec.Struct, kw_only=True):
+    """An attempt that was refused or failed."""
+
+    entry: BuildFailed
+    acknowledged: bool = False
+
+
+class FinishedTask(msgspec.Struct, kw_only=True):
+    """The result of a start, stop or reboot."""
+
+    entry: TaskOver
+    acknowledged: bool = False
+
+
+class Verdict(enum.Enum):
+    """What an order to build means to a host that has this record of the instance."""
+
+    NEW = "new"
+    OPEN = "open"
+    FAILED = "failed"
+    REPLACED = "replaced"
+
+
+class InstanceRecord(msgspec.Struct, kw_only=True):
+    """All that is known of one instance."""
+
+    highest: int = 0
+    """The newest attempt heard of."""
+    terminate_up_to: int = 0
+    destroyed_up_to: int = 0
+    destroyed_waits: bool = False
+    """Whether `Destroyed` still has to be acknowledged."""
+    open: dict[int, OpenAttempt] = msgspec.field(default_factory=dict)
+    failures: dict[int, FailedAttempt] = msgspec.field(default_factory=dict)
+    over: set[int] = msgspec.field(default_factory=set)
+    left_behind: set[int] = msgspec.field(default_factory=set)
+    tasks: dict[str, FinishedTask] = msgspec.field(default_factory=dict)
+
+    def verdict(self, attempt: int) -> Verdict:
+        """Say what an order to build `attempt` means now."""
+        if attempt in self.open:
+            return Verdict.OPEN
+        if attempt in self.failures:
+            return Verdict.FAILED
+        if attempt <= self.terminate_up_to or attempt < self.highest or attempt in self.over:
+            return Verdict.REPLACED
+        return Verdict.NEW
+
+    def replaced(self, attempt: int) -> bool:
+        """Tell whether a newer attempt or a delete has overtaken `attempt`."""
+        return attempt <= self.terminate_up_to or attempt < self.highest
+
+    def ended(self, attempt: int) -> bool:
+        """Tell whether the attempt was refused, undone or destroyed here."""
+        return attempt in self.over and attempt not in self.left_behind
+
+    def destroyed_attempts(self) -> tuple[int, ...]:
+        """Return the attempts that a `Destroyed` names."""
+        return tuple(sorted(attempt for attempt in self.over if attempt <= self.destroyed_up_to))
+
+    @property
+    def idle(self) -> bool:
+        """Nothing of the instance is here and nobody waits for an answer: it may be forgotten."""
+        return not (
+            self.open
+            or self.left_behind
+            or self.destroyed_waits
+            or self.terminate_up_to > self.destroyed_up_to
+            or any(not failed.acknowledged for failed in self.failures.values())
+            or any(not task.acknowledged for task in self.tasks.values())
+        )
+
+
+class Attempts:
+    """The records of all instances that a host knows.
+
+    Those that are gone are remembered until `remembered` newer ones are gone too.
+    """
+
+    def __init__(self, remembered: int = 256) -> None:
+        self.records: dict[InstanceUuid, InstanceRecord] = {}
+        self._idle: dict[InstanceUuid, None] = {}
+        self._remembered = remembered
+
+    def get(self, instance: InstanceUuid) -> InstanceRecord | None:
+        """Return what is known of an instance."""
+        return self.records.get(instance)
+
+    def ended(self, instance: InstanceUuid, attempt: int) -> bool:
+        """Tell whether this attempt was refused, undone or destroyed here."""
+        record = self.records.get(instance)
+        return record is not None and record.ended(attempt)
+
+    def apply(self, entry: Entry) -> None:
+        """Take one entry into account."""
+        instance = entry.instance.uuid if isinstance(entry, BuildAccepted) else entry.instance
+        record = self.records.get(instance)
+        if record is None:
+            record = self.records[instance] = InstanceRecord()
+        self._take(entry, record)
+        if record.idle:
+            self._idle[instance] = None
+            if len(self._idle) > self._remembered:
+                oldest = next(iter(self._idle))
+                del self._idle[oldest], self.records[oldest]
+        else:
+            self._idle.pop(instance, None)
+
+    @singledispatchmethod
+    def _take(self, entry: object, record: InstanceRecord) -> None:
+        raise TypeError(f"{type(entry).__name__} is no entry of a journal ({record})")
+
+    @_take.register
+    def _(self, entry: BuildAccepted, record: InstanceRecord) -> None:
+        record.highest = max(record.highest, entry.attempt)
+        record.open.setdefault(entry.attempt, OpenAttempt(resources=entry.resources, order=entry))
+
+    @_take.register
+    def _(self, entry: SpawnGranted, record: InstanceRecord) -> None:
+        if entry.attempt in record.open:
+            record.open[entry.attempt].granted = True
+
+    @_take.register
+    def _(self, entry: GuestBuilt, record: InstanceRecord) -> None:
+        record.highest = max(record.highest, entry.attempt)
+        record.open[entry.attempt] = OpenAttempt(resources=entry.resources, granted=True, built=entry)
+
+    @_take.register
+    def _(self, entry: BuildFailed, record: InstanceRecord) -> None:
+        record.highest = max(record.highest, entry.attempt)
+        record.open.pop(entry.attempt, None)
+        record.over.add(entry.attempt)
+        if entry.left_behind:
+            record.left_behind.add(entry.attempt)
+        record.failures[entry.attempt] = FailedAttempt(entry=entry)
+
+    @_take.register
+    def _(self, entry: LeftoverRemoved, record: InstanceRecord) -> None:
+        record.left_behind.discard(entry.attempt)
+
+    @_take.register
+    def _(self, entry: TerminateAsked, record: InstanceRecord) -> None:
+        record.terminate_up_to = max(record.terminate_up_to, entry.attempt)
+
+    @_take.register
+    def _(self, entry: GuestDestroyed, record: InstanceRecord) -> None:
+        record.terminate_up_to = max(record.terminate_up_to, entry.attempt)
+        record.destroyed_up_to = max(record.destroyed_up_to, entry.attempt)
+        record.destroyed_waits = True
+        for attempt in [number for number in record.open if number <= entry.attempt]:
+            del record.open[attempt]
+            record.over.add(attempt)
+        # `Destroyed` names these attempts, so nobody needs to be told of their failures any more.
+        for attempt in [number for number in record.failures if number <= entry.attempt]:
+            del record.failures[attempt]
+        record.left_behind = {attempt for attempt in record.left_behind if attempt > entry.attempt}
+
+    @_take.register
+    def _(self, entry: TaskOver, record: InstanceRecord) -> None:
+        record.tasks[entry.task_id] = FinishedTask(entry=entry)
+
+    @_take.register
+    def _(self, entry: Acknowledged, record: InstanceRecord) -> None:
+        match entry.outcome:
+            case "built":
+                if entry.attempt in record.open:
+                    record.open[entry.attempt].acknowledged = True
+            case "failed":
+                if entry.attempt in record.failures:
+                    record.failures[entry.attempt].acknowledged = True
+            case "destroyed":
+                record.destroyed_waits = record.destroyed_waits and entry.attempt < record.destroyed_up_to
+            case "task":
+                if entry.task_id in record.tasks:
+                    record.tasks[entry.task_id].acknowledged = True
+                    _drop_old_tasks(record)
+
+    @_take.register
+    def _(self, entry: Remembered, record: InstanceRecord) -> None:
+        record.highest = entry.highest
+        record.terminate_up_to = entry.terminate_up_to
+        record.destroyed_up_to = entry.destroyed_up_to
+        record.destroyed_waits = entry.destroyed_waits
+        record.over = set(entry.over)
+        record.left_behind = set(entry.left_behind)
+
+    def snapshot(self) -> Iterator[Entry]:
+        """Give the fewest entries that lead to what is known now."""
+        for instance, record in self.records.items():
+            yield from _entries(instance, record)
+
+
+def _drop_old_tasks(record: InstanceRecord) -> None:
+    done = [task_id for task_id, task in record.tasks.items() if task.acknowledged]
+    for task_id in done[:-KEPT_TASKS]:
+        del record.tasks[task_id]
+
+
+def _entries(instance: InstanceUuid, record: InstanceRecord) -> Iterator[Entry]:
+    yield Remembered(
+        instance=instance,
+        highest=record.highest,
+        terminate_up_to=record.terminate_up_to,
+        destroyed_up_to=record.destroyed_up_to,
+        destroyed_waits=record.destroyed_waits,
+        over=tuple(sorted(record.over)),
+        left_behind=tuple(sorted(record.left_behind)),
+    )
+    for attempt, opened in record.open.items():
+        if opened.built is not None:
+            yield opened.built
+            if opened.acknowledged:
+                yield Acknowledged(instance=instance, outcome="built", attempt=attempt)
+        elif opened.order is not None:
+            yield opened.order
+            if opened.granted:
+                yield SpawnGranted(instance=instance, attempt=attempt)
+    for attempt, failed in record.failures.items():
+        yield msgspec.structs.replace(failed.entry, left_behind=attempt in record.left_behind)
+        if failed.acknowledged:
+            yield Acknowledged(instance=instance, outcome="failed", attempt=attempt)
+    for task_id, task in record.tasks.items():
+        yield task.entry
+        if task.acknowledged:
+            yield Acknowledged(instance=instance, outcome="task", task_id=task_id)

@@ -1,0 +1,286 @@
+"""The story of `BuildAndRunInstance`: claim, may_build, prepare, may_spawn, spawn, and what follows a failure.
+
+An attempt ends in exactly one outcome, which is written down and told to the cell conductor until it is acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from skep.compute.attempts import Verdict
+from skep.compute.entries import BuildAccepted, BuildFailed, GuestBuilt, SpawnGranted
+from skep.compute.host import Host
+from skep.compute.images import misfit
+from skep.compute.ledger import Replaced
+from skep.compute.outcomes import Outcomes
+from skep.domain.builds import BuildFailure, FailureKind, Refused, failure
+from skep.domain.errors import StorageUnavailable
+from skep.domain.ids import InstanceUuid, NodeUuid
+from skep.domain.instances import PowerState
+from skep.messages.base import Call
+from skep.messages.to_cell_conductor import MayBuild, MaySpawn, Permission
+from skep.messages.to_compute import BuildAndRunInstance
+
+ResultT = TypeVar("ResultT")
+
+
+def gone(reason: str) -> BuildFailure:
+    """Make the outcome of an attempt that nobody wants any more."""
+    return BuildFailure(kind=FailureKind.GONE, error="InstanceReplaced", message=reason)
+
+
+REPLACED = gone("a newer attempt or a delete has replaced this attempt")
+DENIED = gone("the cell's row no longer names this attempt")
+
+
+class Run:
+    """One attempt under way in this process."""
+
+    __slots__ = ("granted", "instance", "order", "replaced", "task", "touched", "waiting")
+
+    def __init__(self, order: BuildAccepted, *, resumed: bool = False, granted: bool = False) -> None:
+        self.order = order
+        self.instance: InstanceUuid = order.instance.uuid
+        self.task: asyncio.Task[None] | None = None
+        self.touched = resumed
+        """Disks or a guest may bear the attempt."""
+        self.granted = granted
+        """It was told before a restart that it may spawn."""
+        self.replaced = False
+        self.waiting = False
+        """It waits for its turn or for an answer, so it may be interrupted."""
+
+    def replace(self) -> None:
+        """Let it stop: at once where it waits, otherwise after the step it is in."""
+        self.replaced = True
+        if self.waiting and self.task is not None:
+            self.waiting = False
+            self.task.cancel()
+
+
+class Builds:
+    """All builds of one host."""
+
+    def __init__(self, host: Host, outcomes: Outcomes) -> None:
+        self._host = host
+        self._outcomes = outcomes
+        self._runs: dict[InstanceUuid, dict[int, Run]] = {}
+        self._slots = asyncio.Semaphore(host.settings.max_concurrent_builds)
+
+    def take(self, message: BuildAndRunInstance) -> None:
+        """Begin the build, or answer again what is known of it."""
+        order = BuildAccepted(
+            at=self._host.clock.now(),
+            instance=message.instance,
+            attempt=message.attempt,
+            resources=message.resources,
+            context=message.context,
+        )
+        instance, attempt = message.instance.uuid, message.attempt
+        if attempt in self._runs.get(instance, ()):
+            return
+        self.stop(instance, below=attempt)
+        record = self._host.journal.attempts.get(instance)
+        match record.verdict(attempt) if record is not None else Verdict.NEW:
+            case Verdict.NEW:
+                self._start(Run(order), message.node)
+            case Verdict.REPLACED:
+                self._host.journal.note(self._failed_entry(instance, attempt, REPLACED))
+                self._outcomes.tell(instance, attempt)
+            case Verdict.OPEN | Verdict.FAILED:
+                self._outcomes.tell_again(instance, attempt)
+
+    def resume(self, order: BuildAccepted, *, granted: bool) -> None:
+        """Go on, after a restart, with a build that was accepted and has no outcome.
+
+        What it left is removed before it goes on. `granted`: it had been told that it may spawn, so it need not ask
+        whether it may build; it asks again whether it may spawn, for it may have been given up meanwhile.
+        """
+        self._start(Run(order, resumed=True, granted=granted), None)
+
+    def stop(self, instance: InstanceUuid, *, below: int) -> None:
+        """Let the builds of lower attempts of this instance stop."""
+        for attempt, run in self._runs.get(instance, {}).items():
+            if attempt < below:
+                run.replace()
+
+    def _start(self, run: Run, node: NodeUuid | None) -> None:
+        self._runs.setdefault(run.instance, {})[run.order.attempt] = run
+        run.task = self._host.work.start(self._story(run, node), name=f"build {run.instance} {run.order.attempt}")
+
+    async def _story(self, run: Run, node: NodeUuid | None) -> None:
+        try:
+            async with self._host.locks.hold(run.instance):
+                await self._claim_and_build(run, node)
+        finally:
+            runs = self._runs[run.instance]
+            del runs[run.order.attempt]
+            if not runs:
+                del self._runs[run.instance]
+        self._outcomes.tell(run.instance, run.order.attempt)
+
+    async def _claim_and_build(self, run: Run, node: NodeUuid | None) -> None:
+        async with self._host.step("claim", run.instance, run.order.attempt, run.order.context) as step:
+            refusal = await self._claim(run, node)
+            if refusal is not None:
+                step.outcome = "refused"
+        if refusal is not None:
+            await self._undo(run, refusal)
+            return
+        self._host.settle(run.instance, run.order.attempt)
+        slot = await self._wait(run, self._slots.acquire())
+        try:
+            await self._build(run)
+        finally:
+            if slot is not None:
+                self._slots.release()
+
+    async def _claim(self, run: Run, node: NodeUuid | None) -> BuildFailure | None:
+        """Check what can be checked before anything is allocated, and let the ledger confirm or refuse."""
+        host, order = self._host, run.order
+        if run.replaced or self._overtaken(run):
+            return REPLACED
+        if node is not None and node != host.node:
+            return failure("ComputeResourcesUnavailable", f"Host {host.name} does not have node {node}.")
+        if any(amount < 0 for amount in order.resources.values()):
+            return failure("InvalidInput", "An amount of a resource is negative.")
+        match host.ledger.claim(run.instance, order.attempt, order.resources):
+            case Refused() as refused:
+                return failure("ComputeResourcesUnavailable", refused.message())
+            case Replaced():
+                return REPLACED
+            case _:
+                return await self._store(run)
+
+    async def _store(self, run: Run) -> BuildFailure | None:
+        record = self._host.journal.attempts.get(run.instance)
+        if record is not None and run.order.attempt in record.open:
+            return None
+        try:
+            self._host.journal.record(run.order)
+            await self._host.journal.synced()
+        except StorageUnavailable as error:
+            # A host that cannot remember a build must not take it: another one may.
+            return failure("StorageUnavailable", str(error))
+        return None
+
+    async def _build(self, run: Run) -> None:
+        for action in (self._may_build, self._clear, self._prepare, self._may_spawn, self._spawn):
+            self._host.work.check()
+            failed = REPLACED if run.replaced else await action(run)
+            if failed is not None:
+                await self._undo(run, failed)
+                return
+
+    async def _may_build(self, run: Run) -> BuildFailure | None:
+        if run.granted:
+            return None
+        return await self._permission(
+            run, "may_build", MayBuild(instance=run.instance, attempt=run.order.attempt, host=self._host.name)
+        )
+
+    async def _may_spawn(self, run: Run) -> BuildFailure | None:
+        denied = await self._permission(
+            run, "may_spawn", MaySpawn(instance=run.instance, attempt=run.order.attempt, host=self._host.name)
+        )
+        if denied is None:
+            self._host.journal.note(SpawnGranted(instance=run.instance, attempt=run.order.attempt))
+        return denied
+
+    async def _permission(self, run: Run, name: str, call: Call[Permission]) -> BuildFailure | None:
+        async with self._host.step(name, run.instance, run.order.attempt, run.order.context) as step:
+            asking = self._host.upcalls.ask(call, context=run.order.context, wanted=lambda: not run.replaced)
+            answer = await self._wait(run, asking)
+            if answer is None:
+                step.outcome = "replaced"
+                return REPLACED
+            if not answer.granted:
+                step.outcome = "denied"
+                return DENIED
+        return None
+
+    async def _clear(self, run: Run) -> BuildFailure | None:
+        """Remove what lower attempts, or this one before a restart, left: the newest attempt is the truth."""
+        host, attempt = self._host, run.order.attempt
+        if run.touched:
+            failed = await host.drive(host.driver.destroy(run.instance, attempt), run.instance)
+            if isinstance(failed, BuildFailure):
+                return failure("CleanupFailed", failed.message)
+        for lower in host.ledger.attempts(run.instance):
+            if lower < attempt:
+                await self._outcomes.undo(run.instance, lower, REPLACED)
+                if host.ledger.holds(run.instance, lower):
+                    return failure("CleanupFailed", f"what attempt {lower} left on host {host.name} cannot be removed")
+        return None
+
+    async def _prepare(self, run: Run) -> BuildFailure | None:
+        host, order = self._host, run.order
+        async with host.step("prepare", run.instance, order.attempt, order.context) as step:
+            failed = misfit(order.instance)
+            if failed is None:
+                run.touched = True
+                result = await host.drive(host.driver.prepare(order.instance, order.attempt), run.instance)
+                failed = result if isinstance(result, BuildFailure) else None
+            if failed is not None:
+                step.outcome = failed.kind
+        return failed
+
+    async def _spawn(self, run: Run) -> BuildFailure | None:
+        host, order = self._host, run.order
+        async with host.step("spawn", run.instance, order.attempt, order.context) as step:
+            result = await host.drive(host.driver.spawn(order.instance, order.attempt, order.resources), run.instance)
+            if isinstance(result, BuildFailure):
+                step.outcome = result.kind
+                return result
+            self._keep(run, result)
+        return None
+
+    def _keep(self, run: Run, power_state: PowerState) -> None:
+        self._host.guests[run.instance] = run.order.attempt
+        self._host.journal.note(
+            GuestBuilt(
+                instance=run.instance,
+                attempt=run.order.attempt,
+                resources=run.order.resources,
+                launched_at=self._host.clock.now(),
+                power_state=power_state,
+            )
+        )
+
+    async def _undo(self, run: Run, failed: BuildFailure) -> None:
+        if run.touched:
+            await self._outcomes.undo(run.instance, run.order.attempt, failed)
+        else:
+            self._fail(run, failed)
+
+    def _fail(self, run: Run, failed: BuildFailure) -> None:
+        """Write down the failure of an attempt that left nothing."""
+        host = self._host
+        host.ledger.release(run.instance, run.order.attempt)
+        host.journal.note(self._failed_entry(run.instance, run.order.attempt, failed))
+        host.count_failure(failed.kind)
+        host.settle(run.instance, run.order.attempt)
+
+    def _failed_entry(self, instance: InstanceUuid, attempt: int, failed: BuildFailure) -> BuildFailed:
+        return BuildFailed(at=self._host.clock.now(), instance=instance, attempt=attempt, failure=failed)
+
+    def _overtaken(self, run: Run) -> bool:
+        record = self._host.journal.attempts.get(run.instance)
+        return record is not None and record.replaced(run.order.attempt)
+
+    async def _wait(self, run: Run, awaited: Awaitable[ResultT]) -> ResultT | None:
+        """Wait where a replacement may interrupt; None when it did."""
+        task = asyncio.current_task()
+        assert task is not None
+        run.waiting = True
+        try:
+            return await awaited
+        except asyncio.CancelledError:
+            if run.replaced and not self._host.work.stopping:
+                task.uncancel()
+                return None
+            raise
+        finally:
+            run.waiting = False

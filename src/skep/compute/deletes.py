@@ -1,0 +1,83 @@
+"""The story of `TerminateInstance`: whatever bears the instance is destroyed, and the cell conductor is told so."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from skep.compute.builds import Builds
+from skep.compute.entries import GuestDestroyed, TerminateAsked
+from skep.compute.host import Host
+from skep.compute.outcomes import Outcomes
+from skep.compute.upcalls import LONGEST_PAUSE
+from skep.domain.builds import BuildFailure
+from skep.domain.ids import InstanceUuid
+from skep.messages.to_compute import TerminateInstance
+
+log = structlog.get_logger("skep.compute")
+
+
+class Deletes:
+    """All deletes of one host."""
+
+    def __init__(self, host: Host, builds: Builds, outcomes: Outcomes) -> None:
+        self._host = host
+        self._builds = builds
+        self._outcomes = outcomes
+        self._under_way: set[InstanceUuid] = set()
+
+    def take(self, message: TerminateInstance) -> None:
+        """Stop what is being built up to `attempt` and destroy it; nothing there is answered too."""
+        instance = message.instance
+        self._host.journal.note(TerminateAsked(instance=instance, attempt=message.attempt))
+        self._builds.stop(instance, below=message.attempt + 1)
+        self.resume(instance)
+
+    def resume(self, instance: InstanceUuid) -> None:
+        """Destroy what was asked for, if nobody is at it already."""
+        if instance not in self._under_way and not self._host.work.stopping:
+            self._under_way.add(instance)
+            self._host.work.start(self._story(instance), name=f"terminate {instance}")
+
+    async def _story(self, instance: InstanceUuid) -> None:
+        try:
+            async with self._host.locks.hold(instance):
+                up_to = -1
+                # A delete with a higher attempt may arrive while this one is at work.
+                while (record := self._host.journal.attempts.get(instance)) and up_to < record.terminate_up_to:
+                    up_to = record.terminate_up_to
+                    await self._destroy(instance, up_to)
+        finally:
+            self._under_way.discard(instance)
+        self._outcomes.tell_destroyed(instance)
+
+    async def _destroy(self, instance: InstanceUuid, up_to: int) -> None:
+        host = self._host
+        there = host.ledger.attempts(instance)
+        doomed = [attempt for attempt in there if attempt <= up_to]
+        async with host.step("destroy", instance, up_to):
+            if len(doomed) == len(there):
+                # Nothing newer is here, so whatever bears the instance goes, also what only the hypervisor knows of.
+                await self._until_gone(instance, None)
+            else:
+                for attempt in doomed:
+                    await self._until_gone(instance, attempt)
+        for attempt in doomed:
+            host.forget_guest(instance, attempt)
+            host.settle(instance, attempt)
+        host.journal.note(GuestDestroyed(at=host.clock.now(), instance=instance, attempt=up_to))
+        host.reports.changed()
+
+    async def _until_gone(self, instance: InstanceUuid, attempt: int | None) -> None:
+        """Repeat a failing destroy: a delete has no other outcome than that it is done."""
+        host = self._host
+        pause = host.settings.resend_seconds
+        while True:
+            host.work.check()
+            result = await host.drive(host.driver.destroy(instance, attempt), instance)
+            if not isinstance(result, BuildFailure):
+                return
+            log.error("destroy failed, tried again", host=host.name, instance=instance, error=result.message)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE * host.settings.resend_seconds)

@@ -1,0 +1,221 @@
+"""The `fake` driver: a host without a hypervisor, for a cloud on one machine, for tests and for trying out failures.
+
+Its guests live in `guests.log` of the host's directory (`guest_log.py`) and survive everything, as real guests do.
+How long an operation takes and which ones fail can be set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+from pathlib import Path
+
+import msgspec
+
+from skep.compute.drivers.base import DriverError, Guest, HostFacts
+from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog
+from skep.domain.clock import SECOND, Clock
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance, PowerState
+from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory, Resources
+
+GUESTS_FILE = "guests.log"
+HYPERVISOR_VERSION = 1_000_000
+
+TRAITS = (
+    "COMPUTE_ACCELERATORS",
+    "COMPUTE_DEVICE_TAGGING",
+    "COMPUTE_IMAGE_TYPE_QCOW2",
+    "COMPUTE_IMAGE_TYPE_RAW",
+    "COMPUTE_NODE",
+    "HW_CPU_X86_SSE2",
+    "HW_CPU_X86_VMX",
+)
+
+
+class FailureRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault to show: the matching operations fail, leaving what a real failure leaves."""
+
+    operation: str
+    """`facts`, `guests`, `prepare`, `spawn`, `destroy`, `power_on`, `power_off` or `reboot`."""
+    host: str = "*"
+    """Shell pattern of host names."""
+    server: str = "*"
+    """Shell pattern of server names."""
+    error: str = "InternalError"
+    """Name of the error: one of the contract's table, or any other, which is tried on another host."""
+    message: str = "injected failure"
+    times: int | None = None
+    """How often it happens; None: always."""
+    after: int = 0
+    """How many matching operations succeed before the first that fails."""
+
+
+class FakeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fake host has and how it behaves. Delays are seconds; 0 does not even yield to the event loop."""
+
+    vcpus: int = 16
+    memory_mb: int = 32768
+    disk_gb: int = 500
+    traits: tuple[str, ...] = TRAITS
+    prepare_delay: float = 0.0
+    spawn_delay: float = 0.0
+    destroy_delay: float = 0.0
+    power_delay: float = 0.0
+    failures: tuple[FailureRule, ...] = ()
+
+
+class FakeDriver:
+    """Pretends to run guests. Opening it reads the host's file; `close` gives the file back, the guests stay."""
+
+    def __init__(
+        self, directory: Path, host: str, settings: FakeSettings | None = None, clock: Clock | None = None
+    ) -> None:
+        self.settings = settings or FakeSettings()
+        self._host = host
+        self._clock = clock or Clock()
+        self._log = GuestLog(directory / GUESTS_FILE)
+        self._opened_at = self._clock.now()
+        self._matched: dict[int, int] = {}
+
+    def close(self) -> None:
+        """Close the host's file."""
+        self._log.close()
+
+    async def facts(self) -> HostFacts:
+        """Describe the host. Raises DriverError when a rule says so."""
+        self._fail("facts")
+        settings = self.settings
+        return HostFacts(
+            inventory={
+                VCPU: Inventory(total=settings.vcpus),
+                MEMORY_MB: Inventory(total=settings.memory_mb),
+                DISK_GB: Inventory(total=settings.disk_gb),
+            },
+            hypervisor_type="fake",
+            hypervisor_version=HYPERVISOR_VERSION,
+            hypervisor_hostname=self._host,
+            traits=settings.traits,
+            cpu_info={
+                "arch": "x86_64",
+                "vendor": "fake",
+                "model": "fake",
+                "topology": {"sockets": 1, "cores": settings.vcpus, "threads": 1},
+                "features": ["sse2", "vmx"],
+            },
+            uptime=_uptime(self._clock.now() - self._opened_at),
+        )
+
+    async def guests(self) -> tuple[Guest, ...]:
+        """List all guests, whole and partial."""
+        self._fail("guests")
+        return tuple(self._log.guests.values())
+
+    async def prepare(self, instance: Instance, attempt: int) -> None:  # noqa: ARG002 - a fake guest has no disks
+        """Take the time that making disks takes."""
+        await _take(self.settings.prepare_delay)
+        self._fail("prepare", instance.name)
+
+    async def spawn(self, instance: Instance, attempt: int, resources: Resources) -> PowerState:
+        """Make a guest; the one that exists under the same attempt is left as it is.
+
+        Raises DriverError `InstanceExists` where a guest of another attempt is in the way.
+        """
+        there = self._log.guests.get(instance.uuid)
+        if there is not None and there.attempt != attempt:
+            raise DriverError("InstanceExists", f"{instance.uuid} is there already, made by attempt {there.attempt}")
+        if there is not None and there.whole:
+            return there.power_state
+        if there is None:
+            self._write("spawn_begun", instance.uuid, attempt, name=instance.name, resources=resources)
+        await _take(self.settings.spawn_delay)
+        self._fail("spawn", instance.name)
+        there = self._log.guests.get(instance.uuid)
+        if there is None or there.attempt != attempt:
+            raise DriverError("InstanceNotFound", f"{instance.uuid} was destroyed while it was made")
+        self._write("spawned", instance.uuid, attempt)
+        return PowerState.RUNNING
+
+    async def destroy(self, instance: InstanceUuid, attempt: int | None = None) -> None:
+        """Remove a guest, whole or partial."""
+        guest = self._log.guests.get(instance)
+        await _take(self.settings.destroy_delay)
+        self._fail("destroy", guest.name if guest is not None else "")
+        guest = self._log.guests.get(instance)
+        if guest is not None and attempt in (None, guest.attempt):
+            self._write("destroyed", instance, guest.attempt)
+
+    async def power_on(self, instance: InstanceUuid) -> PowerState:
+        """Start a guest; one that runs is left running."""
+        return await self._power("power_on", instance, "powered_on", PowerState.RUNNING)
+
+    async def power_off(self, instance: InstanceUuid) -> PowerState:
+        """Stop a guest; one that is off stays off."""
+        return await self._power("power_off", instance, "powered_off", PowerState.SHUTDOWN)
+
+    async def reboot(self, instance: InstanceUuid, *, hard: bool) -> PowerState:
+        """Restart a guest; one that is off is started."""
+        guest = await self._operate("reboot", instance)
+        self._write("rebooted", instance, guest.attempt, hard=hard)
+        return PowerState.RUNNING
+
+    async def _power(self, operation: str, instance: InstanceUuid, event: EventName, wanted: PowerState) -> PowerState:
+        guest = await self._operate(operation, instance)
+        if guest.power_state is not wanted:
+            self._write(event, instance, guest.attempt)
+        return wanted
+
+    async def _operate(self, operation: str, instance: InstanceUuid) -> Guest:
+        """Take the operation's time and return the guest that it is about."""
+        await _take(self.settings.power_delay)
+        guest = self._log.guests.get(instance)
+        if guest is None or not guest.whole:
+            raise DriverError("InstanceNotFound", f"there is no guest {instance} on {self._host}")
+        self._fail(operation, guest.name)
+        return guest
+
+    def _write(
+        self,
+        event: EventName,
+        instance: InstanceUuid,
+        attempt: int,
+        *,
+        name: str = "",
+        resources: Resources | None = None,
+        hard: bool = False,
+    ) -> None:
+        happened = GuestEvent(
+            at=self._clock.now(),
+            event=event,
+            instance=instance,
+            attempt=attempt,
+            name=name,
+            resources=resources or {},
+            hard=hard,
+        )
+        try:
+            self._log.write(happened)
+        except OSError as error:
+            raise DriverError("StorageUnavailable", str(error)) from error
+
+    def _fail(self, operation: str, server: str = "") -> None:
+        for number, rule in enumerate(self.settings.failures):
+            if rule.operation != operation or not (
+                fnmatch.fnmatchcase(self._host, rule.host) and fnmatch.fnmatchcase(server, rule.server)
+            ):
+                continue
+            seen = self._matched[number] = self._matched.get(number, 0) + 1
+            if seen > rule.after and (rule.times is None or seen <= rule.after + rule.times):
+                raise DriverError(rule.error, rule.message)
+
+
+async def _take(seconds: float) -> None:
+    if seconds:
+        await asyncio.sleep(seconds)
+
+
+def _uptime(microseconds: int) -> str:
+    """Say it as uptime(1) does, without the time of day."""
+    minutes = microseconds // SECOND // 60
+    days, rest = divmod(minutes, 24 * 60)
+    return f"up {days} days, {rest // 60}:{rest % 60:02}, 0 users, load average: 0.00, 0.00, 0.00"

@@ -1,0 +1,110 @@
+"""The guests of a `fake` host: an append-only file of JSON lines, and the replay that makes guests of it.
+
+It plays the part of a hypervisor's own memory, so it stands outside Skep's databases and outlives every process of
+Skep. Nothing in it is ever removed: how often something was spawned or destroyed can be counted afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from skep.compute.drivers.base import Guest
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import PowerState
+from skep.domain.resources import Resources
+
+EventName = Literal["spawn_begun", "spawned", "destroyed", "powered_on", "powered_off", "rebooted"]
+
+
+class GuestEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that happened to a guest. `at` is microseconds since the epoch."""
+
+    at: int
+    event: EventName
+    instance: InstanceUuid
+    attempt: int
+    name: str = ""
+    resources: Resources = {}
+    hard: bool = False
+    """Of a reboot."""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(GuestEvent)
+
+
+def read_events(path: Path) -> tuple[GuestEvent, ...]:
+    """Read the whole history of a host; a last line that was torn is left out.
+
+    Raises msgspec.DecodeError for any other line that cannot be read.
+    """
+    if not path.exists():
+        return ()
+    return tuple(_decoder.decode(line) for line in path.read_bytes().split(b"\n")[:-1])
+
+
+def replay(events: Iterable[GuestEvent]) -> dict[InstanceUuid, Guest]:
+    """Return the guests that are there after all these events."""
+    guests: dict[InstanceUuid, Guest] = {}
+    for event in events:
+        apply(guests, event)
+    return guests
+
+
+def apply(guests: dict[InstanceUuid, Guest], event: GuestEvent) -> None:
+    """Take one event into account."""
+    if event.event == "spawn_begun":
+        guests[event.instance] = Guest(
+            instance=event.instance,
+            attempt=event.attempt,
+            name=event.name,
+            resources=event.resources,
+            power_state=PowerState.NOSTATE,
+            whole=False,
+        )
+        return
+    guest = guests.get(event.instance)
+    if guest is None or guest.attempt != event.attempt:
+        return
+    if event.event == "destroyed":
+        del guests[event.instance]
+        return
+    state = PowerState.SHUTDOWN if event.event == "powered_off" else PowerState.RUNNING
+    guests[event.instance] = msgspec.structs.replace(guest, whole=True, power_state=state)
+
+
+class GuestLog:
+    """A host's guests, as its file tells them."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.guests = replay(read_events(path))
+        self._file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        _cut_torn_end(self._file)
+
+    def write(self, event: GuestEvent) -> None:
+        """Append an event and take it into account. Raises OSError."""
+        line = _encoder.encode(event) + b"\n"
+        written = os.write(self._file, line)
+        if written != len(line):
+            os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+            raise OSError("the guests' file cannot be written: no space left")
+        apply(self.guests, event)
+
+    def close(self) -> None:
+        """Close the file. The guests stay."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _cut_torn_end(file: int) -> None:
+    size = os.fstat(file).st_size
+    data = os.pread(file, size, 0)
+    if data and not data.endswith(b"\n"):
+        os.ftruncate(file, data.rfind(b"\n") + 1)

@@ -1,0 +1,124 @@
+"""What an agent writes down: the entries of a host's journal, one JSON object each."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from skep.domain.builds import BuildFailure
+from skep.domain.context import RequestContext
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance, PowerState, Task
+from skep.domain.resources import Resources
+
+Outcome = Literal["built", "failed", "destroyed", "task"]
+
+
+class BuildAccepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", tag_field="entry", omit_defaults=True):
+    """The ledger counts the build. Holds all that is needed to go on with it after a restart."""
+
+    at: int
+    instance: Instance
+    attempt: int
+    resources: Resources
+    context: RequestContext
+
+
+class SpawnGranted(msgspec.Struct, frozen=True, kw_only=True, tag="spawn_granted", tag_field="entry"):
+    """The cell conductor said yes: from here on the hypervisor may hold something of this attempt."""
+
+    instance: InstanceUuid
+    attempt: int
+
+
+class GuestBuilt(msgspec.Struct, frozen=True, kw_only=True, tag="built", tag_field="entry"):
+    """The guest runs. Waits for its acknowledgement."""
+
+    instance: InstanceUuid
+    attempt: int
+    resources: Resources
+    launched_at: int
+    power_state: PowerState
+
+
+class BuildFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="entry", omit_defaults=True):
+    """The attempt was refused or failed. Waits for its acknowledgement."""
+
+    at: int
+    instance: InstanceUuid
+    attempt: int
+    failure: BuildFailure
+    left_behind: bool = False
+    """Its clean-up failed: the host may still hold something of it, so the ledger goes on counting it."""
+
+
+class LeftoverRemoved(msgspec.Struct, frozen=True, kw_only=True, tag="leftover_removed", tag_field="entry"):
+    """What a failed clean-up had left is gone."""
+
+    instance: InstanceUuid
+    attempt: int
+
+
+class TerminateAsked(msgspec.Struct, frozen=True, kw_only=True, tag="terminate", tag_field="entry"):
+    """Everything up to this attempt is to be destroyed."""
+
+    instance: InstanceUuid
+    attempt: int
+
+
+class GuestDestroyed(msgspec.Struct, frozen=True, kw_only=True, tag="destroyed", tag_field="entry"):
+    """Nothing up to this attempt is left. Waits for its acknowledgement."""
+
+    at: int
+    instance: InstanceUuid
+    attempt: int
+
+
+class TaskOver(msgspec.Struct, frozen=True, kw_only=True, tag="task", tag_field="entry", omit_defaults=True):
+    """A start, stop or reboot ended. Waits for its acknowledgement."""
+
+    at: int
+    instance: InstanceUuid
+    attempt: int
+    task: Task
+    task_id: str
+    power_state: PowerState
+    error: str | None = None
+
+
+class Acknowledged(
+    msgspec.Struct, frozen=True, kw_only=True, tag="acknowledged", tag_field="entry", omit_defaults=True
+):
+    """The cell conductor has stored an outcome."""
+
+    instance: InstanceUuid
+    outcome: Outcome
+    attempt: int = 0
+    task_id: str = ""
+
+
+class Remembered(msgspec.Struct, frozen=True, kw_only=True, tag="remembered", tag_field="entry", omit_defaults=True):
+    """What is left of many entries about one instance when a journal is compacted."""
+
+    instance: InstanceUuid
+    highest: int
+    terminate_up_to: int = 0
+    destroyed_up_to: int = 0
+    destroyed_waits: bool = False
+    over: tuple[int, ...] = ()
+    left_behind: tuple[int, ...] = ()
+
+
+Entry = (
+    BuildAccepted
+    | SpawnGranted
+    | GuestBuilt
+    | BuildFailed
+    | LeftoverRemoved
+    | TerminateAsked
+    | GuestDestroyed
+    | TaskOver
+    | Acknowledged
+    | Remembered
+)

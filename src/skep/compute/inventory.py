@@ -1,0 +1,51 @@
+"""What a host offers: the driver's facts under the operator's ratios and reserves."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.compute.drivers.base import HostFacts
+from skep.compute.settings import ComputeSettings
+from skep.domain.hosts import HostUsage
+from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
+
+
+def offered(facts: HostFacts, settings: ComputeSettings) -> dict[str, Inventory]:
+    """Return the inventory with ratios and reserves applied; classes that the operator cannot set stay the driver's.
+
+    A reserved disk amount is rounded up to GiB.
+    """
+    set_by_operator = {
+        VCPU: (settings.reserved_host_cpus, settings.cpu_allocation_ratio),
+        MEMORY_MB: (settings.reserved_host_memory_mb, settings.ram_allocation_ratio),
+        DISK_GB: (-(-settings.reserved_host_disk_mb // 1024), settings.disk_allocation_ratio),
+    }
+    inventory = dict(facts.inventory)
+    for resource_class, (reserved, ratio) in set_by_operator.items():
+        if resource_class in inventory:
+            total = inventory[resource_class].total
+            inventory[resource_class] = Inventory(total=total, reserved=min(reserved, total), allocation_ratio=ratio)
+    return inventory
+
+
+def idle_usage(host: str, facts: HostFacts, settings: ComputeSettings, started_at: int) -> HostUsage:
+    """Return what the host reports when nothing runs on it."""
+    inventory = offered(facts, settings)
+    return HostUsage(
+        host=host,
+        inventory=inventory,
+        used=dict.fromkeys(inventory, 0),
+        traits=facts.traits,
+        hypervisor_type=facts.hypervisor_type,
+        hypervisor_version=facts.hypervisor_version,
+        hypervisor_hostname=facts.hypervisor_hostname,
+        host_ip=facts.host_ip,
+        cpu_info=facts.cpu_info,
+        uptime=facts.uptime,
+        started_at=started_at,
+    )
+
+
+def with_use(idle: HostUsage, *, used: dict[str, int], servers: int, failed_builds: int) -> HostUsage:
+    """Return `idle` with what changes from report to report."""
+    return msgspec.structs.replace(idle, used=used, servers=servers, failed_builds=failed_builds)

@@ -1,0 +1,194 @@
+"""The host's journal: what the agent promised and did, kept across restarts in one append-only file of JSON lines.
+
+An entry is written at once, so it survives the death of the process; `synced` makes it survive the death of the
+machine. Only an accepted build is waited for: every other entry that power loss may take is found again by looking
+at the guests or by asking the cell conductor, whose answers are the same for a repeat.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from skep.compute.attempts import Attempts
+from skep.compute.entries import Entry
+from skep.compute.flusher import Flusher
+from skep.domain.errors import Misconfigured, StorageUnavailable
+
+log = structlog.get_logger("skep.compute")
+
+COMPACT_BYTES = 8 * 1024 * 1024
+"""A running agent rewrites its journal when it has grown by so much."""
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
+
+
+class Journal:
+    """One host's journal; `attempts` is what its entries add up to."""
+
+    def __init__(self, path: Path, flusher: Flusher, *, remembered: int = 256) -> None:
+        self.attempts = Attempts(remembered)
+        self._path = path
+        self._flusher = flusher
+        self._file = -1
+        self._size = 0
+        self._compact_at = COMPACT_BYTES
+        # Held while the file is synced (in a thread) or exchanged.
+        self._exchange = threading.Lock()
+
+    def open(self) -> None:
+        """Read the journal and compact it.
+
+        Raises Misconfigured when another agent has it open or a line before its end cannot be read.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = _open_locked(self._path)
+        data = self._path.read_bytes()
+        entries = _read(self._path, data)
+        for entry in entries:
+            self.attempts.apply(entry)
+        self._size = len(data)
+        if data and (not data.endswith(b"\n") or len(entries) != sum(1 for _ in self.attempts.snapshot())):
+            self._rewrite()
+        _sync_directory(self._path.parent)
+
+    def record(self, entry: Entry) -> None:
+        """Write an entry and take it into account.
+
+        Raises StorageUnavailable, and then nothing of it is written or taken into account.
+        """
+        self._append(entry)
+        self.attempts.apply(entry)
+        self._compact_if_large()
+
+    def note(self, entry: Entry) -> None:
+        """Take an entry into account and write it if that is possible.
+
+        For what has happened already and would be found again after a restart: a full disk must not stop the agent
+        from telling what became of a build.
+        """
+        try:
+            self._append(entry)
+        except StorageUnavailable as error:
+            log.error("journal entry not stored", path=str(self._path), entry=type(entry).__name__, error=str(error))
+        self.attempts.apply(entry)
+        self._compact_if_large()
+
+    async def synced(self) -> None:
+        """Wait until all that was written is durable. Raises StorageUnavailable."""
+        await self._flusher.sync(self)
+
+    def sync(self) -> None:
+        """Make durable what was written; the flusher calls it in a thread. Raises OSError."""
+        with self._exchange:
+            if self._file >= 0:
+                os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """Make everything durable and let another agent open the journal."""
+        with self._exchange:
+            if self._file < 0:
+                return
+            file, self._file = self._file, -1
+        try:
+            os.fdatasync(file)
+        except OSError as error:
+            log.error("journal not synced at its closing", path=str(self._path), error=str(error))
+        finally:
+            os.close(file)
+
+    def _append(self, entry: Entry) -> None:
+        if self._file < 0:
+            raise StorageUnavailable("the host's journal is closed")
+        line = _encoder.encode(entry) + b"\n"
+        try:
+            written = os.write(self._file, line)
+            if written != len(line):
+                # Half a line must not stay: the next entry would be glued to it.
+                os.ftruncate(self._file, self._size)
+                raise StorageUnavailable("the host's journal cannot be stored: no space left")
+        except OSError as error:
+            raise StorageUnavailable(f"the host's journal cannot be stored: {error.strerror}") from error
+        self._size += written
+
+    def _compact_if_large(self) -> None:
+        if self._size < self._compact_at:
+            return
+        try:
+            self._rewrite()
+        except OSError as error:
+            self._compact_at = self._size + COMPACT_BYTES
+            log.error("journal not compacted", path=str(self._path), error=str(error))
+
+    def _rewrite(self) -> None:
+        lines = b"".join(_encoder.encode(entry) + b"\n" for entry in self.attempts.snapshot())
+        fresh = self._path.with_suffix(".new")
+        with self._exchange:
+            file = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _write_all(file, lines)
+                os.fdatasync(file)
+                fresh.replace(self._path)
+            except OSError:
+                os.close(file)
+                raise
+            os.close(self._file)
+            self._file = file
+        self._size = len(lines)
+        self._compact_at = self._size + COMPACT_BYTES
+
+
+def _open_locked(path: Path) -> int:
+    file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(file)
+        raise Misconfigured(f"another agent uses {path}: two agents must not share a directory") from error
+    return file
+
+
+def _read(path: Path, data: bytes) -> list[Entry]:
+    """Decode all lines. What the death of a machine tore off at the end is left out."""
+    lines = data.split(b"\n")
+    entries: list[Entry] = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            entries.append(_decoder.decode(line))
+        except msgspec.DecodeError as error:
+            if any(_readable(later) for later in lines[number:-1]):
+                raise Misconfigured(
+                    f"{path} line {number} cannot be read ({error}); restore or move the file"
+                ) from error
+            log.warning("torn end of a journal left out", path=str(path), line=number)
+            break
+    return entries
+
+
+def _readable(line: bytes) -> bool:
+    try:
+        _decoder.decode(line)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _write_all(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,166 @@
+"""What a host says of itself: registration, heartbeats, and reports of what its ledger counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from skep.compute.drivers.base import DriverError
+from skep.compute.host import Host
+from skep.compute.inventory import idle_usage, with_use
+from skep.domain.claims import ClaimKey
+from skep.domain.errors import SkepError
+from skep.domain.hosts import AgentIdentity, HostUsage
+from skep.domain.ids import Incarnation
+from skep.messages.to_cell_conductor import Heartbeat, HostReported, RegisterAgent, ReportHost
+
+log = structlog.get_logger("skep.compute")
+
+SENT_KEYS = 256
+"""Claims named in one report at most; the rest goes with the next."""
+
+
+class Reports:
+    """Registers one agent, keeps its heart beating and reports its host: one report in flight, changes gathered."""
+
+    def __init__(self, process: Incarnation, usage: HostUsage, fenced: Callable[[], None]) -> None:
+        self._process = process
+        self._usage = usage
+        self._fenced = fenced
+        self._nudge = asyncio.Event()
+        self._epoch = ""
+        self._seq = 0
+        self._settled: dict[tuple[str, int], ClaimKey] = {}
+        self.incarnation: int | None = None
+        """The agent's number in its cell; None before it is registered."""
+        self._host: Host
+
+    def changed(self) -> None:
+        """Report soon."""
+        self._nudge.set()
+
+    def settle(self, key: ClaimKey) -> None:
+        """Report soon, and name this claim as settled."""
+        self._settled[key.instance, key.attempt] = key
+        self._nudge.set()
+
+    async def run(self, host: Host) -> None:
+        """Register, then beat and report until cancelled."""
+        self._host = host
+        await self._register(AgentIdentity(node=host.node, host=host.name, process=self._process))
+        self._host.work.start(self._beat(), name=f"heartbeat {self._host.name}")
+        settings = self._host.settings
+        while True:
+            host.work.check()
+            await self._report()
+            try:
+                async with asyncio.timeout(settings.report_interval_seconds):
+                    await self._nudge.wait()
+            except TimeoutError:
+                await self._refresh_facts()
+            else:
+                await asyncio.sleep(settings.report_delay_seconds)
+
+    async def _register(self, identity: AgentIdentity) -> None:
+        """Ask until the node is mapped to the cell."""
+        while True:
+            answer = await self._host.upcalls.ask(RegisterAgent(identity=identity))
+            assert answer is not None
+            self.incarnation = answer.incarnation
+            if answer.mapped:
+                log.info("registered", host=self._host.name, node=self._host.node, incarnation=answer.incarnation)
+                return
+            await asyncio.sleep(self._host.settings.resend_seconds)
+
+    async def _beat(self) -> None:
+        assert self.incarnation is not None
+        beat = Heartbeat(node=self._host.node, incarnation=self.incarnation)
+        while True:
+            await self._host.upcalls.cast(beat)
+            await asyncio.sleep(self._host.settings.heartbeat_seconds)
+
+    async def _refresh_facts(self) -> None:
+        """Look at the host anew: what it has may have changed."""
+        try:
+            facts = await self._host.driver.facts()
+        except DriverError as error:
+            log.warning(
+                "facts of the host not read, the last known reported", host=self._host.name, error=error.message
+            )
+            return
+        self._usage = idle_usage(self._host.name, facts, self._host.settings, self._usage.started_at)
+        self._host.ledger.set_inventory(self._usage.inventory)
+
+    async def _report(self) -> None:
+        """Report until it is answered. Each sending is made anew, so a late answer never carries old figures."""
+        pause = self._host.settings.resend_seconds
+        while True:
+            self._host.work.check()
+            self._nudge.clear()
+            message = self._message()
+            try:
+                answer = await self._host.upcalls.once(message)
+            except SkepError as error:
+                log.info("report not answered, sent again", host=self._host.name, error=str(error))
+                await asyncio.sleep(pause)
+                continue
+            self._take(message, answer)
+            return
+
+    def _message(self) -> ReportHost:
+        assert self.incarnation is not None
+        self._seq += 1
+        host = self._host
+        return ReportHost(
+            node=host.node,
+            incarnation=self.incarnation,
+            seq=self._seq,
+            usage=with_use(
+                self._usage,
+                used=host.ledger.usage(),
+                servers=len(host.guests),
+                failed_builds=host.failed_builds,
+            ),
+            settled=tuple(list(self._settled.values())[:SENT_KEYS]),
+        )
+
+    def _take(self, message: ReportHost, answer: HostReported) -> None:
+        if answer.fenced:
+            log.critical(
+                "another agent with this identity has registered after this one: this agent stops",
+                host=self._host.name,
+                node=self._host.node,
+                incarnation=self.incarnation,
+            )
+            self._fenced()
+            return
+        if answer.error is not None:
+            log.error("report refused", host=self._host.name, error=answer.error)
+            return
+        if self._epoch and answer.epoch != self._epoch:
+            # Every report is a full one, so the host is known in the new epoch with this very answer.
+            log.info("host states began a new epoch", host=self._host.name, epoch=answer.epoch)
+        self._epoch = answer.epoch
+        sent = {(key.instance, key.attempt) for key in message.settled}
+        later = {key: claim for key, claim in self._settled.items() if key not in sent}
+        left: dict[tuple[str, int], ClaimKey] = {
+            (key.instance, key.attempt): key for key in answer.claims if self._knows(key)
+        }
+        self._settled = {**later, **left}
+        if not left:
+            return
+        if left.keys() - sent:
+            self.changed()
+        else:
+            # Named already and still there: the record was changed by others meanwhile. Not in a hurry.
+            asyncio.get_running_loop().call_later(self._host.settings.resend_seconds, self.changed)
+
+    def _knows(self, key: ClaimKey) -> bool:
+        """Tell whether the host has settled a claim: its ledger counts the attempt, or the attempt ended here."""
+        if key.node != self._host.node:
+            return False
+        return self._host.ledger.holds(key.instance, key.attempt) or self._host.journal.attempts.ended(
+            key.instance, key.attempt
+        )

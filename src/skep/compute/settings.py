@@ -1,0 +1,31 @@
+"""What an operator may set for the agent on a host. Options that mean what Nova's mean carry Nova's defaults."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ComputeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one agent. Times are seconds."""
+
+    cpu_allocation_ratio: float = 4.0
+    ram_allocation_ratio: float = 1.0
+    disk_allocation_ratio: float = 1.0
+    reserved_host_cpus: int = 0
+    reserved_host_memory_mb: int = 512
+    reserved_host_disk_mb: int = 0
+    max_concurrent_builds: int = 10
+    """Builds that work at once; further ones wait, counted by the ledger."""
+    report_interval_seconds: float = 60.0
+    """Between two full reports when nothing changes."""
+    report_delay_seconds: float = 0.1
+    """How long changes of the ledger are gathered into one report."""
+    heartbeat_seconds: float = 1.0
+    resend_seconds: float = 1.0
+    """First pause before an unanswered message is sent again; it doubles up to sixteen times this."""
+    call_timeout_seconds: float = 10.0
+    """How long one call to the cell conductor waits for its answer."""
+    drain_seconds: float = 10.0
+    """How long `stop` waits for work that the hypervisor has in hand."""
+    remembered_instances: int = 256
+    """Instances gone from the host whose attempts are still remembered, so that late messages get the right answer."""

@@ -1,0 +1,274 @@
+"""A stage for one agent: a transport, a cell conductor that does as it is told, a directory that outlives the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from skep.compute.agent import Agent
+from skep.compute.drivers.fake import GUESTS_FILE, FakeDriver, FakeSettings
+from skep.compute.drivers.guest_log import GuestEvent, read_events
+from skep.compute.settings import ComputeSettings
+from skep.compute.steps import StepRun
+from skep.domain.claims import ClaimKey
+from skep.domain.clock import Clock
+from skep.domain.context import RequestContext
+from skep.domain.flavors import Flavor
+from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId
+from skep.domain.images import Image
+from skep.domain.instances import Instance, Task
+from skep.domain.resources import Resources
+from skep.messages.base import Done
+from skep.messages.to_cell_conductor import (
+    BuildInstances,
+    Built,
+    Destroyed,
+    Heartbeat,
+    HostReported,
+    MayBuild,
+    MaySpawn,
+    Permission,
+    RegisterAgent,
+    Registration,
+    ReportHost,
+    Settled,
+    TaskDone,
+)
+from skep.messages.to_compute import BuildAndRunInstance, ChangePower, TerminateInstance
+from skep.transport.base import cell_conductor, compute
+from skep.transport.memory import MemoryTransport
+
+MessageT = TypeVar("MessageT")
+
+CELL = CellUuid("11111111-1111-4111-8111-111111111111")
+HOST = "host-1"
+CONTEXT = RequestContext(request_id=RequestId("req-1"), project_id=ProjectId("project"), user_id=UserId("user"))
+PATIENCE = 20.0
+"""Seconds after which something awaited is taken for never coming. No test measures with it."""
+
+QUICK = ComputeSettings(
+    reserved_host_memory_mb=0,
+    report_delay_seconds=0.001,
+    heartbeat_seconds=0.05,
+    resend_seconds=0.002,
+    call_timeout_seconds=0.5,
+)
+
+
+class ScriptedConductor:
+    """Answers an agent's calls with settable values and keeps all that it heard."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+        self.may_build = True
+        self.may_spawn = True
+        self.current = True
+        self.mapped = True
+        self.fenced = False
+        self.epoch = "epoch-1"
+        self.claims: dict[tuple[InstanceUuid, int], ClaimKey] = {}
+        self.silent: set[type[Any]] = set()
+        """Calls of these types are heard and never answered."""
+        self._news = asyncio.Event()
+
+    def handlers(self) -> dict[type[Any], Any]:
+        """Return what the conductor's address takes."""
+        answers: dict[type[Any], Callable[[Any], Any]] = {
+            MayBuild: lambda _: Permission(granted=self.may_build),
+            MaySpawn: lambda _: Permission(granted=self.may_spawn),
+            Built: lambda _: Settled(current=self.current),
+            BuildInstances: lambda _: Settled(current=self.current),
+            Destroyed: lambda _: Done(),
+            TaskDone: lambda _: Done(),
+            RegisterAgent: lambda _: Registration(incarnation=1, mapped=self.mapped),
+            ReportHost: self._report,
+            Heartbeat: lambda _: None,
+        }
+        return {message: self._answering(answer) for message, answer in answers.items()}
+
+    def all(self, message: type[MessageT]) -> list[MessageT]:
+        """Return what was heard of one type, in order."""
+        return [one for one in self.heard if isinstance(one, message)]
+
+    async def hears(self, message: type[MessageT], wanted: Callable[[MessageT], bool] = lambda _: True) -> MessageT:
+        """Wait for a message of this type that is `wanted`, also one heard already."""
+        found: list[MessageT] = []
+
+        def look() -> bool:
+            found[:] = [one for one in self.all(message) if wanted(one)]
+            return bool(found)
+
+        await self.until(look)
+        return found[0]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a message makes `condition` true."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                self._news.clear()
+                await self._news.wait()
+
+    def _answering(self, answer: Callable[[Any], Any]) -> Any:
+        async def handler(message: Any, context: RequestContext | None) -> Any:  # noqa: ARG001
+            self.heard.append(message)
+            self._news.set()
+            if type(message) in self.silent:
+                await asyncio.Event().wait()
+            return answer(message)
+
+        return handler
+
+    def _report(self, message: ReportHost) -> HostReported:
+        for key in message.settled:
+            self.claims.pop((key.instance, key.attempt), None)
+        return HostReported(epoch=self.epoch, claims=tuple(self.claims.values()), fenced=self.fenced)
+
+
+class HaltingSteps:
+    """Steps that halt for ever before or after the named one, as a process would that dies there."""
+
+    def __init__(self, name: str = "", when: str = "") -> None:
+        self.halts_at = (name, when)
+        self.halted = asyncio.Event()
+        self.taken: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def step(
+        self,
+        name: str,
+        *,
+        request: str = "",  # noqa: ARG002
+        instance: str = "",  # noqa: ARG002
+        attempt: int = 0,  # noqa: ARG002
+        host: str = "",  # noqa: ARG002
+        cell: str = "",  # noqa: ARG002
+    ) -> AsyncIterator[StepRun]:
+        """Run a step, or halt at it."""
+        self.taken.append(name)
+        await self._point(name, "before")
+        yield _Run()
+        await self._point(name, "after")
+
+    async def _point(self, name: str, when: str) -> None:
+        if self.halts_at == (name, when):
+            self.halted.set()
+            await asyncio.Event().wait()
+
+
+class _Run:
+    outcome = "ok"
+
+
+class AgentStage:
+    """One host: its conductor, its directory, and one agent after another."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.transport = MemoryTransport()
+        self.conductor = ScriptedConductor()
+        self.settings = QUICK
+        self.fake = FakeSettings()
+        self.make_driver: Callable[[], FakeDriver] = self._fake_driver
+        self.clock = Clock()
+        self.agent: Agent
+        self.driver: FakeDriver
+        self._agents: list[Agent] = []
+        self._drivers: list[FakeDriver] = []
+
+    async def __aenter__(self) -> AgentStage:
+        """Let the conductor serve."""
+        await self.transport.serve(cell_conductor(CELL), self.conductor.handlers())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop whatever runs."""
+        for agent in self._agents:
+            await agent.stop(0)
+        for driver in self._drivers:
+            driver.close()
+
+    async def start(self, steps: HaltingSteps | None = None) -> Agent:
+        """Start an agent over the directory and the guests that are there."""
+        self.driver = self.make_driver()
+        self._drivers.append(self.driver)
+        self.agent = Agent(
+            self.settings, CELL, HOST, self.directory, self.driver, self.transport, self.clock, steps=steps
+        )
+        self._agents.append(self.agent)
+        await self.agent.start()
+        return self.agent
+
+    async def crash(self) -> None:
+        """End the agent as the death of its process would."""
+        await self.agent.stop(0)
+
+    async def build(
+        self,
+        number: int = 1,
+        attempt: int = 1,
+        *,
+        resources: Resources | None = None,
+        image: Image | None = None,
+        node: NodeUuid | None = None,
+        flavor: Flavor | None = None,
+    ) -> InstanceUuid:
+        """Send an order to build."""
+        made = instance(number, image=image, flavor=flavor)
+        await self.transport.cast(
+            compute(CELL, HOST),
+            BuildAndRunInstance(
+                context=CONTEXT,
+                instance=made,
+                attempt=attempt,
+                node=node or self.agent.node,
+                resources=made.flavor.resources() if resources is None else resources,
+            ),
+        )
+        return made.uuid
+
+    async def terminate(self, number: int = 1, attempt: int = 2) -> None:
+        """Send an order to destroy."""
+        await self.transport.cast(
+            compute(CELL, HOST), TerminateInstance(context=CONTEXT, instance=uuid_of(number), attempt=attempt)
+        )
+
+    async def change_power(self, task: Task, task_id: str, number: int = 1, attempt: int = 1) -> None:
+        """Send an order to start, stop or reboot."""
+        await self.transport.cast(
+            compute(CELL, HOST),
+            ChangePower(context=CONTEXT, instance=uuid_of(number), attempt=attempt, task=task, task_id=task_id),
+        )
+
+    def history(self) -> tuple[GuestEvent, ...]:
+        """Return what happened to the guests, from the hypervisor's own file."""
+        return read_events(self.directory / GUESTS_FILE)
+
+    def events(self) -> list[str]:
+        """Return the names of what happened to the guests."""
+        return [event.event for event in self.history()]
+
+    def _fake_driver(self) -> FakeDriver:
+        return FakeDriver(self.directory, HOST, self.fake, self.clock)
+
+
+def uuid_of(number: int) -> InstanceUuid:
+    """Return the UUID of the stage's instance of this number."""
+    return InstanceUuid(f"22222222-2222-4222-8222-{number:012}")
+
+
+def instance(number: int = 1, *, image: Image | None = None, flavor: Flavor | None = None) -> Instance:
+    """Make a small instance."""
+    return Instance(
+        uuid=uuid_of(number),
+        project_id=ProjectId("project"),
+        user_id=UserId("user"),
+        name=f"server-{number}",
+        hostname=f"server-{number}",
+        flavor=flavor or Flavor(flavorid="1", name="m1.tiny", vcpus=1, memory_mb=512, root_gb=1),
+        created_at=0,
+        request_id=RequestId("req-1"),
+        image=image,
+    )
