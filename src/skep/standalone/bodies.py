@@ -39,6 +39,17 @@ async def read_json(request: Request, body: type[BodyT], media_types: tuple[str,
         raise BadRequest("the body is not valid JSON: it is nested too deeply") from error
 
 
+def convert(value: Any, target: Any, field: str = "") -> Any:
+    """Check a decoded value; `field` is its name where it is no object.
+
+    Raises BadRequest naming the field.
+    """
+    try:
+        return msgspec.convert(value, target)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"{field}: {_naming_field(error)}" if field else _naming_field(error)) from error
+
+
 async def read_limited(request: Request, limit: int) -> bytes:
     """Read a body; it is refused while it arrives, never stored beyond the limit.
 

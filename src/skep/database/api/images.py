@@ -1,0 +1,220 @@
+"""Images of the embedded store: what is known of each, its tags and its own properties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.api.image_tables import image_properties, image_tags, images
+from skep.domain.errors import Conflict
+
+
+class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
+    """One image. `owner` is a project id; sizes are bytes, `min_disk` GiB, `min_ram` MiB."""
+
+    id: str
+    name: str | None = None
+    status: str = "queued"
+    visibility: str = "shared"
+    owner: str | None = None
+    protected: bool = False
+    os_hidden: bool = False
+    container_format: str | None = None
+    disk_format: str | None = None
+    min_disk: int = 0
+    min_ram: int = 0
+    size: int | None = None
+    checksum: str | None = None
+    os_hash_algo: str | None = None
+    os_hash_value: str | None = None
+    created_at: int = 0
+    updated_at: int = 0
+    tags: tuple[str, ...] = ()
+    properties: dict[str, str] = {}
+
+
+class Viewer(msgspec.Struct, frozen=True, kw_only=True):
+    """For whom images are looked up."""
+
+    project_id: str | None
+    is_admin: bool = False
+
+
+class ImageQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which images, in which order. What is None does not narrow the list."""
+
+    one_of: dict[str, tuple[str, ...]] = {}
+    """Column -> values of which it must have one."""
+    visibility: str | None = None
+    """A visibility, `all`, or None: all that the viewer may see but for other projects' community images."""
+    tags: tuple[str, ...] = ()
+    """The image has all of these."""
+    properties: dict[str, str] = {}
+    protected: bool | None = None
+    os_hidden: bool = False
+    size_min: int | None = None
+    size_max: int | None = None
+    times: tuple[tuple[str, str, int], ...] = ()
+    """Column, comparison (`gt gte lt lte eq neq`), microseconds since the epoch."""
+    sort: tuple[tuple[str, bool], ...] = ()
+    """Column and whether it descends. The id always decides last."""
+    limit: int = 25
+    marker: StoredImage | None = None
+    """The list begins behind this image."""
+
+
+SORTABLE = ("name", "status", "container_format", "disk_format", "size", "id", "created_at", "updated_at")
+
+
+def insert(connection: sa.Connection, image: StoredImage) -> None:
+    """Store a new image.
+
+    Raises Conflict when the id is taken.
+    """
+    if connection.execute(sa.select(images.c.id).where(images.c.id == image.id)).first() is not None:
+        raise Conflict(f"an image with the id {image.id} exists already")
+    connection.execute(images.insert().values(_columns(image)))
+    _insert_parts(connection, image)
+
+
+def update(connection: sa.Connection, image: StoredImage) -> None:
+    """Store what changed of an image, its tags and properties included."""
+    connection.execute(images.update().where(images.c.id == image.id).values(_columns(image)))
+    connection.execute(image_tags.delete().where(image_tags.c.image_id == image.id))
+    connection.execute(image_properties.delete().where(image_properties.c.image_id == image.id))
+    _insert_parts(connection, image)
+
+
+def delete(connection: sa.Connection, image_id: str) -> None:
+    """Remove an image."""
+    connection.execute(images.delete().where(images.c.id == image_id))
+
+
+def activate(connection: sa.Connection, image: StoredImage, *, size: int, md5: str, sha512: str, now: int) -> bool:
+    """Say that the bytes are stored; false when the image is gone (or made anew) or has its bytes already."""
+    statement = (
+        images.update()
+        .where(images.c.id == image.id, images.c.created_at == image.created_at, images.c.status == "queued")
+        .values(status="active", size=size, checksum=md5, os_hash_algo="sha512", os_hash_value=sha512, updated_at=now)
+    )
+    return connection.execute(statement).rowcount > 0
+
+
+def active(connection: sa.Connection) -> list[tuple[str, int]]:
+    """Return id and time of creation of the images that have bytes."""
+    query = sa.select(images.c.id, images.c.created_at).where(images.c.status == "active")
+    return [(row.id, row.created_at) for row in connection.execute(query)]
+
+
+def get(connection: sa.Connection, image_id: str, viewer: Viewer) -> StoredImage | None:
+    """Return an image that the viewer may see."""
+    rows = connection.execute(images.select().where(images.c.id == image_id, _visible(viewer))).all()
+    return next(iter(_with_parts(connection, rows)), None)
+
+
+def select(connection: sa.Connection, query: ImageQuery, viewer: Viewer) -> list[StoredImage]:
+    """Return a page of the images that the viewer may see."""
+    sort = (*query.sort, ("id", query.sort[-1][1] if query.sort else True))
+    statement = images.select().where(_visible(viewer), *_conditions(query, viewer))
+    if query.marker is not None:
+        statement = statement.where(_behind(query.marker, sort))
+    order = [_key(name).desc() if descending else _key(name).asc() for name, descending in sort]
+    return _with_parts(connection, connection.execute(statement.order_by(*order).limit(query.limit)).all())
+
+
+def _columns(image: StoredImage) -> dict[str, Any]:
+    values = msgspec.structs.asdict(image)
+    del values["tags"], values["properties"]
+    return values
+
+
+def _insert_parts(connection: sa.Connection, image: StoredImage) -> None:
+    if image.tags:
+        connection.execute(image_tags.insert(), [{"image_id": image.id, "tag": tag} for tag in image.tags])
+    if image.properties:
+        rows = [{"image_id": image.id, "name": name, "value": value} for name, value in image.properties.items()]
+        connection.execute(image_properties.insert(), rows)
+
+
+def _with_parts(connection: sa.Connection, rows: Any) -> list[StoredImage]:
+    ids = [row.id for row in rows]
+    tags: dict[str, list[str]] = {image_id: [] for image_id in ids}
+    properties: dict[str, dict[str, str]] = {image_id: {} for image_id in ids}
+    if ids:
+        for row in connection.execute(image_tags.select().where(image_tags.c.image_id.in_(ids))):
+            tags[row.image_id].append(row.tag)
+        for row in connection.execute(image_properties.select().where(image_properties.c.image_id.in_(ids))):
+            properties[row.image_id][row.name] = row.value
+    return [
+        StoredImage(**row._mapping, tags=tuple(sorted(tags[row.id])), properties=properties[row.id]) for row in rows
+    ]
+
+
+def _visible(viewer: Viewer) -> sa.ColumnElement[bool]:
+    if viewer.is_admin:
+        return sa.true()
+    return sa.or_(images.c.visibility.in_(("public", "community")), _own(viewer))
+
+
+def _own(viewer: Viewer) -> sa.ColumnElement[bool]:
+    return sa.false() if viewer.project_id is None else images.c.owner == viewer.project_id
+
+
+def _conditions(query: ImageQuery, viewer: Viewer) -> list[sa.ColumnElement[bool]]:
+    found: list[sa.ColumnElement[bool]] = [images.c.os_hidden == query.os_hidden]
+    found += [images.c[name].in_(values) for name, values in query.one_of.items()]
+    if query.visibility is None:
+        found.append(sa.or_(images.c.visibility != "community", sa.func.coalesce(_own(viewer), sa.false())))
+    elif query.visibility != "all":
+        found.append(images.c.visibility == query.visibility)
+    if query.protected is not None:
+        found.append(images.c.protected == query.protected)
+    if query.size_min is not None:
+        found.append(images.c.size >= query.size_min)
+    if query.size_max is not None:
+        found.append(images.c.size <= query.size_max)
+    found += [_compared(images.c[name], comparison, at) for name, comparison, at in query.times]
+    found += [_has(image_tags, image_tags.c.tag == tag) for tag in query.tags]
+    for name, value in query.properties.items():
+        found.append(_has(image_properties, image_properties.c.name == name, image_properties.c.value == value))
+    return found
+
+
+def _has(table: sa.Table, *conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    return sa.exists().where(table.c.image_id == images.c.id, *conditions)
+
+
+def _compared(column: sa.ColumnElement[int], comparison: str, at: int) -> sa.ColumnElement[bool]:
+    return {
+        "gt": column > at,
+        "gte": column >= at,
+        "lt": column < at,
+        "lte": column <= at,
+        "eq": column == at,
+        "neq": column != at,
+    }[comparison]
+
+
+def _key(name: str) -> sa.ColumnElement[Any]:
+    """Return what is compared when sorting: absent values as the least one, so that a marker has its place."""
+    if name == "size":
+        return sa.func.coalesce(images.c.size, -1)
+    return sa.func.coalesce(images.c[name], "") if images.c[name].nullable else images.c[name]
+
+
+def _marker_value(marker: StoredImage, name: str) -> Any:
+    value = getattr(marker, name)
+    return value if value is not None else (-1 if name == "size" else "")
+
+
+def _behind(marker: StoredImage, sort: tuple[tuple[str, bool], ...]) -> sa.ColumnElement[bool]:
+    """Return the condition for rows that come after the marker: the first keys equal, the next one beyond."""
+    alternatives = []
+    for position, (name, descending) in enumerate(sort):
+        value = _marker_value(marker, name)
+        equal = [_key(earlier) == _marker_value(marker, earlier) for earlier, _ in sort[:position]]
+        beyond = _key(name) < value if descending else _key(name) > value
+        alternatives.append(sa.and_(*equal, beyond))
+    return sa.or_(*alternatives)

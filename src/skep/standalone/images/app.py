@@ -1,0 +1,36 @@
+"""The routes of the image store."""
+
+from __future__ import annotations
+
+import structlog
+from starlette.types import ASGIApp
+
+from skep.neighbours.identity.base import IdentityService
+from skep.standalone.application import Handler, application, paths
+from skep.standalone.images.callers import ImagesApi
+from skep.standalone.images.handlers import documents, files, images
+from skep.standalone.images.service import StandaloneImages
+
+ROUTES: tuple[tuple[str, str, Handler[ImagesApi]], ...] = (
+    ("GET", "/", documents.list_versions),
+    ("GET", "/v2", documents.list_versions),
+    ("GET", "/versions", documents.versions),
+    ("GET", "/v2/schemas/image", documents.image_schema),
+    ("GET", "/v2/schemas/images", documents.images_schema),
+    ("GET", "/v2/images", images.list_),
+    ("POST", "/v2/images", images.create),
+    ("GET", "/v2/images/{image_id}", images.show),
+    ("PATCH", "/v2/images/{image_id}", images.update),
+    ("DELETE", "/v2/images/{image_id}", images.delete),
+    ("GET", "/v2/images/{image_id}/file", files.download),
+    ("PUT", "/v2/images/{image_id}/file", files.upload),
+    ("PUT", "/v2/images/{image_id}/tags/{tag}", images.add_tag),
+    ("DELETE", "/v2/images/{image_id}/tags/{tag}", images.remove_tag),
+)
+"""Method, path, what answers. HEAD goes where GET goes."""
+
+
+def images_app(store: StandaloneImages, identity: IdentityService) -> ASGIApp:
+    """Return the store as an ASGI application that asks `identity` whose tokens it is shown."""
+    routes = paths(ROUTES, ImagesApi(store, identity))
+    return application(routes, structlog.get_logger("skep.images"), store.settings.identity_url)

@@ -1,0 +1,117 @@
+"""What a client may say of an image, when it makes one and when it changes one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from skep.database.api.images import StoredImage
+from skep.domain.errors import BadRequest, Conflict, Forbidden, TooLarge
+from skep.standalone.bodies import NAME, TEXT, convert
+from skep.standalone.images.settings import ImagesSettings
+
+UUID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\Z"
+
+ContainerFormat = Literal["bare", "ovf", "ova", "docker", "aki", "ari", "ami", "compressed"]
+DiskFormat = Literal["raw", "qcow2", "vhd", "vhdx", "vmdk", "vdi", "iso", "ploop", "aki", "ari", "ami", "gpt", "luks"]
+Visibility = Literal["public", "private", "shared", "community"]
+Text = Annotated[str, Meta(max_length=255, pattern=TEXT)]
+Tag = Annotated[str, Meta(min_length=1, max_length=255, pattern=NAME)]
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+PropertyName = Annotated[str, Meta(min_length=1, max_length=255, pattern=NAME)]
+PropertyValue = Annotated[str, Meta(max_length=65535, pattern=TEXT)]
+
+
+class ImageFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields of the images API that a client may set."""
+
+    id: Annotated[str, Meta(pattern=UUID)] | UnsetType = UNSET
+    name: Text | UnsetType | None = UNSET
+    visibility: Visibility | UnsetType = UNSET
+    owner: Text | UnsetType | None = UNSET
+    protected: bool | UnsetType = UNSET
+    os_hidden: bool | UnsetType = UNSET
+    container_format: ContainerFormat | UnsetType | None = UNSET
+    disk_format: DiskFormat | UnsetType | None = UNSET
+    min_disk: Count | UnsetType = UNSET
+    min_ram: Count | UnsetType = UNSET
+    tags: tuple[Tag, ...] | UnsetType = UNSET
+
+
+READ_ONLY = frozenset(
+    "status checksum os_hash_algo os_hash_value size virtual_size created_at updated_at self file schema "
+    "direct_url locations stores".split()
+)
+
+BODY_PATCH = "application/openstack-images-v2.1-json-patch"
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One step of a JSON patch, as far as the images API allows: on whole fields."""
+
+    op: Literal["add", "replace", "remove"]
+    path: Annotated[str, Meta(pattern=r"^/[^\x00]+\Z")]
+    value: Any = UNSET
+
+
+def with_fields(image: StoredImage, said: dict[str, Any], settings: ImagesSettings) -> StoredImage:
+    """Return the image with what a client said of it: fields of the API, and properties of its own.
+
+    Raises BadRequest naming the field, Forbidden for fields that only the service sets, TooLarge for too many.
+    """
+    for name in said:
+        if name in READ_ONLY:
+            raise Forbidden(f"Attribute '{name}' is read-only.")
+    known = {name: value for name, value in said.items() if name in ImageFields.__struct_fields__}
+    fields: ImageFields = convert(known, ImageFields)
+    values = {name: value for name in known if (value := getattr(fields, name)) is not UNSET}
+    if "id" in values:
+        values["id"] = values["id"].lower()
+    if "tags" in values:
+        values["tags"] = tuple(sorted(set(values["tags"])))
+    properties = dict(image.properties)
+    for name, value in said.items():
+        if name not in known:
+            properties[convert(name, PropertyName, "property name")] = convert(value, PropertyValue, name)
+    return _within_quota(msgspec.structs.replace(image, **values, properties=properties), settings)
+
+
+def patched(image: StoredImage, operations: list[Operation], settings: ImagesSettings) -> StoredImage:
+    """Return the image after a JSON patch.
+
+    Raises as `with_fields`, and Conflict when a property to replace or remove is not there.
+    """
+    for operation in operations:
+        name = _field(operation.path)
+        if name == "id":
+            raise Forbidden("Attribute 'id' is read-only.")
+        own = name not in ImageFields.__struct_fields__ and name not in READ_ONLY
+        if own and operation.op != "add" and name not in image.properties:
+            raise Conflict(f"the image has no property {name!r}")
+        if operation.op == "remove":
+            if not own:
+                raise Forbidden(f"Property {name} may not be removed.")
+            left = {key: value for key, value in image.properties.items() if key != name}
+            image = msgspec.structs.replace(image, properties=left)
+        elif operation.value is UNSET:
+            raise BadRequest(f"{operation.path}: `value` is required")
+        else:
+            image = with_fields(image, {name: operation.value}, settings)
+    return image
+
+
+def _field(path: str) -> str:
+    name = path[1:]
+    if "/" in name:
+        raise BadRequest(f"{path}: only whole fields can be changed")
+    return name.replace("~1", "/").replace("~0", "~")
+
+
+def _within_quota(image: StoredImage, settings: ImagesSettings) -> StoredImage:
+    if len(image.tags) > settings.image_tag_quota:
+        raise TooLarge(f"an image has at most {settings.image_tag_quota} tags")
+    if len(image.properties) > settings.image_property_quota:
+        raise TooLarge(f"an image has at most {settings.image_property_quota} properties")
+    return image

@@ -1,0 +1,1 @@
+"""What the image store answers, one file per noun."""

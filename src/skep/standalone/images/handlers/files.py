@@ -1,0 +1,58 @@
+"""The data of images, streamed in and out in bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import BinaryIO
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from skep.database.api.images import StoredImage
+from skep.domain.errors import TooLarge
+from skep.standalone.bodies import check_media_type
+from skep.standalone.images.callers import ImagesApi, image_id, member, reader
+from skep.standalone.images.files import PIECE
+
+BYTES = "application/octet-stream"
+
+
+async def upload(api: ImagesApi, request: Request) -> Response:
+    """Take in the data of an image."""
+    viewer = await member(api, request)
+    check_media_type(request, (BYTES,))
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > api.images.settings.image_size_cap:
+        raise TooLarge(f"the image has {declared} bytes; at most {api.images.settings.image_size_cap} are accepted")
+    await api.images.upload(image_id(request), request.stream(), viewer)
+    return Response(status_code=204)
+
+
+async def download(api: ImagesApi, request: Request) -> Response:
+    """Give out the data of an image; 204 while there is none."""
+    viewer = await reader(api, request)
+    image, file = await api.images.read(image_id(request), viewer)
+    if file is None:
+        return Response(status_code=204)
+    headers = _headers(image)
+    if request.method == "HEAD":
+        file.close()
+        return Response(None, 200, headers, BYTES)
+    return StreamingResponse(_pieces(file), 200, headers, BYTES)
+
+
+def _headers(image: StoredImage) -> dict[str, str]:
+    headers = {"Content-Length": str(image.size)}
+    if image.checksum is not None:
+        # In hexadecimal, as Glance gives it and its clients compare it.
+        headers["Content-MD5"] = image.checksum
+    return headers
+
+
+async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    try:
+        while piece := await asyncio.to_thread(file.read, PIECE):
+            yield piece
+    finally:
+        file.close()

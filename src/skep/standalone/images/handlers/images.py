@@ -1,0 +1,84 @@
+"""Images: list, make, show, change, delete, and their tags."""
+
+from __future__ import annotations
+
+import urllib.parse
+from typing import Annotated, Any
+
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from skep.standalone.application import base_url
+from skep.standalone.bodies import json_response, read_json
+from skep.standalone.images import queries, views
+from skep.standalone.images.callers import ImagesApi, image_id, member, reader
+from skep.standalone.images.fields import BODY_PATCH, Operation
+
+Operations = Annotated[list[Operation], Meta(max_length=1000)]
+
+
+async def list_(api: ImagesApi, request: Request) -> Response:
+    """List images, a page at a time."""
+    viewer = await reader(api, request)
+    given = request.query_params.multi_items()
+    query, marker = queries.parse(given, api.images.settings)
+    found = await api.images.select(query, marker, viewer)
+    shown: dict[str, Any] = {
+        "images": [views.image(item) for item in found],
+        "schema": "/v2/schemas/images",
+        "first": _page(given, None),
+    }
+    if found and len(found) == query.limit:
+        shown["next"] = _page(given, found[-1].id)
+    return json_response(shown)
+
+
+async def create(api: ImagesApi, request: Request) -> Response:
+    """Make an image; its data is uploaded afterwards."""
+    viewer = await member(api, request)
+    said = await read_json(request, dict[str, Any])
+    image = await api.images.create(said, viewer)
+    location = f"{base_url(request)}/v2/images/{image.id}"
+    return json_response(views.image(image), 201, {"Location": location})
+
+
+async def show(api: ImagesApi, request: Request) -> Response:
+    """Show an image."""
+    viewer = await reader(api, request)
+    return json_response(views.image(await api.images.get(image_id(request), viewer)))
+
+
+async def update(api: ImagesApi, request: Request) -> Response:
+    """Change an image by a JSON patch."""
+    viewer = await member(api, request)
+    operations: list[Operation] = await read_json(request, Operations, (BODY_PATCH,))
+    return json_response(views.image(await api.images.patch(image_id(request), operations, viewer)))
+
+
+async def delete(api: ImagesApi, request: Request) -> Response:
+    """Delete an image."""
+    viewer = await member(api, request)
+    await api.images.delete(image_id(request), viewer)
+    return Response(status_code=204)
+
+
+async def add_tag(api: ImagesApi, request: Request) -> Response:
+    """Add a tag."""
+    viewer = await member(api, request)
+    await api.images.add_tag(image_id(request), request.path_params["tag"], viewer)
+    return Response(status_code=204)
+
+
+async def remove_tag(api: ImagesApi, request: Request) -> Response:
+    """Remove a tag."""
+    viewer = await member(api, request)
+    await api.images.remove_tag(image_id(request), request.path_params["tag"], viewer)
+    return Response(status_code=204)
+
+
+def _page(given: list[tuple[str, str]], marker: str | None) -> str:
+    kept = [(name, value) for name, value in given if name != "marker"]
+    if marker is not None:
+        kept.append(("marker", marker))
+    return f"/v2/images?{urllib.parse.urlencode(kept)}" if kept else "/v2/images"

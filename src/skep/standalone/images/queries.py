@@ -1,0 +1,126 @@
+"""The parameters of `GET /v2/images`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+
+import msgspec
+
+from skep.database.api.images import SORTABLE, ImageQuery
+from skep.domain.clock import parse_iso
+from skep.domain.errors import BadRequest
+from skep.standalone.images.settings import ImagesSettings
+
+LISTS = ("id", "name", "status", "container_format", "disk_format", "owner")
+"""Columns of which a value or `in:` with several can be asked for."""
+VISIBILITIES = ("public", "private", "shared", "community", "all")
+PAGING = ("limit", "marker", "sort_key", "sort_dir", "sort")
+IGNORED = ("member_status",)
+"""Nothing is shared with single projects here, so this narrows nothing."""
+
+
+def parse(parameters: Iterable[tuple[str, str]], settings: ImagesSettings) -> tuple[ImageQuery, str | None]:
+    """Return the query (without its marker) and the id of the marker.
+
+    A parameter that the API does not know asks for a property of that name, as with Glance.
+    Raises BadRequest naming the parameter.
+    """
+    given = list(parameters)
+    query = ImageQuery(sort=_sort(given), limit=settings.limit_param_default)
+    marker: str | None = None
+    for name, value in given:
+        if "\x00" in name or "\x00" in value:
+            raise BadRequest(f"{name!r}: must not contain a NUL character")
+        if name == "marker":
+            marker = value
+        elif name == "limit":
+            query = msgspec.structs.replace(query, limit=min(_number(name, value), settings.api_limit_max))
+        elif name not in PAGING and name not in IGNORED:
+            query = _narrowed(query, name, value)
+    return query, marker
+
+
+def _narrowed(query: ImageQuery, name: str, value: str) -> ImageQuery:
+    replace = msgspec.structs.replace
+    if name in LISTS:
+        return replace(query, one_of={**query.one_of, name: _values(name, value)})
+    if name == "visibility":
+        if value not in VISIBILITIES:
+            raise BadRequest(f"visibility: must be one of {', '.join(VISIBILITIES)}")
+        return replace(query, visibility=value)
+    if name == "tag":
+        return replace(query, tags=(*query.tags, value))
+    if name == "protected":
+        return replace(query, protected=_flag(name, value))
+    if name == "os_hidden":
+        return replace(query, os_hidden=_flag(name, value))
+    if name in ("size_min", "size_max"):
+        return replace(query, **{name: _number(name, value)})
+    if name in ("created_at", "updated_at"):
+        return replace(query, times=(*query.times, _time(name, value)))
+    return replace(query, properties={**query.properties, name: value})
+
+
+def _values(name: str, value: str) -> tuple[str, ...]:
+    if not value.startswith("in:"):
+        return (value,)
+    try:
+        rows = list(csv.reader([value[3:]], doublequote=False, escapechar="\\", strict=True))
+    except csv.Error as error:
+        raise BadRequest(f"{name}: cannot be read as a list: {error}") from error
+    return tuple(rows[0]) if rows else ()
+
+
+def _sort(given: list[tuple[str, str]]) -> tuple[tuple[str, bool], ...]:
+    keys = [value for name, value in given if name == "sort_key"]
+    directions = [value for name, value in given if name == "sort_dir"]
+    combined = [item for name, value in given if name == "sort" for item in value.split(",")]
+    if combined and (keys or directions):
+        raise BadRequest("sort: cannot be used together with sort_key and sort_dir")
+    if combined:
+        pairs = [(key.strip(), direction.strip()) for key, _, direction in (item.partition(":") for item in combined)]
+        return tuple((_sort_key("sort", key), _descends("sort", direction or "desc")) for key, direction in pairs)
+    if len(directions) > max(len(keys), 1):
+        raise BadRequest("sort_dir: there are more directions than keys")
+    keys = keys or ["created_at"]
+    shared = directions[0] if len(directions) == 1 else "desc"
+    directions = directions if len(directions) == len(keys) else [shared] * len(keys)
+    return tuple(
+        (_sort_key("sort_key", key), _descends("sort_dir", direction))
+        for key, direction in zip(keys, directions, strict=True)
+    )
+
+
+def _sort_key(field: str, name: str) -> str:
+    if name not in SORTABLE:
+        raise BadRequest(f"{field}: must be one of {', '.join(SORTABLE)}")
+    return name
+
+
+def _descends(field: str, direction: str) -> bool:
+    if direction not in ("asc", "desc"):
+        raise BadRequest(f"{field}: a direction must be asc or desc")
+    return direction == "desc"
+
+
+def _number(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= 18):
+        raise BadRequest(f"{name}: must be a number, 0 or more")
+    return int(value)
+
+
+def _flag(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise BadRequest(f"{name}: must be true or false")
+    return value.lower() == "true"
+
+
+def _time(name: str, value: str) -> tuple[str, str, int]:
+    comparison, separator, at = value.partition(":")
+    if not separator or comparison not in ("gt", "gte", "lt", "lte", "eq", "neq"):
+        comparison, at = "eq", value
+    try:
+        return name, comparison, parse_iso(at)
+    except (ValueError, OverflowError) as error:
+        raise BadRequest(f"{name}: must be a time such as gte:2026-01-31T12:00:00Z") from error

@@ -1,0 +1,177 @@
+"""A cloud's identity and images for tests: the embedded services on a temporary directory, and over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from starlette.types import ASGIApp
+
+from skep.database.api import identity_tables, image_tables
+from skep.database.api.metadata import metadata
+from skep.database.engine import Database
+from skep.domain.clock import Clock, Timestamp
+from skep.standalone.identity.app import identity_app
+from skep.standalone.identity.bootstrap import Bootstrapped, ensure_bootstrap
+from skep.standalone.identity.service import StandaloneIdentity
+from skep.standalone.identity.settings import IdentitySettings, standard_catalogue
+from skep.standalone.images.app import images_app
+from skep.standalone.images.service import StandaloneImages
+from skep.standalone.images.settings import ImagesSettings
+
+PASSWORDS = {"admin": "admin-password", "demo": "demo-password"}
+"""Of the first users in tests."""
+
+QUICK_SCRYPT = 10
+"""A cost of password hashes that is enough for tests."""
+
+
+class SteppedClock(Clock):
+    """Stands still until it is told to go on."""
+
+    def __init__(self, at: int = 1_800_000_000_000_000) -> None:
+        self._at = at
+
+    def now(self) -> Timestamp:
+        """Return the time it was set to."""
+        return Timestamp(self._at)
+
+    def advance(self, seconds: float) -> None:
+        """Go on."""
+        self._at += round(seconds * 1_000_000)
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals of the test's process alone."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[str]:
+    """Serve an application on a bound socket in this loop; yields its address."""
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none", http="httptools")
+    server = _Server(config)
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        while not server.started:
+            if task.done():
+                await task
+            await asyncio.sleep(0.005)
+        yield address(listener)
+    finally:
+        server.should_exit = True
+        await task
+
+
+def bound() -> socket.socket:
+    """Return a socket on a free port of the loopback."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", 0))
+    return listener
+
+
+def address(listener: socket.socket) -> str:
+    """Return the HTTP address of a bound socket."""
+    return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+class Neighbours:
+    """Identity and images with their first users; `identity_url` and `images_url` answer while they are served."""
+
+    def __init__(self, directory: Path, clock: Clock, **images_settings: Any) -> None:
+        self.clock = clock
+        self.identity_listener, self.images_listener = bound(), bound()
+        self.identity_url = address(self.identity_listener)
+        self.images_url = address(self.images_listener)
+        self.database = Database(directory / "api.sqlite")
+        metadata.create_all(self.database.engine, tables=_tables())
+        settings = IdentitySettings(
+            key_file=directory / "token-keys",
+            public_url=f"{self.identity_url}/v3",
+            catalogue=standard_catalogue("http://127.0.0.1:8774/v2.1", f"{self.identity_url}/v3", self.images_url),
+            scrypt_cost=QUICK_SCRYPT,
+        )
+        self.identity = StandaloneIdentity(settings, self.database, clock)
+        self.images = StandaloneImages(
+            ImagesSettings(directory=directory / "images", identity_url=f"{self.identity_url}/v3", **images_settings),
+            self.database,
+            clock,
+        )
+        self.first = Bootstrapped()
+
+    async def open(self) -> None:
+        """Make the first users."""
+        self.first = await ensure_bootstrap(self.database, self.identity.passwords, self.clock, chosen=PASSWORDS)
+
+    async def close(self) -> None:
+        """Give everything back."""
+        self.identity.close()
+        await self.database.close()
+        self.identity_listener.close()
+        self.images_listener.close()
+
+    @contextlib.asynccontextmanager
+    async def served(self) -> AsyncIterator[None]:
+        """Answer HTTP on both addresses."""
+        async with (
+            serving(identity_app(self.identity), self.identity_listener),
+            serving(images_app(self.images, self.identity), self.images_listener),
+        ):
+            yield
+
+    def identity_client(self) -> httpx.AsyncClient:
+        """Return a client of the identity service without a socket between."""
+        return _client(identity_app(self.identity), self.identity_url)
+
+    def images_client(self) -> httpx.AsyncClient:
+        """Return a client of the image service without a socket between."""
+        return _client(images_app(self.images, self.identity), self.images_url)
+
+
+@contextlib.asynccontextmanager
+async def neighbours(directory: Path, clock: Clock, **images_settings: Any) -> AsyncIterator[Neighbours]:
+    """Open both services on a directory."""
+    opened = Neighbours(directory, clock, **images_settings)
+    try:
+        await opened.open()
+        yield opened
+    finally:
+        await opened.close()
+
+
+def sign_in_body(user: str, project: str | None, password: str | None = None) -> dict[str, Any]:
+    """Return the body of `POST /v3/auth/tokens` for a password."""
+    domain = {"id": "default"}
+    who = {"name": user, "domain": domain, "password": PASSWORDS.get(user) if password is None else password}
+    auth: dict[str, Any] = {"identity": {"methods": ["password"], "password": {"user": who}}}
+    auth["scope"] = {"project": {"name": project, "domain": domain}} if project else "unscoped"
+    return {"auth": auth}
+
+
+async def token(client: httpx.AsyncClient, user: str, project: str | None) -> str:
+    """Sign in over a client of the identity service."""
+    response = await client.post("/v3/auth/tokens", json=sign_in_body(user, project))
+    assert response.status_code == 201, response.text
+    return str(response.headers["X-Subject-Token"])
+
+
+def _client(app: ASGIApp, url: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=url)
+
+
+def _tables() -> list[Any]:
+    return [table for module in (identity_tables, image_tables) for table in vars(module).values() if _is_table(table)]
+
+
+def _is_table(value: object) -> bool:
+    return getattr(value, "metadata", None) is metadata

@@ -1,0 +1,34 @@
+"""The embedded services on a temporary directory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from skep.testing.neighbours import Neighbours, SteppedClock, neighbours
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    return SteppedClock()
+
+
+@pytest.fixture
+async def cloud(tmp_path: Path, clock: SteppedClock) -> AsyncIterator[Neighbours]:
+    async with neighbours(tmp_path, clock, image_size_cap=8 << 20) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def identity(cloud: Neighbours) -> AsyncIterator[httpx.AsyncClient]:
+    async with cloud.identity_client() as client:
+        yield client
+
+
+@pytest.fixture
+async def images(cloud: Neighbours) -> AsyncIterator[httpx.AsyncClient]:
+    async with cloud.images_client() as client:
+        yield client

@@ -1,0 +1,128 @@
+"""The real command line of OpenStack against both services over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skep.domain.clock import Clock
+from skep.testing.neighbours import PASSWORDS, Neighbours, neighbours
+
+OPENSTACK = Path(sys.executable).parent / "openstack"
+
+Run = Callable[..., Awaitable[Any]]
+
+pytestmark = pytest.mark.skipif(not OPENSTACK.exists(), reason="python-openstackclient is not installed")
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Neighbours]:
+    async with neighbours(tmp_path, Clock()) as opened, opened.served():
+        yield opened
+
+
+@pytest.fixture
+def openstack(served: Neighbours, tmp_path: Path) -> Run:
+    """Run one command as a user; returns its JSON, or its text where it prints none."""
+
+    async def run(*arguments: str, user: str = "admin", fails: bool = False) -> Any:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "OS_AUTH_URL": f"{served.identity_url}/v3",
+            "OS_USERNAME": user,
+            "OS_PASSWORD": PASSWORDS.get(user, "new-password"),
+            "OS_PROJECT_NAME": user,
+            "OS_USER_DOMAIN_NAME": "Default",
+            "OS_PROJECT_DOMAIN_NAME": "Default",
+            "OS_IDENTITY_API_VERSION": "3",
+            "PYTHONWARNINGS": "ignore",
+        }
+        process = await asyncio.create_subprocess_exec(
+            str(OPENSTACK),
+            *arguments,
+            env=environment,
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await asyncio.wait_for(process.communicate(), 100)
+        assert (process.returncode != 0) == fails, err.decode()
+        if fails:
+            return err.decode()
+        return json.loads(out) if "json" in arguments else out.decode()
+
+    return run
+
+
+async def test_looking_around(openstack: Run, served: Neighbours) -> None:
+    issued, catalogue, endpoints, roles = await asyncio.gather(
+        openstack("token", "issue", "-f", "json"),
+        openstack("catalog", "list", "-f", "json"),
+        openstack("endpoint", "list", "-f", "json"),
+        openstack("role", "list", "-f", "json"),
+    )
+    assert issued["project_id"] == served.first.project_ids["admin"]
+    assert {entry["Type"] for entry in catalogue} == {"compute", "identity", "image"}
+    assert len(endpoints) == 9
+    assert {role["Name"] for role in roles} == {"admin", "manager", "member", "reader", "service"}
+
+
+async def test_projects_and_users(openstack: Run) -> None:
+    project = await openstack("project", "create", "--description", "for tests", "new", "-f", "json")
+    user = await openstack("user", "create", "--project", "new", "--password", "old", "new", "-f", "json")
+    assert user["default_project_id"] == project["id"]
+    await openstack("role", "add", "--user", "new", "--project", "new", "member")
+    await openstack("user", "set", "--password", "new-password", "new")
+    assert (await openstack("token", "issue", "-f", "json", user="new"))["project_id"] == project["id"]
+    shown, assigned, refused = await asyncio.gather(
+        openstack("project", "show", "new", "-f", "json"),
+        openstack("role", "assignment", "list", "--user", "new", "--names", "-f", "json"),
+        openstack("user", "list", user="new", fails=True),
+    )
+    assert shown["description"] == "for tests"
+    assert [(entry["Role"], entry["User"], entry["Project"]) for entry in assigned] == [
+        ("member", "new@Default", "new@Default")
+    ]
+    assert "403" in refused
+    await openstack("user", "delete", "new")
+    await openstack("project", "delete", "new")
+    users, projects = await asyncio.gather(
+        openstack("user", "list", "-f", "json"), openstack("project", "list", "-f", "json")
+    )
+    assert {entry["Name"] for entry in users} == {"admin", "demo"}
+    assert {entry["Name"] for entry in projects} == {"admin", "demo", "service"}
+    assert "401" in await openstack("token", "issue", user="new", fails=True)
+
+
+async def test_images(openstack: Run, tmp_path: Path) -> None:
+    content = os.urandom(3_000_000)
+    (tmp_path / "disk.raw").write_bytes(content)
+    made = await openstack(
+        "image", "create", "--file", "disk.raw", "--disk-format", "raw", "--container-format", "bare",
+        "--min-disk", "1", "--property", "os_distro=none", "--tag", "small", "--public", "tiny", "-f", "json",
+    )  # fmt: skip
+    assert made["status"] == "active"
+    await openstack("image", "set", "--name", "small", "--property", "kind=test", "--min-ram", "64", "tiny")
+    listed, shown = await asyncio.gather(
+        openstack("image", "list", "-f", "json", user="demo"),
+        openstack("image", "show", "small", "-f", "json", user="demo"),
+    )
+    assert [(entry["Name"], entry["Status"]) for entry in listed] == [("small", "active")]
+    assert shown["checksum"] == hashlib.md5(content).hexdigest()
+    assert (shown["min_disk"], shown["min_ram"]) == (1, 64)
+    assert shown["properties"]["os_distro"] == "none"
+    assert shown["properties"]["kind"] == "test"
+    await openstack("image", "save", "--file", "copy.raw", "small", user="demo")
+    assert (tmp_path / "copy.raw").read_bytes() == content
+    assert "403" in await openstack("image", "delete", "small", user="demo", fails=True)
+    await openstack("image", "delete", "small")
+    assert await openstack("image", "list", "-f", "json") == []
