@@ -24,16 +24,16 @@ CELL = CellUuid("cell-1")
 GROUP = GroupUuid("group-1")
 
 
-def usage_of(host: str, **changes: Any) -> HostUsage:
+def usage_of(name: str, **changes: Any) -> HostUsage:
     facts: dict[str, Any] = {
-        "host": host,
+        "host": name,
         "inventory": {
             "VCPU": Inventory(total=changes.pop("vcpus", 4), allocation_ratio=changes.pop("cpu_ratio", 4.0)),
             "MEMORY_MB": Inventory(total=changes.pop("memory_mb", 8192), reserved=512),
             "DISK_GB": Inventory(total=changes.pop("disk_gb", 100)),
         },
         "used": {},
-        "hypervisor_hostname": f"{host}.example",
+        "hypervisor_hostname": f"{name}.example",
     }
     return HostUsage(**{**facts, **changes})
 
