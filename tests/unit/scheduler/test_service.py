@@ -362,7 +362,7 @@ def inventory_of(**changes: Any) -> dict[str, Inventory]:
         ({"failed_builds": -1}, "usage.failed_builds"),
         ({"traits": ("lower",)}, "usage.traits"),
         ({"seq": -1}, "seq"),
-        ({"host": ""}, "usage.host"),
+        ({"traits": ("X",) * 2001}, "usage.traits: more than"),
     ],
 )
 async def test_nonsense_is_refused_by_name_and_changes_nothing(cloud: Cloud, facts: Any, field: str) -> None:
