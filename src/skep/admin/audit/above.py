@@ -35,11 +35,10 @@ def _mappings_without_request(connection: sa.Connection) -> Iterator[Difference]
 
 
 def _requests_without_mapping(connection: sa.Connection) -> Iterator[Difference]:
-    waiting = sa.exists().where(mapping.instance == build_requests.c.instance, _living, mapping.cell.is_(None))
     query = (
         sa.select(build_requests.c.instance, build_requests.c.revision, mapping.cell, mapping.deleted_at)
         .join_from(build_requests, instance_mappings, mapping.instance == build_requests.c.instance, isouter=True)
-        .where(~waiting)
+        .where(sa.or_(mapping.instance.is_(None), mapping.cell.is_not(None), mapping.deleted_at.is_not(None)))
     )
     for row in connection.execute(query):
         yield Difference(

@@ -1,0 +1,308 @@
+"""The admin API over fresh databases: two cells, a scheduler that answers what is set, tokens that are names."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import sqlalchemy as sa
+
+from skep.admin.app import AdminApi
+from skep.admin.services import AdminServices
+from skep.database.api import build_requests, cells, flavors, host_mappings, instance_mappings, quotas, schema
+from skep.database.api.instance_mappings import Placement
+from skep.database.cell import attempts
+from skep.database.cell.attempts import NewAttempt
+from skep.database.cell.tables import instances
+from skep.database.cell.tables import metadata as cell_metadata
+from skep.database.engine import Database
+from skep.database.stored import dump
+from skep.domain.builds import Decision, Explanation, NearMiss, NotReady, NoValidHost, Placed, StageCount
+from skep.domain.cells import Cell, HostMapping
+from skep.domain.claims import Claim
+from skep.domain.clock import Clock
+from skep.domain.context import RequestContext
+from skep.domain.flavors import Flavor
+from skep.domain.hosts import HostState, HostUsage
+from skep.domain.ids import CELL0, CellUuid, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId, new_uuid
+from skep.domain.instances import Instance, State
+from skep.domain.quotas import charge_of
+from skep.domain.request_specs import RequestSpec
+from skep.domain.resources import Inventory
+from skep.messages.base import Done
+from skep.messages.to_scheduler import (
+    GetHostStates,
+    GetHostStatesReply,
+    ListNamespaces,
+    ListNamespacesReply,
+    PublishOperatorState,
+    SelectDestinations,
+    SelectReply,
+)
+from skep.messages.to_super_conductor import OperatorStateChanged
+from skep.neighbours.identity.base import Identity
+from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, Subscription
+from skep.transport.memory import MemoryTransport
+
+CELL1 = CellUuid("11111111-1111-4111-8111-111111111111")
+CELL2 = CellUuid("22222222-2222-4222-8222-222222222222")
+PROJECT = ProjectId("a" * 32)
+FLAVOR = Flavor(flavorid="1", name="m1.tiny", vcpus=1, memory_mb=512, root_gb=1)
+UNLIMITED = {"instances": -1, "cores": -1, "ram": -1}
+NOW = 1_800_000_000_000_000
+
+ROLES = {"admin": ("admin", "member"), "owner": ("member",), "stranger": ("member",)}
+
+EXPLANATION = Explanation(
+    considered=6,
+    stages=(StageCount("availability zone nova", 4), StageCount("capacity", 0)),
+    nearest=(NearMiss(node=NodeUuid("n1"), host="h1", stage="capacity", lacks={"MEMORY_MB": 1024}),),
+    rejected={"h1": "capacity", "h2": "availability zone nova"},
+)
+
+
+class Tokens:
+    """An identity service for which the token is the user's name."""
+
+    async def validate(self, token: str) -> Identity | None:
+        if token not in ROLES:
+            return None
+        project = ProjectId("b" * 32) if token == "stranger" else PROJECT
+        return Identity(
+            user_id=UserId(token), user_name=token, project_id=project, roles=ROLES[token], expires_at=2**60
+        )
+
+    async def project_exists(self, project_id: str) -> bool | None:  # noqa: ARG002 - the port says so
+        return None
+
+
+@dataclass
+class Scheduler:
+    """Holds what it is given; a cell that is not in `asserted` is not ready."""
+
+    states: list[HostState] = field(default_factory=list)
+    asserted: set[CellUuid] = field(default_factory=lambda: {CELL1, CELL2})
+    published: list[PublishOperatorState] = field(default_factory=list)
+    nudged: list[OperatorStateChanged] = field(default_factory=list)
+    asked: list[SelectDestinations] = field(default_factory=list)
+    fits: bool = True
+    subscription: Subscription | None = None
+
+    async def serve(self, transport: MemoryTransport) -> None:
+        self.subscription = await transport.serve(
+            SCHEDULER,
+            {
+                GetHostStates: self._states,
+                PublishOperatorState: self._publish,
+                SelectDestinations: self._select,
+                ListNamespaces: self._namespaces,
+            },
+        )
+        await transport.serve(SUPER_CONDUCTOR, {OperatorStateChanged: self._nudge})
+
+    async def _states(self, _message: GetHostStates, _context: RequestContext | None) -> GetHostStatesReply:
+        return GetHostStatesReply(hosts=tuple(self.states), epoch="e1")
+
+    async def _publish(self, message: PublishOperatorState, _context: RequestContext | None) -> Done:
+        self.published.append(message)
+        return Done()
+
+    async def _nudge(self, message: OperatorStateChanged, _context: RequestContext | None) -> None:
+        self.nudged.append(message)
+
+    async def _namespaces(self, _message: ListNamespaces, _context: RequestContext | None) -> ListNamespacesReply:
+        return ListNamespacesReply(namespaces={"compute": len(self.states)})
+
+    async def _select(self, message: SelectDestinations, _context: RequestContext | None) -> SelectReply:
+        assert message.dry_run
+        self.asked.append(message)
+        decision: Decision
+        if message.cell is not None and message.cell not in self.asserted:
+            decision = NotReady(reason="the cell has not asserted its claims")
+        elif self.fits:
+            decision = Placed(node=NodeUuid("n1"), host="h1", cell=CELL1, epoch="e1")
+        else:
+            decision = NoValidHost(explanation=EXPLANATION)
+        return SelectReply(decisions=(decision,) * len(message.members), epoch="e1")
+
+
+@dataclass
+class Admin:
+    """The application and what is behind it."""
+
+    services: AdminServices
+    scheduler: Scheduler
+    client: httpx.AsyncClient
+
+    async def ask(self, method: str, path: str, *, token: str | None = "admin", **more: Any) -> httpx.Response:
+        headers = {} if token is None else {"X-Auth-Token": token}
+        return await self.client.request(method, path, headers=headers, **more)
+
+    async def good(self, method: str, path: str, **more: Any) -> Any:
+        response = await self.ask(method, f"/admin/v1{path}", **more)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def write(self, *statements: sa.Executable) -> None:
+        """Execute statements in the API database."""
+        await self.services.database.write(partial(_execute, statements=statements))
+
+    async def write_cell(self, *statements: sa.Executable, cell: CellUuid = CELL1) -> None:
+        await self.services.cells[cell].write(partial(_execute, statements=statements))
+
+    async def audit(self) -> dict[str, list[Any]]:
+        """Return the evidence of differences by kind."""
+        found: dict[str, list[Any]] = {}
+        for difference in (await self.good("GET", "/audit"))["audit"]["differences"]:
+            found.setdefault(difference["kind"], []).append((difference["subject"], difference["evidence"]))
+        return found
+
+    async def server(self, cell: CellUuid | None, *, state: State = State.ACTIVE, attempt: int = 1) -> Instance:
+        """Make a server with everything that belongs to it: in a cell, or waiting for one."""
+        request_id = RequestId(f"req-{new_uuid()}")
+        nowhere = cell is None or cell == CELL0
+        instance = Instance(
+            uuid=InstanceUuid(new_uuid()),
+            project_id=PROJECT,
+            user_id=UserId("owner"),
+            name="one",
+            hostname="one",
+            flavor=FLAVOR,
+            created_at=NOW,
+            request_id=request_id,
+            state=state,
+            attempt=attempt,
+            host=None if nowhere else "h1",
+            node=None if nowhere else NodeUuid("n1"),
+        )
+        context = RequestContext(request_id=request_id, project_id=PROJECT, user_id=UserId("owner"))
+        spec = RequestSpec(project_id=PROJECT, user_id=UserId("owner"), flavor=FLAVOR)
+
+        def above(connection: sa.Connection) -> None:
+            new = build_requests.NewRequest(context=context, instances=(instance,), spec=spec, min_count=1, now=NOW)
+            assert (
+                quotas.charge(connection, PROJECT, UserId("owner"), {instance.uuid: charge_of(FLAVOR)}, UNLIMITED)
+                is None
+            )
+            build_requests.store(connection, new)
+            if cell is not None:
+                placement = Placement(instance=instance.uuid, attempt=0, revision=0)
+                assert instance_mappings.map_to_cell(connection, cell, [placement]) == {instance.uuid}
+
+        await self.services.database.write(above)
+        if cell is not None:
+            await self.row(instance, cell, spec, context)
+        return instance
+
+    async def row(
+        self, instance: Instance, cell: CellUuid, spec: RequestSpec | None = None, context: RequestContext | None = None
+    ) -> None:
+        """Write a cell's row of a server, and its attempt."""
+        values = {
+            "uuid": instance.uuid,
+            "project_id": instance.project_id,
+            "user_id": instance.user_id,
+            "name": instance.name,
+            "hostname": instance.hostname,
+            "reservation_id": "r-1",
+            "flavorid": "1",
+            "metadata": b"{}",
+            "state": instance.state.value,
+            "attempt": instance.attempt,
+            "host": instance.host,
+            "node": instance.node,
+            "step_at": NOW,
+            "created_at": NOW,
+            "changed_at": NOW,
+            "context": dump(context),
+            "spec": dump(spec),
+            "alternates": b"[]",
+            "body": dump(instance),
+        }
+        new = NewAttempt(
+            instance=instance.uuid,
+            attempt=instance.attempt,
+            node=instance.node,
+            host=instance.host,
+            now=NOW,
+            explanation=EXPLANATION,
+        )
+
+        def unit(connection: sa.Connection) -> None:
+            connection.execute(instances.insert().values(**values))
+            attempts.begin(connection, [new])
+
+        await self.services.cells[cell].write(unit)
+
+
+def _execute(connection: sa.Connection, statements: Iterable[sa.Executable]) -> None:
+    for statement in statements:
+        connection.execute(statement)
+
+
+def host_state(host: str, cell: CellUuid, *, up: bool = True, claims: tuple[Claim, ...] = ()) -> HostState:
+    """Return what placement holds of a host with eight CPUs, two of them used."""
+    usage = HostUsage(
+        host=host,
+        inventory={"VCPU": Inventory(total=8), "MEMORY_MB": Inventory(total=4096, reserved=512)},
+        used={"VCPU": 2},
+        servers=1,
+    )
+    return HostState(node=NodeUuid(f"n{host[1:]}"), cell=cell, usage=usage, incarnation=1, seq=1, claims=claims, up=up)
+
+
+def claim_of(instance: Instance, attempt: int | None = None) -> Claim:
+    """Return the claim of a server on the first host."""
+    return Claim(
+        instance=instance.uuid,
+        attempt=instance.attempt if attempt is None else attempt,
+        node=NodeUuid("n1"),
+        resources={"VCPU": 1},
+    )
+
+
+@contextlib.asynccontextmanager
+async def admin_under_test(directory: Path) -> AsyncIterator[Admin]:
+    """Open an admin API over fresh databases in `directory`."""
+    database = Database(directory / "api.db")
+    schema.metadata.create_all(database.engine)
+    named = [Cell(uuid=CELL0, name="cell0"), Cell(uuid=CELL1, name="cell1"), Cell(uuid=CELL2, name="cell2")]
+    databases = {cell.uuid: Database(directory / f"{cell.name}.db") for cell in named}
+    for one in databases.values():
+        cell_metadata.create_all(one.engine)
+
+    def seed(connection: sa.Connection) -> None:
+        for cell in named:
+            assert cells.add(connection, cell, NOW)
+        for host, of in (("h1", CELL1), ("h2", CELL2)):
+            mapping = HostMapping(node=NodeUuid(f"n{host[1:]}"), host=host, cell=of, created_at=NOW)
+            host_mappings.add(connection, mapping)
+        flavors.add(connection, FLAVOR, NOW)
+
+    await database.write(seed)
+    transport = MemoryTransport()
+    scheduler = Scheduler(states=[host_state("h1", CELL1), host_state("h2", CELL2)])
+    await scheduler.serve(transport)
+    services = AdminServices(
+        database=database,
+        cells=databases,
+        names={cell.uuid: cell for cell in named},
+        transport=transport,
+        clock=Clock(),
+        identity=Tokens(),
+        metrics=lambda: b"skep_things_total 1\n",
+        openapi=lambda: {"openapi": "3.1.0"},
+        audit_pause=0,
+    )
+    asgi = httpx.ASGITransport(AdminApi(services), raise_app_exceptions=True)
+    try:
+        async with httpx.AsyncClient(transport=asgi, base_url="http://cloud") as client:
+            yield Admin(services, scheduler, client)
+    finally:
+        for opened in (database, *databases.values()):
+            await opened.close()

@@ -1,0 +1,85 @@
+"""Cells and hosts: what is shown, and what an operator's change does."""
+
+from __future__ import annotations
+
+import pytest
+
+from skep.domain.ids import CELL0
+from skep.domain.instances import State
+from skep.testing.admin import CELL1, Admin, claim_of, host_state
+
+
+async def test_cells_with_their_servers_and_hosts(admin: Admin) -> None:
+    await admin.server(CELL1)
+    await admin.server(CELL1)
+    await admin.server(CELL0, state=State.ERROR)
+    cells = {cell["name"]: cell for cell in (await admin.good("GET", "/cells"))["cells"]}
+    assert list(cells) == ["cell0", "cell1", "cell2"]
+    assert cells["cell1"] == {
+        "name": "cell1",
+        "uuid": CELL1,
+        "disabled": False,
+        "hosts": 1,
+        "hosts_up": 1,
+        "servers": {"active": 2},
+        "reachable": True,
+    }
+    assert cells["cell0"]["servers"] == {"error": 1}
+    assert (await admin.good("GET", f"/cells/{CELL1}"))["cell"] == cells["cell1"]
+
+
+async def test_a_disabled_cell_is_stored_published_and_told(admin: Admin) -> None:
+    changed = await admin.good("PATCH", "/cells/cell1", json={"disabled": True})
+    assert changed["cell"]["disabled"] is True
+    (published,) = admin.scheduler.published
+    assert {wish.name: wish.disabled for wish in published.cells} == {"cell1": True, "cell2": False}
+    assert len(admin.scheduler.nudged) == 1
+
+
+async def test_hosts_join_rows_and_states(admin: Admin) -> None:
+    server = await admin.server(CELL1)
+    admin.scheduler.states[0] = host_state("h1", CELL1, claims=(claim_of(server),))
+    first, second = (await admin.good("GET", "/hosts"))["hosts"]
+    assert (first["host"], first["cell"], first["state"], first["claims"]) == ("h1", "cell1", "up", 1)
+    assert first["resources"]["VCPU"] == {"capacity": 8, "used": 2, "claimed": 1, "free": 5}
+    assert first["resources"]["MEMORY_MB"]["capacity"] == 3584
+    assert second["host"] == "h2"
+    assert [host["host"] for host in (await admin.good("GET", "/hosts?cell=cell2"))["hosts"]] == ["h2"]
+    shown = (await admin.good("GET", "/hosts/h1"))["host"]
+    assert shown["claimed_by"] == [{"instance": server.uuid, "attempt": 1, "resources": {"VCPU": 1}}]
+
+
+async def test_how_a_host_is(admin: Admin) -> None:
+    admin.scheduler.states = [host_state("h1", CELL1, up=False)]
+    assert [host["state"] for host in (await admin.good("GET", "/hosts"))["hosts"]] == ["silent", "unreported"]
+    await admin.good("PATCH", "/hosts/h1", json={"forced_down": True})
+    assert admin.scheduler.subscription is not None
+    await admin.scheduler.subscription.close()
+    assert [host["state"] for host in (await admin.good("GET", "/hosts"))["hosts"]] == ["down", "unknown"]
+
+
+@pytest.mark.parametrize("name", ["h1", "n1"])
+async def test_a_host_is_disabled_with_a_reason_and_enabled_without(admin: Admin, name: str) -> None:
+    disabled = await admin.good("PATCH", f"/hosts/{name}", json={"disabled": True, "disabled_reason": "fan"})
+    assert (disabled["host"]["disabled"], disabled["host"]["disabled_reason"]) == (True, "fan")
+    reworded = await admin.good("PATCH", f"/hosts/{name}", json={"disabled_reason": "new fan"})
+    assert reworded["host"]["disabled_reason"] == "new fan"
+    forced = await admin.good("PATCH", f"/hosts/{name}", json={"forced_down": True})
+    assert (forced["host"]["disabled_reason"], forced["host"]["forced_down"]) == ("new fan", True)
+    enabled = await admin.good("PATCH", f"/hosts/{name}", json={"disabled": False})
+    assert (enabled["host"]["disabled"], enabled["host"]["disabled_reason"]) == (False, None)
+    wishes = [next(wish for wish in one.hosts if wish.host == "h1") for one in admin.scheduler.published]
+    assert [(wish.disabled, wish.forced_down) for wish in wishes] == [
+        (True, False),
+        (True, False),
+        (True, True),
+        (False, True),
+    ]
+
+
+async def test_a_change_is_kept_while_no_scheduler_answers(admin: Admin) -> None:
+    assert admin.scheduler.subscription is not None
+    await admin.scheduler.subscription.close()
+    changed = await admin.good("PATCH", "/hosts/h1", json={"disabled": True})
+    assert (changed["host"]["disabled"], changed["host"]["state"]) == (True, "unknown")
+    assert len(admin.scheduler.nudged) == 1

@@ -1,0 +1,68 @@
+"""Why a server is where it is: everything for admins, counts for owners, nothing for others."""
+
+from __future__ import annotations
+
+from skep.database.api.tables import instance_mappings
+from skep.domain.ids import CELL0
+from skep.domain.instances import State
+from skep.testing.admin import CELL1, CELL2, Admin
+
+
+async def test_an_admin_sees_hosts_and_an_owner_counts(admin: Admin) -> None:
+    server = await admin.server(CELL1)
+    path = f"/servers/{server.uuid}/placement"
+    seen = (await admin.good("GET", path))["placement"]
+    assert (seen["cell"], seen["host"], seen["status"], seen["waiting"]) == ("cell1", "h1", "ACTIVE", False)
+    (attempt,) = seen["attempts"]
+    assert (attempt["attempt"], attempt["host"], attempt["under_way"]) == (1, "h1", True)
+    assert attempt["explanation"]["rejected"] == {"h1": "capacity", "h2": "availability zone nova"}
+    assert attempt["explanation"]["nearest"][0]["host"] == "h1"
+    owned = await admin.ask("GET", f"/admin/v1{path}", token="owner")
+    assert owned.status_code == 200
+    (attempt,) = owned.json()["placement"]["attempts"]
+    assert attempt["explanation"]["stages"] == [
+        {"stage": "availability zone nova", "left": 4},
+        {"stage": "capacity", "left": 0},
+    ]
+    assert attempt["explanation"]["nearest"] == [{"stage": "capacity", "lacks": {"MEMORY_MB": 1024}}]
+    assert '"h1"' not in owned.text
+    assert '"n1"' not in owned.text
+    assert (await admin.ask("GET", f"/admin/v1{path}", token="stranger")).status_code == 404
+
+
+async def test_a_server_without_a_host(admin: Admin) -> None:
+    server = await admin.server(CELL0, state=State.ERROR)
+    seen = (await admin.good("GET", f"/servers/{server.uuid}/placement"))["placement"]
+    assert (seen["cell"], seen["host"]) == ("cell0", None)
+    (attempt,) = seen["attempts"]
+    assert (attempt["outcome"], attempt["host"]) == ("no_valid_host", None)
+    assert attempt["explanation"]["summary"].startswith("6 hosts considered; 4 left by availability zone nova")
+
+
+async def test_a_server_that_waits(admin: Admin) -> None:
+    server = await admin.server(None)
+    seen = (await admin.good("GET", f"/servers/{server.uuid}/placement"))["placement"]
+    assert (seen["waiting"], seen["status"], seen["cell"], seen["attempts"]) == (True, "BUILD", None, [])
+
+
+async def test_a_cell_that_this_process_does_not_know(admin: Admin) -> None:
+    server = await admin.server(CELL1)
+    row = instance_mappings.c.instance == server.uuid
+    await admin.write(instance_mappings.update().where(row).values(cell="33333333-3333-4333-8333-333333333333"))
+    response = await admin.ask("GET", f"/admin/v1/servers/{server.uuid}/placement")
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "1"
+
+
+async def test_a_dry_run_by_name_and_by_id(admin: Admin) -> None:
+    answer = await admin.good("POST", "/placement/dry-run", json={"flavor": "m1.tiny", "count": 2, "cell": "cell2"})
+    assert [(one["decision"], one["host"], one["cell"]) for one in answer["decisions"]] == [
+        ("placed", "h1", "cell1")
+    ] * 2
+    assert admin.scheduler.asked[-1].cell == CELL2
+    admin.scheduler.fits = False
+    (refused,) = (await admin.good("POST", "/placement/dry-run", json={"flavor": "1"}))["decisions"]
+    assert (refused["decision"], refused["explanation"]["considered"]) == ("no_valid_host", 6)
+    admin.scheduler.asserted = set()
+    (waiting,) = (await admin.good("POST", "/placement/dry-run", json={"flavor": "1", "cell": "cell1"}))["decisions"]
+    assert waiting == {"decision": "not_ready", "reason": "the cell has not asserted its claims"}
