@@ -56,20 +56,24 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[str]:
-    """Serve an application on a bound socket in this loop; yields its address."""
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none", http="httptools")
-    server = _Server(config)
-    task = asyncio.create_task(server.serve(sockets=[listener]))
+async def serving(*apps: tuple[ASGIApp, socket.socket]) -> AsyncIterator[None]:
+    """Serve applications on bound sockets in this loop."""
+    servers = [
+        (_Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")), listener)
+        for app, listener in apps
+    ]
+    tasks = [asyncio.create_task(server.serve(sockets=[listener])) for server, listener in servers]
     try:
-        while not server.started:
-            if task.done():
-                await task
+        while not all(server.started for server, _ in servers):
+            for task in tasks:
+                if task.done():
+                    await task
             await asyncio.sleep(0.005)
-        yield address(listener)
+        yield
     finally:
-        server.should_exit = True
-        await task
+        for server, _ in servers:
+            server.should_exit = True
+        await asyncio.gather(*tasks)
 
 
 def bound() -> socket.socket:
@@ -93,7 +97,7 @@ class Neighbours:
         self.identity_listener, self.images_listener = bound(), bound()
         self.identity_url = address(self.identity_listener)
         self.images_url = address(self.images_listener)
-        self.database = Database(directory / "api.sqlite")
+        self.database = Database(directory / "api.sqlite", busy_timeout=0.2)
         metadata.create_all(self.database.engine, tables=_tables())
         settings = IdentitySettings(
             key_file=directory / "token-keys",
@@ -123,10 +127,9 @@ class Neighbours:
     @contextlib.asynccontextmanager
     async def served(self) -> AsyncIterator[None]:
         """Answer HTTP on both addresses."""
-        async with (
-            serving(identity_app(self.identity), self.identity_listener),
-            serving(images_app(self.images, self.identity), self.images_listener),
-        ):
+        identity = identity_app(self.identity)
+        images = images_app(self.images, self.identity)
+        async with serving((identity, self.identity_listener), (images, self.images_listener)):
             yield
 
     def identity_client(self) -> httpx.AsyncClient:

@@ -371,3 +371,25 @@ async def test_documents_need_no_token(images: httpx.AsyncClient) -> None:
 
 def _files(cloud: Neighbours) -> list[str]:
     return sorted(path.name for path in cloud.images.settings.directory.rglob("*") if path.is_file())
+
+
+async def test_a_client_that_goes_away_leaves_nothing(
+    cloud: Neighbours, identity: httpx.AsyncClient, demo: Client
+) -> None:
+    image = await demo.create(name="left")
+    user_token = await token(identity, "demo", "demo")
+    async with cloud.served(), asyncio.timeout(30):
+        _, writer = await asyncio.open_connection("127.0.0.1", cloud.images_listener.getsockname()[1])
+        head = (
+            f"PUT /v2/images/{image['id']}/file HTTP/1.1\r\nHost: x\r\nX-Auth-Token: {user_token}\r\n"
+            "Content-Type: application/octet-stream\r\nContent-Length: 5000000\r\n\r\n"
+        )
+        writer.write(head.encode() + b"x" * 100_000)
+        await writer.drain()
+        while not _files(cloud):  # noqa: ASYNC110 - a directory wakes nobody
+            await asyncio.sleep(0.01)
+        writer.close()
+        while _files(cloud):  # noqa: ASYNC110 - likewise
+            await asyncio.sleep(0.01)
+    assert (await demo("GET", f"/v2/images/{image['id']}")).json()["status"] == "queued"
+    assert (await demo.upload(image["id"], b"whole")).status_code == 204
