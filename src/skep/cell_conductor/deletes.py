@@ -106,7 +106,7 @@ class Deletes:
     def _close(self, connection: sa.Connection, message: Destroyed) -> tuple[list[ClaimKey], Work | None, bool]:
         now = self._parts.clock.now()
         work = builds.work(connection, message.instance)
-        upto = max(message.attempts, default=0)
+        upto = max(message.up_to, *message.attempts) if message.attempts else message.up_to
         keys = attempts.close(connection, message.instance, message.host, upto, now)
         deleted = deletes.finish_if_closed(connection, message.instance, now)
         group = work.spec.group.uuid if work is not None and work.spec.group is not None else None

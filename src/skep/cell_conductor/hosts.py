@@ -23,7 +23,8 @@ log = get_logger(__name__)
 
 BEAT_SECONDS = 1.0
 SILENT_SECONDS = 5.0
-"""A host that was not heard for so long is left out of the beat."""
+"""A host that was not heard for so long is left out of the beat. A conductor that has just started listens for so long
+before it says who is silent, unless it has heard all its agents before."""
 
 
 class Hosts:
@@ -33,6 +34,7 @@ class Hosts:
         self._parts = parts
         self._agents: dict[NodeUuid, Agent] = {}
         self._heard: dict[NodeUuid, float] = {}
+        self._listening_until: float | None = time.monotonic() + SILENT_SECONDS
         self._reports: list[tuple[HostReport, asyncio.Future[HostReported]]] = []
         self.reporting = Loop("reports", self._forward, every=1.0)
         self.beating = Loop("beat", self._beat, every=BEAT_SECONDS)
@@ -47,6 +49,9 @@ class Hosts:
             raise Conflict(f"host {identity.host} of cell {parts.cell.name} is node {clash}, not {identity.node}")
         agent = await parts.database.write(partial(agents.register, identity=identity, now=parts.clock.now()))
         self._agents[agent.node] = agent
+        self._heard[agent.node] = time.monotonic()
+        if self._listening_until is not None:
+            self.beating.nudge()
         if not agent.mapped:
             await parts.tell_above()
         return Registration(incarnation=agent.incarnation, mapped=agent.mapped)
@@ -115,6 +120,8 @@ class Hosts:
     async def _beat(self) -> bool:
         """Say which nodes live; assert the cell's claims when the scheduler does not know them."""
         parts = self._parts
+        if not await self._knows_who_lives():
+            return False
         now = time.monotonic()
         heard = tuple(sorted(node for node, at in self._heard.items() if now - at < SILENT_SECONDS))
         try:
@@ -125,6 +132,16 @@ class Hosts:
             asserted = False
         self.on_asserted(asserted)
         return False
+
+    async def _knows_who_lives(self) -> bool:
+        """Tell whether a silence means something yet: all agents were heard, or there was time enough for each."""
+        if self._listening_until is None:
+            return True
+        known = await self._parts.database.read(agents.list_all)
+        if time.monotonic() < self._listening_until and any(agent.node not in self._heard for agent in known):
+            return False
+        self._listening_until = None
+        return True
 
     async def _assert(self, epoch: str) -> bool:
         """Tell the scheduler what this cell's rows say is claimed; refused claims are failed attempts."""

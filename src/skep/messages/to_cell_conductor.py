@@ -77,6 +77,8 @@ class Destroyed(Call[Done], frozen=True, kw_only=True):
     host: str
     attempts: tuple[int, ...]
     """The attempts that the host knew of and that are over now."""
+    up_to: int = 0
+    """Nothing of any attempt up to this one is here, and none of them will begin: also those never heard of."""
 
 
 class TaskDone(Call[Done], frozen=True, kw_only=True):

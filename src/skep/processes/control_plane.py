@@ -62,6 +62,7 @@ class ControlPlane:
         self.backend = MemoryBackend()
         self.cells: dict[CellUuid, Cell] = {}
         self.cell_transports: dict[CellUuid, Transport] = {}
+        """Of each cell but cell0. In one process it is one transport: addresses name their cell."""
         self.scheduler = SchedulerService(
             self.transport, self.backend, scheduler_settings(config), clock, on_decision=self._on_decision
         )
@@ -117,7 +118,7 @@ class ControlPlane:
         self.cells = {cell.uuid: cell for cell in rows if cell.name in self.databases.cells}
         for cell in self.cells.values():
             if not cell.is_cell0:
-                self.cell_transports[cell.uuid] = MemoryTransport()
+                self.cell_transports[cell.uuid] = self.transport
 
     async def _start_cell(self, cell: Cell) -> None:
         transport = self.cell_transports[cell.uuid]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from skep.api.services import ApiSettings, QuotaDefaults
 from skep.compute.drivers.fake import FailureRule, FakeSettings
 from skep.compute.settings import ComputeSettings
 from skep.config.sections import Config, FakeDriverSettings
+from skep.processes.directory import StateDirectory
 from skep.scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
+from skep.standalone.identity.settings import IdentitySettings, ServiceEntry
+from skep.standalone.images.settings import ImagesSettings
 
 
 def scheduler_settings(config: Config) -> SchedulerSettings:
@@ -61,3 +65,47 @@ def fake_settings(section: FakeDriverSettings) -> FakeSettings:
             for rule in section.failures
         ),
     )
+
+
+def api_settings(config: Config, identity_url: str) -> ApiSettings:
+    """Return how the compute API behaves."""
+    section, quota = config.api, config.quota
+    return ApiSettings(
+        max_limit=section.max_limit,
+        max_body_bytes=section.max_body_bytes,
+        max_backlog=section.backlog_limit,
+        identity_url=identity_url,
+        policy_file=section.policy_file or None,
+        quotas=QuotaDefaults(
+            instances=quota.instances,
+            cores=quota.cores,
+            ram=quota.ram,
+            metadata_items=quota.metadata_items,
+            key_pairs=quota.key_pairs,
+            server_groups=quota.server_groups,
+            server_group_members=quota.server_group_members,
+            injected_files=quota.injected_files,
+            injected_file_content_bytes=quota.injected_file_content_bytes,
+            injected_file_path_bytes=quota.injected_file_path_length,
+        ),
+    )
+
+
+def identity_settings(
+    config: Config, directory: StateDirectory, url: str, catalogue: tuple[ServiceEntry, ...]
+) -> IdentitySettings:
+    """Return how the embedded identity service behaves; `url` is its own address."""
+    section = config.identity
+    return IdentitySettings(
+        key_file=directory.keys / "tokens.keys",
+        public_url=url,
+        catalogue=catalogue,
+        token_expiration=section.token_expiration,
+        scrypt_cost=section.scrypt_cost,
+        password_threads=section.password_threads,
+    )
+
+
+def images_settings(directory: StateDirectory, identity_url: str) -> ImagesSettings:
+    """Return how the embedded image store behaves."""
+    return ImagesSettings(directory=directory.images, identity_url=identity_url)

@@ -14,7 +14,11 @@ from skep.compute.drivers.base import Guest
 from skep.config.sections import ComputeSettings, ConductorSettings, Config, FakeDriverSettings, FakeFailure
 from skep.database.api import build_requests, quotas, server_groups
 from skep.database.api import instance_mappings as mappings
+from skep.database.api.tables import build_requests as build_request_rows
+from skep.database.api.tables import instance_mappings, quota_charges, request_specs
 from skep.database.cell import attempts, instances
+from skep.database.cell.tables import attempts as attempt_rows
+from skep.database.cell.tables import instances as instance_rows
 from skep.domain.builds import AttemptRecord
 from skep.domain.claims import Claim
 from skep.domain.clock import Clock
@@ -25,6 +29,7 @@ from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_requ
 from skep.domain.instances import Instance, State
 from skep.domain.quotas import COUNTED, charge_of
 from skep.domain.request_specs import RequestSpec
+from skep.domain.resources import VCPU
 from skep.messages.to_scheduler import GetHostStates
 from skep.messages.to_super_conductor import DeleteInstances, ScheduleAndBuildInstances
 from skep.processes.control_plane import ControlPlane
@@ -68,6 +73,7 @@ class Cloud:
         self.hosts = hosts
         self.clock = Clock()
         self.notifications: list[Notification] = []
+        self.left: dict[str, int] = {}
         self.plane: ControlPlane
 
     async def start(self) -> None:
@@ -195,6 +201,38 @@ class Cloud:
         reply = await self.plane.transport.call(SCHEDULER, GetHostStates())
         return [claim for host in reply.hosts for claim in host.claims]
 
+    async def used_vcpus(self) -> int:
+        """Return how many virtual CPUs the hosts count as used, as the scheduler knows them."""
+        reply = await self.plane.transport.call(SCHEDULER, GetHostStates())
+        return sum(host.usage.used.get(VCPU, 0) for host in reply.hosts)
+
+    async def settled_again(self, *, group: GroupRule) -> list[Instance]:
+        """Create one more server of a group and wait for it."""
+        return await self.settled(await self.create(group=group))
+
+    async def stop_agent(self, host: str) -> None:
+        """Stop the agent of one host; its guests stay."""
+        await self.plane.agents.pop(host).stop()
+        self.plane.drivers.pop(host).close()
+
+    async def nothing_left(self) -> None:
+        """Wait until no guest, claim, open attempt, quota charge or build request is left of anything."""
+
+        async def probe() -> bool:
+            rows = await self.plane.databases.api.read(_rows_above)
+            for name, database in self.plane.databases.cells.items():
+                rows |= {f"{name} {key}": value for key, value in (await database.read(_rows_in_cell)).items()}
+            rows["claims"] = len(await self.claims())
+            rows["guests"] = len(await self.guests())
+            left = {key: value for key, value in rows.items() if value}
+            self.left = left
+            return not left
+
+        try:
+            await eventually(probe, "nothing is left")
+        except AssertionError as error:
+            raise AssertionError(f"left: {self.left}") from error
+
     async def no_claims(self) -> None:
         """Wait until the hosts' reports have settled all claims."""
 
@@ -202,6 +240,31 @@ class Cloud:
             return not await self.claims()
 
         await eventually(probe, "no claims are left")
+
+
+def _rows_above(connection: sa.Connection) -> dict[str, int]:
+    unfinished = instance_mappings.c.deleted_at.is_(None)
+    return {
+        "build requests": _count(connection, build_request_rows),
+        "quota charges": _count(connection, quota_charges),
+        "quota used": sum(quotas.used(connection, PROJECT).values()),
+        "mappings": _count(connection, instance_mappings, unfinished),
+        "specs": _count(connection, request_specs),
+    }
+
+
+def _rows_in_cell(connection: sa.Connection) -> dict[str, int]:
+    return {
+        "instances": _count(connection, instance_rows, instance_rows.c.deleted_at.is_(None)),
+        "unforgotten": _count(
+            connection, instance_rows, instance_rows.c.deleted_at.is_not(None) & ~instance_rows.c.forgotten
+        ),
+        "open attempts": _count(connection, attempt_rows, attempt_rows.c.open),
+    }
+
+
+def _count(connection: sa.Connection, table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
+    return connection.execute(sa.select(sa.func.count()).select_from(table).where(*conditions)).scalar_one()
 
 
 @asynccontextmanager
