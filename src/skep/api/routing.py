@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 from skep.api.microversions import MAXIMUM, MINIMUM, text
@@ -22,7 +22,7 @@ PROJECT_ID = re.compile(r"[0-9a-f-]+")
 NO_QUERY = Query(closed_since=102)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Route:
     """One row: what is served, since and until when, to whom, and how it looks."""
 
@@ -31,6 +31,7 @@ class Route:
     handler: Handler
     rule: str
     """Name of the policy rule."""
+    _: KW_ONLY
     status: int = 200
     """Of a success."""
     since: int = MINIMUM

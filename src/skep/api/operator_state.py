@@ -1,0 +1,71 @@
+"""Between the operator's rows and the schedulers: host states are read from them, wishes are told to them."""
+
+from __future__ import annotations
+
+import msgspec
+import structlog
+
+from skep.api.services import ApiServices
+from skep.database.api import aggregates, host_mappings, operator_state
+from skep.database.api.aggregates import Aggregate
+from skep.domain.cells import HostMapping
+from skep.domain.errors import SkepError
+from skep.domain.hosts import HostState
+from skep.domain.ids import NodeUuid
+from skep.messages.to_scheduler import GetHostStates
+from skep.messages.to_super_conductor import OperatorStateChanged
+from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR
+
+log = structlog.get_logger("skep.api")
+
+PUBLISH_SECONDS = 5.0
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """One mapped host: its rows, and what the scheduler holds of it if it reported in this epoch."""
+
+    number: int
+    """Its place among the mapped hosts by age: the integer id of API versions before 2.53. Removing a host moves the
+    younger ones up."""
+    mapping: HostMapping
+    state: HostState | None
+    zone: str
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it is heard and not forced down."""
+        return self.state is not None and self.state.up and not self.mapping.forced_down
+
+
+async def publish(services: ApiServices) -> None:
+    """Tell the schedulers what the operator wants, from the rows. Whoever asked sees the effect in the next answer.
+
+    A scheduler that is away learns it later: the super conductor compares and repeats.
+    """
+    try:
+        wanted = await services.database.read(operator_state.read)
+        await services.transport.call(SCHEDULER, wanted, timeout=PUBLISH_SECONDS)
+    except SkepError as error:
+        log.warning("the operator's wishes wait for a scheduler", error=str(error))
+    await services.transport.cast(SUPER_CONDUCTOR, OperatorStateChanged())
+
+
+async def hosts(services: ApiServices) -> list[Host]:
+    """Return all mapped hosts, oldest first.
+
+    Raises Unavailable when no scheduler answers.
+    """
+    mapped, known = await services.database.read(lambda c: (host_mappings.every(c), aggregates.every(c)))
+    reply = await services.transport.call(SCHEDULER, GetHostStates())
+    states: dict[NodeUuid, HostState] = {state.node: state for state in reply.hosts}
+    zones = zones_by_host(mapped, known, services.settings.default_availability_zone)
+    return [
+        Host(number=number, mapping=mapping, state=states.get(mapping.node), zone=zones[mapping.host])
+        for number, mapping in enumerate(mapped, start=1)
+    ]
+
+
+def zones_by_host(mapped: tuple[HostMapping, ...], known: tuple[Aggregate, ...], default: str) -> dict[str, str]:
+    """Return the availability zone of each mapped host."""
+    named = aggregates.zones_of(known, [mapping.host for mapping in mapped])
+    return {mapping.host: named.get(mapping.host, default) for mapping in mapped}
