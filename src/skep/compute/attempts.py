@@ -162,7 +162,8 @@ class Attempts:
     @_take.register
     def _(self, entry: BuildAccepted, record: InstanceRecord) -> None:
         record.highest = max(record.highest, entry.attempt)
-        record.open.setdefault(entry.attempt, OpenAttempt(resources=entry.resources, order=entry))
+        if entry.attempt not in record.over:
+            record.open.setdefault(entry.attempt, OpenAttempt(resources=entry.resources, order=entry))
 
     @_take.register
     def _(self, entry: SpawnGranted, record: InstanceRecord) -> None:
@@ -172,7 +173,8 @@ class Attempts:
     @_take.register
     def _(self, entry: GuestBuilt, record: InstanceRecord) -> None:
         record.highest = max(record.highest, entry.attempt)
-        record.open[entry.attempt] = OpenAttempt(resources=entry.resources, granted=True, built=entry)
+        if entry.attempt not in record.over:
+            record.open[entry.attempt] = OpenAttempt(resources=entry.resources, granted=True, built=entry)
 
     @_take.register
     def _(self, entry: BuildFailed, record: InstanceRecord) -> None:

@@ -50,11 +50,10 @@ class Journal:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = _open_locked(self._path)
         data = self._path.read_bytes()
-        entries = _read(self._path, data)
-        for entry in entries:
+        for entry in _read(self._path, data):
             self.attempts.apply(entry)
         self._size = len(data)
-        if data and (not data.endswith(b"\n") or len(entries) != sum(1 for _ in self.attempts.snapshot())):
+        if data != self._snapshot():
             self._rewrite()
         _sync_directory(self._path.parent)
 
@@ -126,8 +125,11 @@ class Journal:
             self._compact_at = self._size + COMPACT_BYTES
             log.error("journal not compacted", path=str(self._path), error=str(error))
 
+    def _snapshot(self) -> bytes:
+        return b"".join(_encoder.encode(entry) + b"\n" for entry in self.attempts.snapshot())
+
     def _rewrite(self) -> None:
-        lines = b"".join(_encoder.encode(entry) + b"\n" for entry in self.attempts.snapshot())
+        lines = self._snapshot()
         fresh = self._path.with_suffix(".new")
         with self._exchange:
             file = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)

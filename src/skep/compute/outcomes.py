@@ -145,7 +145,7 @@ class Outcomes:
     async def _tell_destroyed(self, instance: InstanceUuid) -> None:
         while (record := self._host.journal.attempts.get(instance)) is not None and record.destroyed_waits:
             up_to = record.destroyed_up_to
-            call = Destroyed(instance=instance, host=self._host.name, attempts=record.destroyed_attempts())
+            call = Destroyed(instance=instance, host=self._host.name, attempts=record.destroyed_attempts(), up_to=up_to)
             if await self._host.upcalls.ask(call) is not None:
                 self._host.journal.note(Acknowledged(instance=instance, outcome="destroyed", attempt=up_to))
 

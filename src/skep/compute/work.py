@@ -56,13 +56,12 @@ class Work:
     async def stop(self, drain_seconds: float) -> None:
         """End all tasks: at once where they wait, after at most `drain_seconds` where the hypervisor works."""
         self.stopping = True
-        for task in self._tasks - self._busy:
-            task.cancel()
-        if self._tasks and drain_seconds:
-            await asyncio.wait(self._tasks, timeout=drain_seconds)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + drain_seconds
         # Again until it took: asyncio.wait_for lets a cancellation go that comes together with its result.
         while self._tasks:
-            for task in self._tasks:
+            drained = loop.time() >= deadline
+            for task in self._tasks if drained else self._tasks - self._busy:
                 task.cancel()
             await asyncio.wait(self._tasks, timeout=RECANCEL_SECONDS)
 

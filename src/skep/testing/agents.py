@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar
 
-from skep.compute.agent import Agent
+from skep.compute.agent import JOURNAL_FILE, Agent
 from skep.compute.drivers.fake import GUESTS_FILE, FakeDriver, FakeSettings
 from skep.compute.drivers.guest_log import GuestEvent, read_events
 from skep.compute.settings import ComputeSettings
@@ -135,8 +136,7 @@ class HaltingSteps:
         self.halted = asyncio.Event()
         self.taken: list[str] = []
 
-    @contextlib.asynccontextmanager
-    async def step(
+    def step(
         self,
         name: str,
         *,
@@ -145,21 +145,33 @@ class HaltingSteps:
         attempt: int = 0,  # noqa: ARG002
         host: str = "",  # noqa: ARG002
         cell: str = "",  # noqa: ARG002
-    ) -> AsyncIterator[StepRun]:
-        """Run a step, or halt at it."""
+    ) -> AbstractAsyncContextManager[StepRun, None]:
+        """Return a run of a step that may halt."""
         self.taken.append(name)
-        await self._point(name, "before")
-        yield _Run()
-        await self._point(name, "after")
+        return _HaltingRun(self, name)
 
-    async def _point(self, name: str, when: str) -> None:
+    async def pass_point(self, name: str, when: str) -> None:
+        """Go on, or halt here for ever."""
         if self.halts_at == (name, when):
             self.halted.set()
             await asyncio.Event().wait()
 
 
-class _Run:
-    outcome = "ok"
+class _HaltingRun:
+    def __init__(self, steps: HaltingSteps, name: str) -> None:
+        self.outcome = "ok"
+        self._steps = steps
+        self._name = name
+
+    async def __aenter__(self) -> StepRun:
+        await self._steps.pass_point(self._name, "before")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self._steps.pass_point(self._name, "after")
 
 
 class AgentStage:
@@ -241,6 +253,13 @@ class AgentStage:
             compute(CELL, HOST),
             ChangePower(context=CONTEXT, instance=uuid_of(number), attempt=attempt, task=task, task_id=task_id),
         )
+
+    async def acknowledged(self, outcome: str) -> None:
+        """Wait until the journal says that an outcome of this kind (`built`, `failed`, ...) is acknowledged."""
+        wanted = f'"outcome":"{outcome}"'
+        async with asyncio.timeout(PATIENCE):
+            while wanted not in (self.directory / JOURNAL_FILE).read_text():
+                await asyncio.to_thread(lambda: None)
 
     def history(self) -> tuple[GuestEvent, ...]:
         """Return what happened to the guests, from the hypervisor's own file."""

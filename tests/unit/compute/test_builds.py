@@ -104,7 +104,7 @@ async def test_a_success_forgets_the_failures(stage: AgentStage) -> None:
 
 async def test_an_exception_that_the_driver_did_not_mean_is_tried_elsewhere(stage: AgentStage) -> None:
     class Broken(FakeDriver):
-        async def spawn(self, instance: Instance, attempt: int, resources: Resources) -> PowerState:
+        async def spawn(self, *_: object) -> PowerState:
             raise ZeroDivisionError("division by zero")
 
     stage.make_driver = lambda: Broken(stage.directory, "host-1")
@@ -226,7 +226,7 @@ async def test_repeats_of_the_order_build_once(stage: AgentStage) -> None:
     await stage.start()
     for _ in range(5):
         await stage.build()
-    await stage.conductor.hears(Built)
+    await stage.acknowledged("built")
     await stage.build()
     await stage.conductor.until(lambda: len(stage.conductor.all(Built)) == 2)
     assert stage.events() == ["spawn_begun", "spawned"]
@@ -237,6 +237,7 @@ async def test_a_repeat_of_what_failed_gets_the_same_answer(stage: AgentStage) -
     await stage.start()
     await stage.build()
     first = await stage.conductor.hears(BuildInstances)
+    await stage.acknowledged("failed")
     await stage.build()
     await stage.conductor.until(lambda: len(stage.conductor.all(BuildInstances)) == 2)
     assert stage.conductor.all(BuildInstances) == [first, first]
@@ -289,7 +290,7 @@ async def test_only_so_many_builds_work_at_once(stage: AgentStage) -> None:
     most = 0
 
     class Counting(FakeDriver):
-        async def prepare(self, instance: Instance, attempt: int) -> None:
+        async def prepare(self, *_: object) -> None:
             nonlocal working, most
             working += 1
             most = max(most, working)

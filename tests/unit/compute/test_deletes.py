@@ -33,7 +33,7 @@ async def test_a_repeat_is_answered_again(stage: AgentStage) -> None:
     await stage.build()
     await stage.conductor.hears(Built)
     await stage.terminate()
-    await stage.conductor.hears(Destroyed)
+    await stage.acknowledged("destroyed")
     await stage.terminate()
     await stage.conductor.until(lambda: len(stage.conductor.all(Destroyed)) == 2)
     assert stage.conductor.all(Destroyed)[1].attempts == (1,)
@@ -89,7 +89,7 @@ async def test_a_delete_interrupts_a_build_that_waits_for_its_turn(stage: AgentS
 
 @pytest.mark.parametrize("operation", ["prepare_delay", "spawn_delay"])
 async def test_a_delete_waits_for_the_hypervisor_and_leaves_nothing(stage: AgentStage, operation: str) -> None:
-    stage.fake = FakeSettings(**{operation: 0.05})  # type: ignore[arg-type]  # names of float fields only
+    stage.fake = msgspec.structs.replace(FakeSettings(), **{operation: 0.05})
     await stage.start()
     await stage.build()
     await stage.conductor.hears(MayBuild)

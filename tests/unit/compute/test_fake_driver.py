@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import os_traits
+import pytest
+
+from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.fake import GUESTS_FILE, TRAITS, FailureRule, FakeDriver, FakeSettings
+from skep.compute.drivers.guest_log import GuestLog, read_events
+from skep.domain.instances import PowerState
+from skep.testing.agents import instance
+
+SMALL = instance()
+RESOURCES = SMALL.flavor.resources()
+
+
+def test_its_traits_are_known() -> None:
+    assert set(TRAITS) <= set(os_traits.get_traits())
+
+
+async def test_guests_outlive_the_process(tmp_path: Path) -> None:
+    driver = FakeDriver(tmp_path, "host-1")
+    await driver.spawn(SMALL, 1, RESOURCES)
+    await driver.power_off(SMALL.uuid)
+    # Not closed: a killed process closes nothing.
+    again = FakeDriver(tmp_path, "host-1")
+    (guest,) = await again.guests()
+    assert (guest.whole, guest.power_state, guest.resources) == (True, PowerState.SHUTDOWN, RESOURCES)
+    driver.close()
+    again.close()
+
+
+async def test_an_interrupted_spawn_leaves_a_partial_guest_that_can_be_finished(tmp_path: Path) -> None:
+    driver = FakeDriver(tmp_path, "host-1", FakeSettings(spawn_delay=1000.0))
+    spawning = asyncio.create_task(driver.spawn(SMALL, 1, RESOURCES))
+    await asyncio.sleep(0)
+    spawning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await spawning
+    driver.close()
+    again = FakeDriver(tmp_path, "host-1")
+    (guest,) = await again.guests()
+    assert not guest.whole
+    await again.spawn(SMALL, 1, RESOURCES)
+    assert [event.event for event in read_events(tmp_path / GUESTS_FILE)] == ["spawn_begun", "spawned"]
+    again.close()
+
+
+async def test_a_torn_last_line_is_cut(tmp_path: Path) -> None:
+    driver = FakeDriver(tmp_path, "host-1")
+    await driver.spawn(SMALL, 1, RESOURCES)
+    driver.close()
+    path = tmp_path / GUESTS_FILE
+    path.write_bytes(path.read_bytes()[:-3])
+    again = FakeDriver(tmp_path, "host-1")
+    (guest,) = await again.guests()
+    assert not guest.whole
+    await again.destroy(SMALL.uuid)
+    again.close()
+    assert [event.event for event in read_events(path)] == ["spawn_begun", "destroyed"]
+    assert not GuestLog(path).guests
+
+
+async def test_a_failure_strikes_as_often_and_as_late_as_it_says(tmp_path: Path) -> None:
+    rule = FailureRule(operation="prepare", error="Odd", message="so it is", times=2, after=1)
+    driver = FakeDriver(tmp_path, "host-1", FakeSettings(failures=(rule,)))
+    await driver.prepare(SMALL, 1)
+    for _ in range(2):
+        with pytest.raises(DriverError) as raised:
+            await driver.prepare(SMALL, 1)
+        assert (raised.value.error, raised.value.message) == ("Odd", "so it is")
+    for _ in range(2):
+        await driver.prepare(SMALL, 1)
+    driver.close()
+
+
+@pytest.mark.parametrize(
+    ("rule", "strikes"),
+    [
+        (FailureRule(operation="spawn"), True),
+        (FailureRule(operation="spawn", host="host-*"), True),
+        (FailureRule(operation="spawn", host="other-*"), False),
+        (FailureRule(operation="spawn", server="server-?"), True),
+        (FailureRule(operation="spawn", server="web*"), False),
+        (FailureRule(operation="destroy"), False),
+    ],
+)
+async def test_a_failure_strikes_whom_its_patterns_name(tmp_path: Path, rule: FailureRule, strikes: bool) -> None:
+    driver = FakeDriver(tmp_path, "host-1", FakeSettings(failures=(rule,)))
+    if strikes:
+        with pytest.raises(DriverError):
+            await driver.spawn(SMALL, 1, RESOURCES)
+        # As after a real failure, something is left to be cleaned up.
+        assert [guest.whole for guest in await driver.guests()] == [False]
+    else:
+        await driver.spawn(SMALL, 1, RESOURCES)
+    driver.close()
+
+
+OPERATIONS: dict[str, Callable[[FakeDriver], Awaitable[object]]] = {
+    "facts": lambda driver: driver.facts(),
+    "guests": lambda driver: driver.guests(),
+    "power_on": lambda driver: driver.power_on(SMALL.uuid),
+    "power_off": lambda driver: driver.power_off(SMALL.uuid),
+    "reboot": lambda driver: driver.reboot(SMALL.uuid, hard=True),
+    "destroy": lambda driver: driver.destroy(SMALL.uuid),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+async def test_every_operation_can_fail(tmp_path: Path, operation: str) -> None:
+    driver = FakeDriver(tmp_path, "host-1", FakeSettings(failures=(FailureRule(operation=operation),)))
+    await driver.spawn(SMALL, 1, RESOURCES)
+    with pytest.raises(DriverError):
+        await OPERATIONS[operation](driver)
+    driver.close()
+
+
+async def test_a_closed_file_is_an_error_of_the_driver(tmp_path: Path) -> None:
+    driver = FakeDriver(tmp_path, "host-1")
+    driver.close()
+    with pytest.raises(DriverError):
+        await driver.spawn(SMALL, 1, RESOURCES)
+    assert await driver.guests() == ()

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+
+from skep.compute.drivers.fake import FailureRule, FakeSettings
+from skep.domain.claims import ClaimKey
+from skep.domain.errors import Unavailable
+from skep.domain.ids import GroupUuid
+from skep.messages.to_cell_conductor import Heartbeat, RegisterAgent, ReportHost
+from skep.messages.to_compute import ReportHostNow
+from skep.testing.agents import CELL, HOST, QUICK, AgentStage, uuid_of
+from skep.transport.base import compute
+
+
+async def test_it_registers_until_its_node_is_mapped_then_reports(stage: AgentStage) -> None:
+    stage.conductor.mapped = False
+    agent = await stage.start()
+    await stage.conductor.until(lambda: len(stage.conductor.all(RegisterAgent)) >= 2)
+    assert not stage.conductor.all(ReportHost)
+    stage.conductor.mapped = True
+    report = await stage.conductor.hears(ReportHost)
+    assert (report.node, report.incarnation, report.seq) == (agent.node, 1, 1)
+    assert len({asked.identity.process for asked in stage.conductor.all(RegisterAgent)}) == 1
+
+
+async def test_a_report_says_what_the_host_offers(stage: AgentStage) -> None:
+    stage.settings = msgspec.structs.replace(
+        QUICK, reserved_host_memory_mb=512, reserved_host_disk_mb=1500, reserved_host_cpus=2, cpu_allocation_ratio=2.0
+    )
+    await stage.start()
+    usage = (await stage.conductor.hears(ReportHost)).usage
+    assert {name: one.capacity for name, one in usage.inventory.items()} == {
+        "VCPU": 28,
+        "MEMORY_MB": 32768 - 512,
+        "DISK_GB": 498,
+    }
+    assert usage.used == {"VCPU": 0, "MEMORY_MB": 0, "DISK_GB": 0}
+    assert (usage.host, usage.hypervisor_type) == (HOST, "fake")
+
+
+async def test_its_heart_beats(stage: AgentStage) -> None:
+    agent = await stage.start()
+    await stage.conductor.until(lambda: len(stage.conductor.all(Heartbeat)) >= 2)
+    assert stage.conductor.all(Heartbeat)[0] == Heartbeat(node=agent.node, incarnation=1)
+
+
+async def test_the_claim_of_a_build_is_settled_with_the_usage_that_counts_it(stage: AgentStage) -> None:
+    agent = await stage.start()
+    stage.conductor.claims[uuid_of(1), 1] = ClaimKey(uuid_of(1), 1, agent.node)
+    await stage.build()
+    report = await stage.conductor.hears(ReportHost, lambda report: len(report.settled) == 1)
+    assert report.usage.used["VCPU"] == 1
+    assert not stage.conductor.claims
+
+
+async def test_a_claim_that_the_answer_shows_is_settled_if_the_host_knows_it(stage: AgentStage) -> None:
+    agent = await stage.start()
+    await stage.build()
+    # Its own first word about the claim goes with the accepted build; what comes later answers the conductor.
+    await stage.conductor.hears(ReportHost, lambda report: report.usage.servers == 1)
+    known = ClaimKey(uuid_of(1), 1, agent.node, GroupUuid("44444444-4444-4444-8444-444444444444"))
+    unknown = ClaimKey(uuid_of(9), 1, agent.node)
+    stage.conductor.claims = {(uuid_of(1), 1): known, (uuid_of(9), 1): unknown}
+    await stage.transport.cast(compute(CELL, HOST), ReportHostNow())
+    await stage.conductor.hears(ReportHost, lambda report: known in report.settled)
+    assert unknown not in {key for report in stage.conductor.all(ReportHost) for key in report.settled}
+
+
+async def test_a_report_is_repeated_anew_until_it_is_answered(stage: AgentStage) -> None:
+    stage.settings = msgspec.structs.replace(QUICK, call_timeout_seconds=0.005)
+    stage.conductor.silent = {ReportHost}
+    await stage.start()
+    await stage.conductor.until(lambda: len(stage.conductor.all(ReportHost)) >= 3)
+    numbers = [report.seq for report in stage.conductor.all(ReportHost)]
+    assert numbers == sorted(set(numbers))
+
+
+async def test_it_reports_now_and_then_even_if_nothing_changes(stage: AgentStage) -> None:
+    stage.settings = msgspec.structs.replace(QUICK, report_interval_seconds=0.005)
+    await stage.start()
+    await stage.conductor.until(lambda: len(stage.conductor.all(ReportHost)) >= 3)
+
+
+async def test_a_fenced_agent_stops(stage: AgentStage) -> None:
+    stage.conductor.fenced = True
+    agent = await stage.start()
+    async with asyncio.timeout(20):
+        await agent.stopped()
+    assert agent.fenced
+
+
+async def test_a_driver_that_does_not_answer_at_the_start_is_said(stage: AgentStage) -> None:
+    stage.fake = FakeSettings(failures=(FailureRule(operation="facts", message="no bus"),))
+    with pytest.raises(Unavailable, match="no bus"):
+        await stage.start()
+    # The directory is free again.
+    stage.fake = FakeSettings()
+    await stage.start()
+
+
+async def test_the_identity_is_written_down(stage: AgentStage) -> None:
+    agent = await stage.start()
+    assert json.loads((stage.directory / "identity.json").read_text()) == {"node": agent.node, "host": HOST}
