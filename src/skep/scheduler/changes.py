@@ -137,7 +137,7 @@ def take_slot(rule: GroupRule, slot: GroupSlot, *, checked: bool = True) -> Chan
     return change
 
 
-def free_slots(key: ClaimKey) -> Changing[bool]:
+def free_slot(key: ClaimKey) -> Changing[bool]:
     """Free the place of one attempt on one node; answer whether there was one. An empty group leaves no record."""
 
     def change(value: GroupValue | None) -> Change[bool]:

@@ -73,15 +73,17 @@ class Commits:
 
     async def catch_up(self, *, wait: float = 0.0) -> None:
         """Read what changed since the last reading; wait up to `wait` seconds for a change."""
-        cursor = self._cursor
+        cursor, epoch = self._cursor, self._states.epoch
         changes = await self._backend.changes(cursor, wait=wait)
         async with self._lock:
-            if self._cursor != cursor:
+            if self._states.epoch != epoch:
                 return
             if isinstance(changes, CursorTooOld):
-                await self._load()
+                if self._cursor == cursor:
+                    await self._load()
                 return
-            self._cursor = changes.cursor
+            if self._cursor == cursor:
+                self._cursor = changes.cursor
             for record in changes.records:
                 self._take(record, self._monotonic())
 

@@ -61,7 +61,7 @@ class Placement:
         self._shapes = Shapes(table, self._pipeline, settings.cached_shapes)
 
     def choose(self, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice | NoHost:
-        """Choose for one member. The caller counts the choice (claim, slot) before it asks for the next member."""
+        """Choose for one member. The caller counts the choice (`deciding.py`) before it asks for the next."""
         request = self._with_group(request, instance)
         shared = self._shapes.evaluate(request)
         score, narrowed = self._narrow(shared, request)

@@ -59,7 +59,7 @@ async def _free_slots_of(states: HostStates, commits: Commits, key: ClaimKey) ->
     if not groups:
         return 0
     stored = await asyncio.gather(
-        *(commits.change(Key(GROUPS, group), changes.free_slots(key)) for group in sorted(groups))
+        *(commits.change(Key(GROUPS, group), changes.free_slot(key)) for group in sorted(groups))
     )
     return sum(int(result.answer) for result in stored)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterator
@@ -47,8 +48,13 @@ def _faults(report: HostReport) -> Iterator[str]:
     if len(usage.traits) > MOST_TRAITS:
         yield f"usage.traits: more than {MOST_TRAITS}"
     for trait in usage.traits:
-        if not _TRAIT.fullmatch(trait):
+        if not _is_trait(trait):
             yield f"usage.traits: {trait[:LONGEST_NAME]!r} is not a trait's name"
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_trait(name: str) -> bool:
+    return _TRAIT.fullmatch(name) is not None
 
 
 def _resource_faults(usage: HostUsage) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +51,7 @@ RETRY_SECONDS = 1.0
 TRIM_SECONDS = 600.0
 
 OnDecision = Callable[[float, str], None]
-"""Told of each request: seconds that it took, and `placed`, `partly_placed`, `no_valid_host` or `not_ready`."""
+"""Told of each request that is no dry run: its seconds, and `placed`, `partly_placed`, `no_valid_host` or `not_ready`."""
 
 log = structlog.get_logger("skep.scheduler")
 
@@ -162,7 +163,9 @@ class SchedulerService:
             facts["request_id"] = context.request_id
         if len(message.members) == 1:
             facts["instance"], facts["attempt"] = message.members[0].instance, message.members[0].attempt
-        log.info(
+        level = logging.DEBUG if message.dry_run else logging.INFO
+        log.log(
+            level,
             "hosts selected",
             members=len(decisions),
             placed=placed,
@@ -172,7 +175,7 @@ class SchedulerService:
             ms=round(seconds * 1000, 3),
             **facts,
         )
-        if self._on_decision is not None:
+        if self._on_decision is not None and not message.dry_run:
             self._on_decision(seconds, outcome)
 
     # --- what hosts, cells and operators say ------------------------------------------------------

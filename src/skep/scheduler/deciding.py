@@ -1,0 +1,155 @@
+"""One decision for a whole request: a host for each member, each seeing what the ones before it took.
+
+Pure: nothing is stored here. The service stores what was decided and, where another scheduler was quicker, has the
+member decided again; the simulator and the benchmarks take the decision as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from skep.domain.builds import Decision, NotReady, NoValidHost, Placed
+from skep.domain.claims import Claim, ClaimKey
+from skep.domain.ids import InstanceUuid
+from skep.scheduler.groups import GroupSlot
+from skep.scheduler.placement import Choice, NoHost
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.states import HostStates
+
+
+@dataclass(slots=True)
+class Seat:
+    """One member and how far it is."""
+
+    instance: InstanceUuid
+    attempt: int
+    request: PlacementRequest
+    choice: Choice | None = None
+    claim: Claim | None = None
+    slot: GroupSlot | None = None
+    """Of a member of a group."""
+    stored: bool = False
+    """Whether the claim is in its record."""
+    epoch: str = ""
+    """Under which it was stored."""
+    no: NoValidHost | NotReady | None = None
+
+    @property
+    def key(self) -> ClaimKey:
+        """The name of the claim. Only for seats that have one."""
+        assert self.claim is not None
+        return ClaimKey(self.instance, self.attempt, self.claim.node, self.claim.group)
+
+
+class Deciding:
+    """Decides the members of one request in their order. What is decided counts for others until it is dropped."""
+
+    def __init__(self, states: HostStates, seats: list[Seat], *, min_count: int, seed: int) -> None:
+        self.seats = seats
+        self._states = states
+        self._min_count = min(min_count, len(seats))
+        self._seed = seed
+
+    def decide_all(self, *, anew: bool = False) -> None:
+        """Decide each member; one whose attempt has a claim keeps it, unless all shall be decided `anew`."""
+        for seat in self.seats:
+            if anew or not self._find(seat):
+                self.decide(seat)
+
+    def decide(self, seat: Seat) -> None:
+        """Choose a host and count the choice, so that the next member sees it; or say why there is none."""
+        group = seat.request.spec.group
+        seat.choice = None
+        unknown = self._states.group_unknown(group)
+        if unknown is not None:
+            seat.no = NotReady(reason=unknown)
+            return
+        choice = self._states.placement.choose(seat.request, seat.instance, seed=self._seed)
+        if isinstance(choice, NoHost):
+            reason = self._states.not_ready(seat.request, seat.instance)
+            seat.no = NotReady(reason=reason) if reason else NoValidHost(explanation=choice.explanation)
+            return
+        seat.choice = choice
+        seat.claim = Claim(
+            instance=seat.instance,
+            attempt=seat.attempt,
+            node=choice.node,
+            resources=seat.request.resources,
+            group=group.uuid if group is not None and group.is_hard else None,
+        )
+        self._states.claims.assume(seat.claim)
+        if group is not None:
+            seat.slot = GroupSlot(seat.instance, seat.attempt, choice.node)
+            self._states.groups.assume(group.uuid, seat.slot)
+
+    def drop(self, seat: Seat) -> None:
+        """Count a decision no longer that is not stored; one that is stored does not need it."""
+        if seat.claim is not None:
+            self._states.claims.drop(seat.claim)
+        if seat.slot is not None and seat.request.spec.group is not None:
+            self._states.groups.drop(seat.request.spec.group.uuid, seat.slot)
+
+    def refuse_slot(self, seat: Seat) -> None:
+        """Never choose this node again for the member: the group's record has no place for it there."""
+        assert seat.claim is not None
+        seat.request = replace(seat.request, ignore=(*seat.request.ignore, seat.claim.node))
+
+    def give_up(self) -> None:
+        """Let the members wait whose choices others took, time and again."""
+        for seat in self.unstored:
+            self.drop(seat)
+            seat.choice, seat.no = None, NotReady(reason="other requests took each host that fitted")
+
+    @property
+    def unstored(self) -> list[Seat]:
+        """Members with a choice whose claim is not stored yet."""
+        return [seat for seat in self.seats if seat.choice is not None and not seat.stored]
+
+    @property
+    def too_few(self) -> bool:
+        """Whether fewer members have a host than must have, so that none may keep it."""
+        return sum(seat.choice is not None for seat in self.seats) < self._min_count
+
+    def answers(self) -> tuple[Decision, ...]:
+        """Return the decision of each member, in their order."""
+        if not self.too_few:
+            return tuple(self._answer(seat) for seat in self.seats)
+        refusals = [seat.no for seat in self.seats if seat.no is not None]
+        for no in refusals:
+            if isinstance(no, NotReady):
+                return tuple(no for _ in self.seats)
+        explanation = next(no.explanation for no in refusals if isinstance(no, NoValidHost))
+        fit = len(self.seats) - len(refusals)
+        reason = ""
+        if fit:
+            reason = (
+                f"{fit} of at least {self._min_count} servers fit, so none was placed; "
+                f"for the next one: {explanation.summary()}"
+            )
+        return tuple(NoValidHost(explanation=explanation, reason=reason) for _ in self.seats)
+
+    def _find(self, seat: Seat) -> bool:
+        """Find the claim that an earlier call of the same attempt made."""
+        table = self._states.table
+        claim = self._states.claims.stored((seat.instance, seat.attempt))
+        row = table.row_of.get(claim.node) if claim is not None else None
+        if claim is None or row is None or not table.mapped[row]:
+            return False
+        seat.claim, seat.stored, seat.epoch = claim, True, self._states.epoch
+        seat.choice = self._states.placement.describe(row, seat.request, seat.instance, seed=self._seed)
+        return True
+
+    def _answer(self, seat: Seat) -> Decision:
+        choice = seat.choice
+        if choice is None:
+            assert seat.no is not None
+            return seat.no
+        return Placed(
+            node=choice.node,
+            host=choice.host,
+            cell=choice.cell,
+            zone=choice.zone,
+            epoch=seat.epoch or self._states.epoch,
+            alternates=choice.alternates,
+            explanation=choice.explanation,
+        )
