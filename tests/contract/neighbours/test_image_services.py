@@ -5,14 +5,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 
 from skep.database.api.images import Viewer
 from skep.domain.context import RequestContext
-from skep.domain.errors import NotFound
+from skep.domain.errors import NotFound, Unreachable
 from skep.domain.ids import ProjectId, RequestId
 from skep.neighbours.images.base import ImageService
-from skep.testing.neighbours import Neighbours
+from skep.neighbours.images.glance import GlanceImages, GlanceSettings
+from skep.neighbours.service_session import ServiceCredentials
+from skep.testing.neighbours import Neighbours, SteppedClock, address, bound
 
 
 def _context(project_id: str, *roles: str) -> RequestContext:
@@ -66,3 +69,12 @@ async def test_who_may_use_it(cloud: Neighbours, images: ImageService, visibilit
 async def test_what_is_not_there(images: ImageService, absent: str) -> None:
     with pytest.raises(NotFound):
         await images.get(absent, _context("mine", "admin"))
+
+
+async def test_glance_that_does_not_answer(
+    credentials: ServiceCredentials, http: httpx.AsyncClient, clock: SteppedClock
+) -> None:
+    with bound() as nobody:
+        images = GlanceImages(GlanceSettings(credentials=credentials, endpoint=address(nobody)), http, clock)
+        with pytest.raises(Unreachable):
+            await images.get(str(uuid.uuid4()), _context("mine", "member"))

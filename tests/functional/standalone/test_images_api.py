@@ -253,6 +253,7 @@ async def test_lists(demo: Client, clock: SteppedClock) -> None:
         ("created_at=gt:yesterday", "created_at"),
         ("name=%00", "name"),
         ('name=in:"a', "name"),
+        ("&".join(f"p{number}=x" for number in range(2000)), "parameters"),
     ],
 )
 async def test_bad_parameters_are_named(demo: Client, query: str, field: str) -> None:

@@ -16,6 +16,8 @@ LISTS = ("id", "name", "status", "container_format", "disk_format", "owner")
 """Columns of which a value or `in:` with several can be asked for."""
 VISIBILITIES = ("public", "private", "shared", "community", "all")
 PAGING = ("limit", "marker", "sort_key", "sort_dir", "sort")
+MAX_PARAMETERS = 100
+"""A statement with more conditions is beyond what a database takes."""
 IGNORED = ("member_status",)
 """Nothing is shared with single projects here, so this narrows nothing."""
 
@@ -27,6 +29,8 @@ def parse(parameters: Iterable[tuple[str, str]], settings: ImagesSettings) -> tu
     Raises BadRequest naming the parameter.
     """
     given = list(parameters)
+    if len(given) > MAX_PARAMETERS:
+        raise BadRequest(f"the query: has {len(given)} parameters; at most {MAX_PARAMETERS} are accepted")
     query = ImageQuery(sort=_sort(given), limit=settings.limit_param_default)
     marker: str | None = None
     for name, value in given:
