@@ -182,7 +182,9 @@ class Attempts:
         record.open.pop(entry.attempt, None)
         record.over.add(entry.attempt)
         if entry.left_behind:
+            # From here on the record says it, not the entry: it may be removed later.
             record.left_behind.add(entry.attempt)
+            entry = msgspec.structs.replace(entry, left_behind=False)
         record.failures[entry.attempt] = FailedAttempt(entry=entry)
 
     @_take.register
@@ -267,7 +269,7 @@ def _entries(instance: InstanceUuid, record: InstanceRecord) -> Iterator[Entry]:
             if opened.granted:
                 yield SpawnGranted(instance=instance, attempt=attempt)
     for attempt, failed in record.failures.items():
-        yield msgspec.structs.replace(failed.entry, left_behind=attempt in record.left_behind)
+        yield failed.entry
         if failed.acknowledged:
             yield Acknowledged(instance=instance, outcome="failed", attempt=attempt)
     for task_id, task in record.tasks.items():
