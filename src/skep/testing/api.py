@@ -16,15 +16,23 @@ from skep.api.policy import Policy
 from skep.api.routes import ROUTES
 from skep.api.routing import Route
 from skep.api.services import ApiServices, ApiSettings
+from skep.database.api import host_mappings
 from skep.database.api.metadata import metadata as api_metadata
 from skep.database.cell.tables import metadata as cell_metadata
 from skep.database.engine import Database
+from skep.domain.cells import HostMapping
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound
-from skep.domain.ids import CELL0, CellUuid, ProjectId, UserId
+from skep.domain.hosts import HostState, HostUsage
+from skep.domain.ids import CELL0, CellUuid, NodeUuid, ProjectId, UserId, new_uuid
 from skep.domain.images import Image
+from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
+from skep.messages.base import Done
+from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
+from skep.messages.to_super_conductor import OperatorStateChanged
 from skep.neighbours.identity.base import Identity
+from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR
 from skep.transport.memory import MemoryTransport
 
 CELL1 = CellUuid("11111111-1111-4111-8111-111111111111")
@@ -73,6 +81,56 @@ class NoImages:
         raise NotFound(f"Image {image_id} could not be found.")
 
 
+class HeldStates:
+    """A scheduler that answers with the host states it was given, under the wishes it was told."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, HostState] = {}
+        self.published: list[PublishOperatorState] = []
+        self.nudges = 0
+
+    async def serve(self, transport: MemoryTransport) -> None:
+        await transport.serve(SCHEDULER, {GetHostStates: self._get, PublishOperatorState: self._publish})
+        await transport.serve(SUPER_CONDUCTOR, {OperatorStateChanged: self._nudge})
+
+    def hold(self, host: str, *, node: str, cell: str = CELL1, up: bool = True, **usage: Any) -> None:
+        """Hold the state of a host with 8 cores, 16 GiB and 100 GiB, of which `used` (by class) is taken."""
+        self.states[node] = HostState(
+            node=NodeUuid(node),
+            cell=CellUuid(cell),
+            usage=HostUsage(
+                host=host,
+                inventory={
+                    VCPU: Inventory(total=8, allocation_ratio=4.0),
+                    MEMORY_MB: Inventory(total=16384, reserved=512),
+                    DISK_GB: Inventory(total=100),
+                },
+                used=usage.pop("used", {}),
+                hypervisor_hostname=host,
+                hypervisor_type="fake",
+                hypervisor_version=1000,
+                host_ip="127.0.0.1",
+                cpu_info={"arch": "x86_64"},
+                uptime="up 1 day",
+                **usage,
+            ),
+            incarnation=1,
+            seq=1,
+            up=up,
+            last_heard=1_700_000_000_000_000,
+        )
+
+    async def _get(self, _message: GetHostStates, _context: RequestContext | None) -> GetHostStatesReply:
+        return GetHostStatesReply(hosts=tuple(self.states[node] for node in sorted(self.states)), epoch="one")
+
+    async def _publish(self, message: PublishOperatorState, _context: RequestContext | None) -> Done:
+        self.published.append(message)
+        return Done()
+
+    async def _nudge(self, _message: OperatorStateChanged, _context: RequestContext | None) -> None:
+        self.nudges += 1
+
+
 @dataclass
 class ApiUnderTest:
     """The application and a way to ask it."""
@@ -80,7 +138,9 @@ class ApiUnderTest:
     services: ApiServices
     app: ComputeApi
     client: httpx.AsyncClient
+    scheduler: HeldStates
     observed: list[tuple[str, str, int]] = field(default_factory=list)
+    _mapped: int = 1
 
     async def ask(
         self,
@@ -101,6 +161,16 @@ class ApiUnderTest:
         if body is not None:
             more["json"] = body
         return await self.client.request(method, prefix + path, headers=headers, **more)
+
+    async def map_host(self, host: str, *, node: str | None = None, held: bool = True, **usage: Any) -> str:
+        """Map a host to the cell; a scheduler holds its state unless told otherwise. Return its node."""
+        node = node or new_uuid()
+        mapping = HostMapping(node=NodeUuid(node), host=host, cell=CELL1, created_at=self._mapped)
+        self._mapped += 1
+        await self.services.database.write(lambda c: host_mappings.add(c, mapping))
+        if held:
+            self.scheduler.hold(host, node=node, **usage)
+        return node
 
     async def good(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         """Ask, expect success, return the JSON (None for an empty body)."""
@@ -125,11 +195,14 @@ async def api_under_test(
     for cell in cells.values():
         cell_metadata.create_all(cell.engine)
     observed: list[tuple[str, str, int]] = []
+    transport = transport or MemoryTransport()
+    scheduler = HeldStates()
+    await scheduler.serve(transport)
     settings = settings or ApiSettings()
     services = ApiServices(
         database=database,
         cells=cells,
-        transport=transport or MemoryTransport(),
+        transport=transport,
         clock=Clock(),
         identity=KnownTokens(),
         images=NoImages(),
@@ -144,7 +217,7 @@ async def api_under_test(
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(app, raise_app_exceptions=True), base_url="http://cloud"
         ) as client:
-            yield ApiUnderTest(services, app, client, observed)
+            yield ApiUnderTest(services, app, client, scheduler, observed)
     finally:
         for one in (database, *cells.values()):
             await one.close()

@@ -1,0 +1,18 @@
+"""Extensions: answers (Nova's API reference, "Extensions": since microversions a fixed list)."""
+
+from __future__ import annotations
+
+from skep.api.schemas.fields import Array, fields
+from skep.api.schemas.shared import LINKS, TEXT, shown
+from skep.api.schemas.validation import Shape
+
+EXTENSION = fields(
+    shown("alias", TEXT),
+    shown("name", TEXT),
+    shown("description", TEXT),
+    shown("namespace", TEXT),
+    shown("updated", TEXT),
+    shown("links", LINKS),
+)
+LISTED = Shape(fields(shown("extensions", Array(item=EXTENSION))))
+SHOWN = Shape(fields(shown("extension", EXTENSION)))
