@@ -178,28 +178,24 @@ class Builds:
         if run.granted:
             return None
         return await self._permission(
-            run, "may_build", MayBuild(instance=run.instance, attempt=run.order.attempt, host=self._host.name)
+            run, MayBuild(instance=run.instance, attempt=run.order.attempt, host=self._host.name)
         )
 
     async def _may_spawn(self, run: Run) -> BuildFailure | None:
         denied = await self._permission(
-            run, "may_spawn", MaySpawn(instance=run.instance, attempt=run.order.attempt, host=self._host.name)
+            run, MaySpawn(instance=run.instance, attempt=run.order.attempt, host=self._host.name)
         )
         if denied is None:
             self._host.journal.note(SpawnGranted(instance=run.instance, attempt=run.order.attempt))
         return denied
 
-    async def _permission(self, run: Run, name: str, call: Call[Permission]) -> BuildFailure | None:
-        async with self._host.step(name, run.instance, run.order.attempt, run.order.context) as step:
-            asking = self._host.upcalls.ask(call, context=run.order.context, wanted=lambda: not run.replaced)
-            answer = await self._wait(run, asking)
-            if answer is None:
-                step.outcome = "replaced"
-                return REPLACED
-            if not answer.granted:
-                step.outcome = "denied"
-                return DENIED
-        return None
+    async def _permission(self, run: Run, call: Call[Permission]) -> BuildFailure | None:
+        """Ask until there is an answer. The steps of these names are the cell conductor's, so none is run here."""
+        asking = self._host.upcalls.ask(call, context=run.order.context, wanted=lambda: not run.replaced)
+        answer = await self._wait(run, asking)
+        if answer is None:
+            return REPLACED
+        return None if answer.granted else DENIED
 
     async def _clear(self, run: Run) -> BuildFailure | None:
         """Remove what lower attempts, or this one before a restart, left: the newest attempt is the truth."""

@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
+from skep.compute import journal
 from skep.compute.drivers.fake import FailureRule, FakeDriver, FakeSettings
 from skep.domain.builds import ABORTING, FailureKind
 from skep.domain.flavors import Flavor
@@ -22,7 +23,7 @@ async def test_a_build_asks_twice_spawns_once_and_tells(stage: AgentStage) -> No
     await stage.build()
     built = await stage.conductor.hears(Built)
     assert (built.instance, built.attempt, built.power_state) == (uuid_of(1), 1, PowerState.RUNNING)
-    assert steps.taken == ["claim", "may_build", "prepare", "may_spawn", "spawn"]
+    assert steps.taken == ["claim", "prepare", "spawn"]
     assert stage.events() == ["spawn_begun", "spawned"]
     report = await stage.conductor.hears(ReportHost, lambda report: report.usage.servers == 1)
     assert report.usage.used == {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}
@@ -44,6 +45,24 @@ async def test_a_resource_that_the_host_does_not_have_is_refused(stage: AgentSta
     await stage.build(resources={"CUSTOM_GOLD": 1})
     told = await stage.conductor.hears(BuildInstances)
     assert "lacks 1 CUSTOM_GOLD" in told.failure.message
+
+
+async def test_a_host_that_cannot_store_takes_no_build(stage: AgentStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    await stage.start()
+    with monkeypatch.context() as full:
+
+        def no_space(file: int, data: bytes) -> int:
+            raise OSError(28, "No space left on device")
+
+        full.setattr(journal.os, "write", no_space)
+        await stage.build(1)
+        told = await stage.conductor.hears(BuildInstances)
+        assert (told.failure.kind, told.failure.error) == (FailureKind.RESCHEDULE, "StorageUnavailable")
+        assert "No space left" in told.failure.message
+        await stage.conductor.hears(ReportHost, lambda report: report.usage.failed_builds == 1)
+    await stage.build(2)
+    await stage.conductor.hears(Built)
+    assert [event.instance for event in stage.history()] == [uuid_of(2), uuid_of(2)]
 
 
 async def test_another_node_is_refused_before_anything_is_counted(stage: AgentStage) -> None:

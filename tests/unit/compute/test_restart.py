@@ -16,7 +16,7 @@ from skep.messages.to_cell_conductor import BuildInstances, Built, MayBuild, May
 from skep.testing.agents import CELL, HOST, AgentStage, HaltingSteps, instance, uuid_of
 
 
-@pytest.mark.parametrize("step", ["may_build", "prepare", "may_spawn", "spawn"])
+@pytest.mark.parametrize("step", ["prepare", "spawn"])
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_build_goes_on_by_itself_after_a_crash(stage: AgentStage, step: str, when: str) -> None:
     steps = HaltingSteps(step, when)
