@@ -67,7 +67,8 @@ class Builds:
 
     async def _send(self, work: Work) -> None:
         parts, instance = self._parts, work.instance
-        assert instance.host is not None and instance.node is not None
+        assert instance.host is not None
+        assert instance.node is not None
         self._under_way[instance.uuid] = work
         async with parts.steps.step(
             "dispatch",

@@ -1,4 +1,4 @@
-"""The story of the cell's hosts: agents register, report and are heard; under a new epoch the cell asserts its claims."""
+"""The story of the cell's hosts: agents register, report, are heard; under a new epoch the cell asserts its claims."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from skep.cell_conductor import notifications
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
-from skep.database.cell import attempts, builds
+from skep.database.cell import attempts, reschedules
 from skep.database.cell.builds import Work
 from skep.domain.builds import NotReady, NoValidHost, Placed
 from skep.domain.claims import ClaimKey
@@ -44,7 +44,7 @@ class Reschedules:
         parts = self._parts
 
         def unit(connection: sa.Connection) -> list[tuple[Work, list[NodeUuid]]]:
-            taken = builds.take_rescheduling(connection, parts.owner, parts.clock.now(), BATCH)
+            taken = reschedules.take(connection, parts.owner, parts.clock.now(), BATCH)
             return [(work, attempts.tried_nodes(connection, work.instance.uuid)) for work in taken]
 
         taken = await parts.database.write(unit)
@@ -88,7 +88,7 @@ class Reschedules:
         parts, instance = self._parts, work.instance
         moved = await parts.database.write(
             partial(
-                builds.rescheduled,
+                reschedules.rescheduled,
                 uuid=instance.uuid,
                 attempt=instance.attempt,
                 placed=placed,
@@ -105,7 +105,7 @@ class Reschedules:
         parts, instance = self._parts, work.instance
         await parts.database.write(
             partial(
-                builds.give_back_rescheduling,
+                reschedules.give_back,
                 uuid=instance.uuid,
                 attempt=instance.attempt,
                 not_before=parts.before(-0.5),
@@ -127,7 +127,7 @@ class Reschedules:
                 created_at=parts.clock.now(),
                 details="; ".join(f"{one.host}: {one.error}: {one.message}" for one in history if one.host) or None,
             )
-            done = builds.exhausted(connection, instance.uuid, instance.attempt, fault, parts.clock.now())
+            done = reschedules.exhausted(connection, instance.uuid, instance.attempt, fault, parts.clock.now())
             return fault if done else None
 
         fault = await parts.database.write(unit)
@@ -149,14 +149,14 @@ class Reschedules:
     async def _replace(self, state: State, deadline: float) -> None:
         parts = self._parts
         late = await parts.database.read(
-            partial(builds.overdue, state=state, before=parts.before(deadline), limit=BATCH)
+            partial(reschedules.overdue, state=state, before=parts.before(deadline), limit=BATCH)
         )
         for work in late:
             instance = work.instance
             log.warning("host is silent", instance=instance.uuid, host=instance.host, state=state.value)
             await parts.database.write(
                 partial(
-                    builds.replace_silent,
+                    reschedules.replace_silent,
                     uuid=instance.uuid,
                     attempt=instance.attempt,
                     now=parts.clock.now(),
@@ -168,7 +168,7 @@ class Reschedules:
     async def _give_up(self, deadline: float) -> None:
         parts = self._parts
         late = await parts.database.read(
-            partial(builds.overdue, state=State.SPAWNING, before=parts.before(deadline), limit=BATCH)
+            partial(reschedules.overdue, state=State.SPAWNING, before=parts.before(deadline), limit=BATCH)
         )
         for work in late:
             instance = work.instance
@@ -182,7 +182,7 @@ class Reschedules:
             log.warning("host stopped answering while building", instance=instance.uuid, host=instance.host)
             await parts.database.write(
                 partial(
-                    builds.give_up_on_host,
+                    reschedules.give_up_on_host,
                     uuid=instance.uuid,
                     attempt=instance.attempt,
                     fault=fault,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -157,15 +158,16 @@ class _Writer:
             return batch
 
     def _commit(self, connection: sa.Connection, batch: list[_Job[Any]]) -> None:
-        with connection.begin():
+        transaction = connection.begin()
+        try:
             for job in batch:
-                try:
-                    with connection.begin_nested():
-                        job.outcome = (True, job.unit(connection))
-                except (exc.OperationalError, sqlite3.OperationalError):
-                    raise
-                except Exception as error:
-                    job.outcome = (False, error)
+                job.outcome = _run_unit(connection, job.unit)
+            transaction.commit()
+        except BaseException:
+            # A full disk has rolled back by itself, so this may fail too; the first error is the one that tells.
+            with contextlib.suppress(exc.SQLAlchemyError, sqlite3.Error):
+                transaction.rollback()
+            raise
 
     def _fail(self, connection: sa.Connection | None, batch: list[_Job[Any]], error: Exception) -> sa.Connection | None:
         """Answer the whole batch with the reason: a failed transaction stored nothing of it."""
@@ -187,6 +189,20 @@ class _Writer:
         for loop, jobs in by_loop.items():
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_resolve, jobs)
+
+
+def _run_unit(connection: sa.Connection, unit: Unit[T]) -> tuple[bool, Any]:
+    """Run a unit under its own savepoint; what it raises is its outcome, unless storing itself failed."""
+    savepoint = connection.begin_nested()
+    try:
+        value = unit(connection)
+    except (exc.OperationalError, sqlite3.OperationalError):
+        raise
+    except Exception as error:  # noqa: BLE001 - raised again where the unit was submitted
+        savepoint.rollback()
+        return False, error
+    savepoint.commit()
+    return True, value
 
 
 def _resolve(jobs: list[_Job[Any]]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import builds
+from skep.database.cell import reschedules
 from skep.database.cell.tables import attempts, instances
 from skep.database.stored import load
 from skep.domain.claims import Claim, ClaimKey
@@ -69,4 +69,4 @@ def read(connection: sa.Connection) -> Owned:
 
 def refuse(connection: sa.Connection, keys: Sequence[ClaimKey], now: int) -> int:
     """Replace attempts whose claim no longer fits, as far as their host has not passed the point of no return."""
-    return sum(builds.replace_silent(connection, key.instance, key.attempt, now) for key in keys)
+    return sum(reschedules.replace_silent(connection, key.instance, key.attempt, now) for key in keys)

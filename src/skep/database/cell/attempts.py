@@ -76,7 +76,7 @@ def finish(
 
 
 def close(connection: sa.Connection, instance: InstanceUuid, host: str, upto: int, now: int) -> list[ClaimKey]:
-    """Close the attempts of an instance on one host up to `upto`: nothing of them is left there. Return their claims."""
+    """Close the attempts of an instance on one host up to `upto`: nothing of them is left. Return their claims."""
     closed = connection.execute(
         attempts.update()
         .where(row.instance == instance, row.host == host, row.attempt <= upto, row.open)

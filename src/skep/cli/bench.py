@@ -1,0 +1,50 @@
+"""`skep bench`: how fast it is, measured on this machine."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import Progress, TaskID
+
+from skep.cli.benchmarks import build as build_benchmark
+
+
+@click.group()
+def bench() -> None:
+    """Measure Skep on this machine."""
+
+
+@bench.command()
+@click.option("--servers", type=click.IntRange(1, 100_000), default=2000, show_default=True, help="Servers to create.")
+@click.option("--concurrency", type=click.IntRange(1, 1000), default=32, show_default=True, help="Creates at once.")
+@click.option("--hosts", type=click.IntRange(1, 10_000), default=200, show_default=True, help="Fake hosts in all.")
+@click.option("--cells", type=click.IntRange(1, 100), default=2, show_default=True, help="Cells.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def build(servers: int, concurrency: int, hosts: int, cells: int, as_json: bool) -> None:
+    """Create servers over HTTP in a cloud of its own and wait until all are ACTIVE.
+
+    Databases are on disk with full durability; tokens, policy, quota, logs and metrics are on; fake hosts take no time.
+
+    Example: skep bench build --servers 500 --hosts 50
+    """
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done)
+
+        figures = build_benchmark.run(
+            servers=servers, concurrency=concurrency, hosts=hosts, cells=cells, progress=progress
+        )
+    if as_json:
+        click.echo(msgspec.json.encode(figures).decode())
+    else:
+        for name, value in msgspec.structs.asdict(figures).items():
+            click.echo(f"{name:>20}  {value}")
+    sys.exit(1 if figures.stuck or figures.leftover_rows or figures.errors else 0)

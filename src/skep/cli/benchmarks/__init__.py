@@ -1,0 +1,1 @@
+"""Benchmarks that start what they measure and print one JSON object."""

@@ -1,0 +1,137 @@
+"""A cloud in a process of its own, so that what it costs can be told apart from what its clients cost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from skep.domain.errors import Misconfigured
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+START_SECONDS = 120.0
+STOP_SECONDS = 60.0
+
+
+class CloudProcess:
+    """`skep serve all-in-one` as a child, with its cost as the kernel counts it."""
+
+    def __init__(self, root: Path, config: str, *, cells: int, hosts: int) -> None:
+        """Start the child in the directory `root` with the configuration `config` (TOML); `hosts` per cell."""
+        self.root = root
+        self.state = root / "state"
+        self.log = root / "cloud.log"
+        self._catalogue: dict[str, str] = {}
+        (root / "skep.toml").write_text(config)
+        command = [sys.executable, "-m", "skep.cli.main", "serve", "all-in-one", "--config", str(root / "skep.toml")]
+        command += ["--cells", str(cells), "--hosts", str(hosts)]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
+        with self.log.open("wb") as log:
+            self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and our own words
+                command, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    @property
+    def identity_url(self) -> str:
+        """Where to get a token; known once the child wrote its clouds.yaml."""
+        return str(self._auth()["auth_url"])
+
+    def _auth(self) -> dict[str, str]:
+        clouds = json.loads((self.state / "clouds.yaml").read_text())["clouds"]
+        auth: dict[str, str] = clouds["skep"]["auth"]
+        return auth
+
+    def wait_ready(self, hosts: int) -> tuple[str, str]:
+        """Wait until all hosts are up; return the compute API's address and an admin's token.
+
+        Raises Misconfigured with the end of the child's log when it dies or is not ready in time.
+        """
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            if self._child.poll() is not None:
+                break
+            with contextlib.suppress(httpx.HTTPError, OSError, ValueError, KeyError):
+                compute, token = self._token()
+                base = compute.removesuffix("/v2.1")
+                if self._hosts_up(base, token) >= hosts:
+                    return compute, token
+            time.sleep(0.2)
+        tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+        raise Misconfigured(f"the cloud was not ready in time; the end of its log:\n{tail}")
+
+    def _token(self) -> tuple[str, str]:
+        auth = self._auth()
+        body = {
+            "auth": {
+                "identity": {
+                    "methods": ["password"],
+                    "password": {
+                        "user": {
+                            "name": auth["username"],
+                            "password": auth["password"],
+                            "domain": {"name": auth["user_domain_name"]},
+                        }
+                    },
+                },
+                "scope": {"project": {"name": auth["project_name"], "domain": {"name": auth["project_domain_name"]}}},
+            }
+        }
+        answer = httpx.post(f"{auth['auth_url']}/auth/tokens", json=body, timeout=10)
+        answer.raise_for_status()
+        catalogue = answer.json()["token"]["catalog"]
+        self._catalogue = {
+            service["type"]: next(one["url"] for one in service["endpoints"] if one["interface"] == "public")
+            for service in catalogue
+        }
+        return self._catalogue["compute"], answer.headers["X-Subject-Token"]
+
+    @property
+    def images_url(self) -> str:
+        """Where the image service is; known once `wait_ready` has returned."""
+        return self._catalogue["image"]
+
+    @staticmethod
+    def _hosts_up(base: str, token: str) -> int:
+        answer = httpx.get(f"{base}/admin/v1/hosts", headers={"X-Auth-Token": token}, timeout=10)
+        answer.raise_for_status()
+        return sum(bool(host["up"]) for host in answer.json()["hosts"])
+
+    def cpu_seconds(self) -> float:
+        """Return user and system time of the child so far, all its threads together."""
+        fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def memory_mib(self, key: str) -> float:
+        """Return `VmRSS` (now) or `VmHWM` (the peak) of the child."""
+        for line in Path(f"/proc/{self._child.pid}/status").read_text().splitlines():
+            if line.startswith(f"{key}:"):
+                return int(line.split()[1]) / 1024
+        raise KeyError(key)
+
+    def stop(self) -> None:
+        """Stop the child in good order; kill it when it does not."""
+        if self._child.poll() is None:
+            self._child.send_signal(signal.SIGTERM)
+            try:
+                self._child.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._child.kill()
+                self._child.wait()
+
+
+@contextlib.contextmanager
+def cloud_process(root: Path, config: str, *, cells: int, hosts: int) -> Iterator[CloudProcess]:
+    """Run a cloud for the length of a block."""
+    process = CloudProcess(root, config, cells=cells, hosts=hosts)
+    try:
+        yield process
+    finally:
+        process.stop()

@@ -1,0 +1,137 @@
+"""The writes of a second try inside a cell, and of builds whose host is silent. All are fenced by the attempt."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from skep.database import leases as lease_rows
+from skep.database.cell import attempts, builds
+from skep.database.cell.builds import Work
+from skep.database.cell.tables import instances, leases
+from skep.database.stored import dump
+from skep.domain.builds import Placed
+from skep.domain.ids import Incarnation, InstanceUuid
+from skep.domain.instances import Fault, State
+
+row = instances.c
+
+
+def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) -> list[Work]:
+    """Take instances that need another host of this cell and that nobody living works on, raising their attempt."""
+    free = sa.and_(
+        row.state == State.RESCHEDULING,
+        row.task.is_(None),
+        sa.or_(row.sent_at.is_(None), row.sent_at <= now),
+        sa.or_(row.owner == owner, lease_rows.unowned(leases, row.owner, now)),
+    )
+    taken = (
+        instances.update()
+        .where(row.uuid.in_(sa.select(row.uuid).where(free).order_by(row.step_at).limit(limit)))
+        .values(owner=owner, attempt=row.attempt + 1, host=None, node=None)
+        .returning(*builds.work_columns)
+    )
+    return [builds.work_of(found) for found in connection.execute(taken)]
+
+
+def give_back(connection: sa.Connection, uuid: InstanceUuid, attempt: int, not_before: int) -> None:
+    """Let anybody take the instance again, from `not_before` on."""
+    connection.execute(
+        instances.update()
+        .where(row.uuid == uuid, row.attempt == attempt, row.state == State.RESCHEDULING)
+        .values(owner=None, sent_at=not_before)
+    )
+
+
+def rescheduled(connection: sa.Connection, uuid: InstanceUuid, attempt: int, placed: Placed, now: int) -> bool:
+    """Write rescheduling -> scheduled on the next host; False when the attempt was replaced."""
+    moved = connection.execute(
+        instances.update()
+        .where(row.uuid == uuid, row.attempt == attempt, row.state == State.RESCHEDULING, row.task.is_(None))
+        .values(
+            state=State.SCHEDULED.value,
+            host=placed.host,
+            node=placed.node,
+            epoch=placed.epoch,
+            availability_zone=placed.zone,
+            alternates=dump(placed.alternates),
+            owner=None,
+            sent_at=None,
+            step_at=now,
+            changed_at=now,
+            updated_at=now,
+        )
+    ).rowcount
+    if moved:
+        attempts.begin(
+            connection,
+            [
+                attempts.NewAttempt(
+                    instance=uuid,
+                    attempt=attempt,
+                    node=placed.node,
+                    host=placed.host,
+                    now=now,
+                    explanation=placed.explanation,
+                )
+            ],
+        )
+    return moved == 1
+
+
+def exhausted(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault: Fault, now: int) -> bool:
+    """Write rescheduling -> error: no other host; False when the attempt was replaced."""
+    return (
+        connection.execute(
+            instances.update()
+            .where(row.uuid == uuid, row.attempt == attempt, row.state == State.RESCHEDULING, row.task.is_(None))
+            .values(**builds.ended(fault, now))
+        ).rowcount
+        == 1
+    )
+
+
+def overdue(connection: sa.Connection, state: State, before: int, limit: int) -> list[Work]:
+    """Return instances that have been in a build state since before `before` without progress."""
+    found = connection.execute(
+        sa.select(*builds.work_columns)
+        .where(row.state == state, row.task.is_(None), row.step_at < before)
+        .order_by(row.step_at)
+        .limit(limit)
+    )
+    return [builds.work_of(one) for one in found]
+
+
+def replace_silent(connection: sa.Connection, uuid: InstanceUuid, attempt: int, now: int) -> bool:
+    """Take a build away from a host that did not begin or go on in time, before the point of no return."""
+    return (
+        connection.execute(
+            instances.update()
+            .where(
+                row.uuid == uuid,
+                row.attempt == attempt,
+                row.task.is_(None),
+                row.state.in_((State.SCHEDULED, State.BUILDING)),
+            )
+            .values(attempt=row.attempt + 1, **builds.ended(None, now))
+        ).rowcount
+        == 1
+    )
+
+
+def give_up_on_host(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault: Fault, now: int) -> bool:
+    """After the point of no return: ERROR, but host, claim and attempt stay until the host is heard again."""
+    return (
+        connection.execute(
+            instances.update()
+            .where(row.uuid == uuid, row.attempt == attempt, row.task.is_(None), row.state == State.SPAWNING)
+            .values(
+                state=State.ERROR.value,
+                fault=dump(fault),
+                secrets=None,
+                step_at=now,
+                changed_at=now,
+                updated_at=now,
+            )
+        ).rowcount
+        == 1
+    )

@@ -1,0 +1,124 @@
+"""Units of work: many to a commit, each on its own, nothing half stored."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from skep.database.engine import Database
+from skep.domain.errors import StorageUnavailable
+
+metadata = sa.MetaData()
+things = sa.Table("things", metadata, sa.Column("name", sa.Text, primary_key=True), sa.Column("size", sa.LargeBinary))
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    opened = Database(tmp_path / "test.db", busy_timeout=0.1)
+    metadata.create_all(opened.engine)
+    yield opened
+    await opened.close()
+
+
+def add(name: str, size: bytes = b"") -> sa.Insert:
+    return things.insert().values(name=name, size=size)
+
+
+def names(connection: sa.Connection) -> list[str]:
+    return list(connection.scalars(sa.select(things.c.name).order_by(things.c.name)))
+
+
+async def test_a_unit_that_fails_takes_nobody_with_it(database: Database) -> None:
+    def twice(connection: sa.Connection) -> None:
+        connection.execute(add("half"))
+        connection.execute(add("first"))
+
+    outcomes = await asyncio.gather(
+        database.write(lambda connection: connection.execute(add("first"))),
+        database.write(twice),
+        database.write(lambda connection: connection.execute(add("last"))),
+        return_exceptions=True,
+    )
+    assert [isinstance(outcome, sa.exc.IntegrityError) for outcome in outcomes] == [False, True, False]
+    assert await database.read(names) == ["first", "last"]
+
+
+async def test_what_is_answered_is_on_disk(database: Database) -> None:
+    await database.write(lambda connection: connection.execute(add("kept")))
+    other = sqlite3.connect(database.path)
+    assert other.execute("SELECT name FROM things").fetchall() == [("kept",)]
+    other.close()
+
+
+async def test_durability_is_full_and_the_log_is_a_wal(database: Database) -> None:
+    def pragmas(connection: sa.Connection) -> tuple[object, object]:
+        return (
+            connection.exec_driver_sql("PRAGMA journal_mode").scalar(),
+            connection.exec_driver_sql("PRAGMA synchronous").scalar(),
+        )
+
+    assert await database.write(pragmas) == ("wal", 2)
+
+
+async def test_intake_goes_before_work(database: Database) -> None:
+    order: list[str] = []
+    hold = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def holding(_connection: sa.Connection) -> None:
+        loop.call_soon_threadsafe(hold.set)
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result()
+
+    def note(name: str) -> sa.Connection | None:
+        order.append(name)
+        return None
+
+    first = asyncio.ensure_future(database.write(holding))
+    work = asyncio.ensure_future(database.write(lambda _connection: note("work")))
+    intake = asyncio.ensure_future(database.write(lambda _connection: note("intake"), intake=True))
+    await asyncio.gather(first, work, intake)
+    assert order.index("intake") < order.index("work") or order == ["work", "intake"][::-1]
+
+
+async def test_a_full_disk_is_unavailable_and_heals(database: Database) -> None:
+    pages = await database.write(lambda connection: connection.exec_driver_sql("PRAGMA page_count").scalar_one())
+    await database.write(lambda connection: connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 2}"))
+    with pytest.raises(StorageUnavailable, match="full"):
+        await database.write(lambda connection: connection.execute(add("big", b"x" * 200_000)))
+    assert await database.read(names) == []
+    await database.write(lambda connection: connection.exec_driver_sql("PRAGMA max_page_count = 100000"))
+    await database.write(lambda connection: connection.execute(add("big", b"x" * 200_000)))
+    assert await database.read(names) == ["big"]
+
+
+async def test_a_locked_database_is_unavailable_and_heals(database: Database) -> None:
+    other = sqlite3.connect(database.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StorageUnavailable, match="locked"):
+        await database.write(lambda connection: connection.execute(add("late")))
+    other.execute("ROLLBACK")
+    other.close()
+    await database.write(lambda connection: connection.execute(add("now")))
+    assert await database.read(names) == ["now"]
+
+
+async def test_a_bug_in_a_unit_is_raised_as_it_is(database: Database) -> None:
+    def bug(_connection: sa.Connection) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await database.write(bug)
+    with pytest.raises(ZeroDivisionError):
+        await database.read(bug)
+
+
+async def test_a_closed_database_takes_nothing(tmp_path: Path) -> None:
+    database = Database(tmp_path / "closed.db")
+    await database.close()
+    with pytest.raises(StorageUnavailable):
+        await database.write(names)
