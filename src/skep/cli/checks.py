@@ -1,0 +1,147 @@
+"""What `skep doctor` looks at on this machine. Each check is a plain function that says how one thing is."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from skep.cli.openstack_client import find_client
+
+if TYPE_CHECKING:
+    from skep.config import Config
+
+MINIMUM_PYTHON = (3, 11)
+MINIMUM_SQLITE = (3, 35, 0)
+"""The first with RETURNING."""
+LOW_DISK = 1 << 30
+FULL_DISK = 100 << 20
+
+Verdict = Literal["good", "warning", "bad", "skipped"]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """How one thing is, and what to do about it."""
+
+    name: str
+    verdict: Verdict
+    message: str
+
+
+def of_machine(config: Config, *, running: bool) -> Iterator[Check]:
+    """Look at everything that does not need a running cloud."""
+    directory = Path(config.state.directory)
+    yield interpreter(sys.version_info[:3])
+    yield sqlite(sqlite3.sqlite_version_info)
+    yield client(find_client())
+    yield state_directory(directory)
+    yield disk(directory)
+    yield databases(config)
+    for name, port in (("api", config.api.port), ("identity", config.identity.port), ("images", config.images.port)):
+        yield port_free(name, config.api.bind_host, port, running=running)
+
+
+def interpreter(version: tuple[int, int, int]) -> Check:
+    """Whether Python is new enough."""
+    good = version >= MINIMUM_PYTHON
+    wanted = "" if good else f"; {_dotted(MINIMUM_PYTHON)} or newer is needed"
+    return Check("python", "good" if good else "bad", _dotted(version) + wanted)
+
+
+def sqlite(version: tuple[int, int, int]) -> Check:
+    """Whether SQLite can return what it wrote."""
+    good = version >= MINIMUM_SQLITE
+    wanted = "" if good else f"; {_dotted(MINIMUM_SQLITE)} or newer is needed"
+    return Check("sqlite", "good" if good else "bad", _dotted(version) + wanted)
+
+
+def client(program: Path | None) -> Check:
+    """Whether the `openstack` client is there; only the first server of `skep up` needs it."""
+    if program is None:
+        return Check("openstack client", "warning", "not installed: `skep up` builds no first server")
+    return Check("openstack client", "good", str(program))
+
+
+def state_directory(directory: Path) -> Check:
+    """Whether the state directory, or the one that it would be made in, can be written."""
+    there = directory if directory.exists() else _existing_parent(directory)
+    if not there.is_dir():
+        return Check("state directory", "bad", f"{there} is no directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        return Check("state directory", "bad", f"{there} cannot be written by user {os.getuid()}")
+    made = "" if there == directory else " (made at the first start)"
+    return Check("state directory", "good", f"{directory}{made}")
+
+
+def disk(directory: Path) -> Check:
+    """Whether there is room. A full disk refuses new servers; it breaks none."""
+    free = shutil.disk_usage(_existing_parent(directory)).free
+    verdict: Verdict = "good" if free >= LOW_DISK else "warning" if free >= FULL_DISK else "bad"
+    return Check("disk", verdict, f"{free >> 20} MiB free for {directory}")
+
+
+def databases(config: Config) -> Check:
+    """Whether the databases that are there have this release's schema. Opening them at a start upgrades them."""
+    from skep.cli.db import revisions
+    from skep.domain.errors import Misconfigured
+
+    try:
+        rows = [row for row in revisions(config) if row["revision"] is not None]
+    except Misconfigured as error:
+        return Check("databases", "bad", str(error))
+    behind = [row["database"] for row in rows if row["revision"] != row["newest"]]
+    if behind:
+        return Check(
+            "databases", "warning", f"other schema than this release's: {', '.join(behind)}; `skep db upgrade`"
+        )
+    return Check("databases", "good", f"{len(rows)} at this release's schema" if rows else "none yet")
+
+
+def port_free(name: str, host: str, port: int, *, running: bool) -> Check:
+    """Whether a port can be listened on; while our own cloud runs it is taken by that."""
+    if running:
+        return Check(f"{name} port", "skipped", f"{port}: the cloud of this state directory runs")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with contextlib.closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            advice = f"set {name}.port (SKEP_{name.upper()}__PORT) or stop what listens there"
+            return Check(f"{name} port", "bad", f"{host}:{port}: {error.strerror}; {advice}")
+    return Check(f"{name} port", "good", f"{host}:{port} is free" if port else "any free one")
+
+
+def is_running(directory: Path) -> bool:
+    """Tell whether a process holds the state directory."""
+    try:
+        lock = os.open(directory / "lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _existing_parent(path: Path) -> Path:
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(str(part) for part in version)

@@ -1,0 +1,114 @@
+"""`skep doctor`: is this machine fit, does the cloud run well, does its data agree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from skep.cli import checks
+from skep.cli.checks import Check
+from skep.cli.config import config_option
+from skep.cli.failures import Failed, Refused
+from skep.cli.output import Format, format_option, print_json, print_rows, progress
+from skep.cli.remote import Remote, cloud_option, connect, names_a_cloud
+
+COLUMNS = {"name": "Check", "verdict": "Verdict", "message": "What was found"}
+DIFFERENCES = {"kind": "Difference", "subject": "About", "evidence": "Evidence", "meaning": "Meaning"}
+
+
+@click.command()
+@click.option("--audit", is_flag=True, help="Compare what the running cloud's databases and placement say.")
+@config_option
+@format_option
+@cloud_option
+def doctor(audit: bool, config_file: Path | None, form: Format, cloud: str | None) -> None:
+    """Check configuration, machine and running cloud. It changes nothing. Exit status 1 when something is bad.
+
+    \b
+    Examples:
+      skep doctor
+      skep doctor --audit --format json
+    """
+    if audit:
+        _audit(form, cloud)
+        return
+    found = list(_checks(config_file, cloud))
+    print_rows([msgspec.structs.asdict(check) for check in found], COLUMNS, form)
+    bad = [check.name for check in found if check.verdict == "bad"]
+    if bad:
+        raise Failed(f"not as it should be: {', '.join(bad)}")
+
+
+def _checks(config_file: Path | None, cloud: str | None) -> Iterator[Check]:
+    from skep.config import ConfigError, load
+
+    running = False
+    try:
+        config = load(config_file, os.environ).config
+    except ConfigError as error:
+        yield Check("configuration", "bad", str(error))
+    else:
+        running = checks.is_running(Path(config.state.directory))
+        yield Check("configuration", "good", str(config_file or "defaults and environment"))
+        yield from checks.of_machine(config, running=running)
+    if running or cloud is not None or names_a_cloud(os.environ):
+        yield from _of_cloud(cloud)
+    else:
+        yield Check("cloud", "skipped", "none runs on this state directory and none is named; `skep up` starts one")
+
+
+def _of_cloud(cloud: str | None) -> Iterator[Check]:
+    try:
+        with progress("Signing in"):
+            remote = connect(cloud)
+    except (Failed, Refused) as error:
+        yield Check("token", "bad", error.message)
+        return
+    yield Check("token", "good", f"signed in, compute API at {remote.compute_url}")
+    try:
+        with progress("Asking the cloud"):
+            yield from _readiness(remote)
+    except Failed as error:
+        yield Check("cloud", "bad", error.message)
+
+
+def _readiness(remote: Remote) -> Iterator[Check]:
+    ready, reasons = remote.readiness()
+    yield Check("ready", "good" if ready else "bad", "; ".join(reasons) or "every part answers")
+    hosts = remote.admin("GET", "/hosts")["hosts"]
+    states = sorted({host["state"] for host in hosts})
+    each = ", ".join(f"{sum(host['state'] == state for host in hosts)} {state}" for state in states)
+    well = all(state == "up" for state in states) and bool(hosts)
+    yield Check("hosts", "good" if well else "warning", each or "none yet")
+
+
+def _audit(form: Format, cloud: str | None) -> None:
+    with progress("Comparing databases and placement, twice"):
+        audit = connect(cloud).admin("GET", "/audit")["audit"]
+    if form == "json":
+        print_json(audit)
+    else:
+        for line in audit_lines(audit):
+            click.echo(line)
+        if audit["differences"]:
+            print_rows(audit["differences"], DIFFERENCES, form)
+    if audit["differences"] or audit["unread"]:
+        total = sum(audit["counts"].values())
+        raise Failed(f"{total} differences" if total else "not everything could be read")
+
+
+def audit_lines(audit: Mapping[str, Any]) -> Iterator[str]:
+    """Say what was compared, what could not be, and how many differences of each kind there are."""
+    compared = ", ".join(f"{count} {noun}" for noun, count in sorted(audit["checked"].items()))
+    yield f"Compared {compared or 'nothing'}."
+    for reason in audit["unread"]:
+        yield f"Not read: {reason}."
+    if not audit["counts"]:
+        yield "Everything that was read agrees."
+    for kind, count in audit["counts"].items():
+        yield f"{count} {kind}"

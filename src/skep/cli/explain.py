@@ -1,0 +1,112 @@
+"""Decision records in words: what `skep server explain` and `skep demo` print. Pure: an answer in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from skep.domain.clock import SECOND, parse_iso
+
+SHOWN_HOSTS = 5
+"""Hosts named in one line; the rest is counted."""
+
+Record = Mapping[str, Any]
+
+
+def text(placement: Record) -> str:
+    """Return everything that is known of where a server is and how it came there."""
+    return "\n".join([*_head(placement), *(line for record in placement["attempts"] for line in _attempt(record))])
+
+
+def reason(placement: Record) -> str:
+    """Return in one line why a server is where it is (or nowhere): for tables."""
+    if placement.get("fault"):
+        return str(placement["fault"])
+    tried = placement["attempts"]
+    failed = [f"{one.get('host')}: {one.get('error') or one['outcome']}" for one in tried if one["outcome"] == "failed"]
+    if failed:
+        return f"after {', '.join(failed)}"
+    explanation = tried[-1]["explanation"] if tried else None
+    return str(explanation["summary"]) if explanation else ""
+
+
+def _head(placement: Record) -> Iterator[str]:
+    yield f"Server {placement['name'] or '?'} ({placement['server']}): {_status(placement)}"
+    if placement["asks_for"]:
+        yield f"  asks for {amounts(placement['asks_for'])} (flavor {placement['flavor']})"
+    yield f"  {_whereabouts(placement)}"
+    if placement["created_at"] and placement["launched_at"]:
+        yield f"  running {_seconds(placement['created_at'], placement['launched_at'])} after it was asked for"
+    if placement["fault"]:
+        yield f"  {placement['fault']}"
+    if placement.get("fault_details"):
+        yield f"  {placement['fault_details']}"
+
+
+def _status(placement: Record) -> str:
+    if placement["deleted"]:
+        return "deleted"
+    task = placement["task_state"]
+    return f"{placement['status'] or 'gone from its cell'}{f' ({task})' if task else ''}"
+
+
+def _whereabouts(placement: Record) -> str:
+    if placement["waiting"]:
+        return "waits for a host; no decision has been recorded yet"
+    if "cell" not in placement:
+        return f"is in zone {placement['zone'] or '-'}"
+    if placement["host"] is None:
+        return f"is on no host; its record is kept in {placement['cell']}"
+    return f"is on {placement['host']} in cell {placement['cell']}, zone {placement['zone'] or '-'}"
+
+
+def _attempt(record: Record) -> Iterator[str]:
+    where = f" on {record['host']}" if record.get("host") else ""
+    yield ""
+    yield f"Attempt {record['attempt']}{where}: {_outcome(record)}"
+    if record.get("error") or record.get("message"):
+        yield f"  {': '.join(part for part in (record.get('error'), record.get('message')) if part)}"
+    if record["explanation"]:
+        yield from (f"  {line}" for line in explanation(record["explanation"]))
+
+
+def _outcome(record: Record) -> str:
+    if record["under_way"]:
+        return "under way"
+    said = str(record["outcome"] or "over").replace("_", " ")
+    if record["ended_at"] is None or record["outcome"] == "no_valid_host":
+        return said
+    return f"{said} after {_seconds(record['started_at'], record['ended_at'])}"
+
+
+def explanation(found: Record) -> Iterator[str]:
+    """Return how a decision came about: stage by stage, the nearest misses, who was rejected by what, the best."""
+    yield f"{found['considered']} hosts considered"
+    for stage in found["stages"]:
+        yield f"{stage['left']:>5} left by {stage['stage']}"
+    for miss in found["nearest"]:
+        lacks = f" lacks {amounts(miss['lacks'])}" if miss["lacks"] else f" fails only on {miss['stage']}"
+        yield f"near miss: {miss.get('host', 'a host')}{lacks}"
+    by_stage: dict[str, list[str]] = {}
+    for host, stage in found.get("rejected", {}).items():
+        by_stage.setdefault(stage, []).append(host)
+    for stage, hosts in by_stage.items():
+        yield f"rejected by {stage}: {_some(sorted(hosts))}"
+    scores = found.get("scores", {})
+    for host, parts in sorted(scores.items(), key=lambda item: -sum(item[1].values()))[:SHOWN_HOSTS]:
+        each = ", ".join(f"{name} {score:.3g}" for name, score in parts.items())
+        yield f"score of {host}: {sum(parts.values()):.4g} ({each})"
+
+
+def amounts(resources: Mapping[str, int]) -> str:
+    """Return resources as `1 VCPU, 512 MEMORY_MB`."""
+    return ", ".join(f"{amount} {name}" for name, amount in resources.items()) or "nothing"
+
+
+def _some(hosts: Sequence[str]) -> str:
+    more = len(hosts) - SHOWN_HOSTS
+    return ", ".join(hosts[:SHOWN_HOSTS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _seconds(begin: str, end: str) -> str:
+    return f"{(parse_iso(end) - parse_iso(begin)) / SECOND:.2f} s"

@@ -1,0 +1,143 @@
+"""What `skep up` says once the cloud runs: what there is, the first server's way, what to type next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import click
+
+from skep.cli import explain
+from skep.cli.cloud_client import CloudClient, RequestFailed, until
+from skep.cli.openstack_client import ClientFailed, OpenStackClient
+from skep.cli.output import progress
+from skep.domain.errors import Misconfigured, SkepError
+
+READY_SECONDS = 60.0
+BUILD_SECONDS = 60.0
+FIRST_SERVER = ("server", "create", "--image", "tiny", "--flavor", "m1.tiny", "one")
+
+
+class Served(Protocol):
+    """A cloud that has started, as far as it is greeted."""
+
+    first_start: bool
+
+    @property
+    def api_url(self) -> str:
+        """Address of the compute API."""
+
+    @property
+    def clouds_yaml(self) -> Path:
+        """How clients find it."""
+
+
+async def greet(cloud: Served, *, first_server: bool) -> None:
+    """Say what runs; at the first start build a server and tell its way. A server that fails stops nothing."""
+    async with CloudClient(cloud.api_url, cloud.clouds_yaml) as client:
+        with progress("Waiting until every cell has a host"):
+            await client.until_ready(READY_SECONDS)
+        try:
+            await client.sign_in()
+            overview = (await client.admin("GET", "/cells"))["cells"]
+        except RequestFailed as error:
+            click.echo(f"The cloud runs at {cloud.api_url}, but cannot be looked into: {error}")
+            return
+        for line in found(overview, cloud.api_url, first_start=cloud.first_start):
+            click.echo(line)
+        if cloud.first_start and first_server:
+            try:
+                await _build_first(client, cloud.clouds_yaml)
+            except (ClientFailed, Misconfigured) as error:
+                click.echo(f"No first server: {error}", err=True)
+    for line in what_next(cloud.clouds_yaml):
+        click.echo(line)
+
+
+async def _build_first(client: CloudClient, clouds_yaml: Path) -> None:
+    click.echo(f"\nA first server, as anybody would make it:\n  $ openstack {' '.join(FIRST_SERVER)}")
+    with progress("Building the server `one`") as step:
+        made = await OpenStackClient(clouds_yaml).json(*FIRST_SERVER)
+        uuid = made["id"]
+        step(f"Waiting for the server {uuid}")
+        seen: dict[str, Any] = {}
+
+        async def settled() -> bool:
+            seen.update((await client.admin("GET", f"/servers/{uuid}/placement"))["placement"])
+            return seen["status"] in {"ACTIVE", "ERROR"}
+
+        try:
+            over = await until(settled, BUILD_SECONDS)
+        except SkepError as error:
+            raise ClientFailed(None, "openstack server create", str(error)) from error
+    if not over:
+        click.echo(f"  The server {uuid} is still {seen.get('status')} after {BUILD_SECONDS:g} s; look again later.")
+    for line in first_server_lines(seen):
+        click.echo(line)
+
+
+def found(cells: list[Mapping[str, Any]], api_url: str, *, first_start: bool) -> Iterator[str]:
+    """Say what a start found: cells, hosts, servers."""
+    real = [cell for cell in cells if cell["name"] != "cell0"]
+    hosts, up = (sum(cell[key] or 0 for cell in real) for key in ("hosts", "hosts_up"))
+    yield f"Skep serves at {api_url}: {_count(len(real), 'cell')}, {_count(hosts, 'host')} ({up} up)."
+    if first_start:
+        yield "This is a new cloud."
+        return
+    states: Counter[str] = Counter()
+    for cell in cells:
+        states.update(cell["servers"] or {})
+    each = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+    yield f"Found as it was left: {_count(sum(states.values()), 'server')}{f' ({each})' if each else ''}."
+
+
+def first_server_lines(placement: Mapping[str, Any]) -> Iterator[str]:
+    """Tell what became of the first server: id, cell, host, how long, and hop by hop."""
+    yield ""
+    for line in explain.text(placement).splitlines():
+        yield f"  {line}".rstrip()
+    yield "  its hops:"
+    for hop in hops(placement):
+        yield f"    {hop}"
+
+
+def hops(placement: Mapping[str, Any]) -> Iterator[str]:
+    """Name the hops of a build with what they did to this server."""
+    yield "client -> API: stored as a build request, answered 202"
+    yield f"API -> super conductor: took it ({placement['request_id']})"
+    for attempt in placement["attempts"]:
+        explanation = attempt["explanation"]
+        considered = f"{explanation['considered']} hosts considered, " if explanation else ""
+        yield f"super conductor <-> scheduler: {considered}chose {attempt.get('host') or 'none'}"
+    cell, host = placement.get("cell"), placement.get("host")
+    if host is None:
+        yield f"super conductor -> {cell}: no host, kept there with the reasons"
+        return
+    yield f"super conductor -> database of {cell}: staged there, mapped, scheduled"
+    yield f"conductor of {cell} -> {host}: build and run"
+    yield f"{host} -> conductor of {cell}: may build, may spawn, built"
+
+
+def what_next(clouds_yaml: Path) -> Iterator[str]:
+    """Say what to type in another terminal."""
+    yield ""
+    yield "Type next, in another terminal:"
+    yield f"  export OS_CLIENT_CONFIG_FILE={clouds_yaml.resolve()} OS_CLOUD=skep PATH=$PATH:{_programs()}"
+    yield "  openstack server list"
+    yield "  openstack server create --image tiny --flavor m1.small --min 3 --max 3 more"
+    yield "  skep server explain one"
+    yield "  skep host list"
+    yield "  skep doctor --audit"
+    yield f"Passwords of `skep` (admin) and `skep-demo` are in {clouds_yaml}. Ctrl-C stops; all is kept."
+
+
+def _programs() -> Path:
+    import sys
+
+    return Path(sys.executable).parent
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

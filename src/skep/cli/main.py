@@ -1,0 +1,86 @@
+"""`skep`: the commands, each imported only when it is used, so that help is quick."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from typing import Any
+
+import click
+
+from skep.cli.failures import Failed, Refused
+from skep.domain.errors import Misconfigured, SkepError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("skep.cli.up:up", "Start a whole cloud in this process and build a first server."),
+    "demo": ("skep.cli.demo:demo", "Build 20 servers in a cloud of its own, show where each landed and why."),
+    "serve": ("skep.cli.up:serve", "Run one role of an installation."),
+    "doctor": ("skep.cli.doctor:doctor", "Check configuration, machine and running cloud; --audit compares the data."),
+    "config": ("skep.cli.config:config", "Show the configuration and where each value came from."),
+    "db": ("skep.cli.db:db", "Bring the databases to this release's schema."),
+    "bench": ("skep.cli.bench:bench", "Measure how fast servers are built."),
+    "cell": ("skep.cli.cell:cell", "List, show, enable and disable cells."),
+    "host": ("skep.cli.host:host", "List, show, enable and disable hosts."),
+    "server": ("skep.cli.server:server", "List and show servers, explain where they landed and why."),
+}
+"""Name -> what runs it, and its line in the help."""
+
+
+class Commands(click.Group):
+    """The commands of `COMMANDS`. Errors of Skep become one line on standard error and an exit status."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click says so
+        """Return the names in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        try:
+            command = getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
+            raise Refused(f"`skep {cmd_name}` is not part of this installation") from None
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what it refuses or cannot do is told in one line."""
+        try:
+            return super().invoke(ctx)
+        except Misconfigured as error:
+            raise Refused(str(error)) from error
+        except SkepError as error:
+            raise Failed(str(error)) from error
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(importlib.metadata.version("skep"), message="%(prog)s %(version)s")
+def skep() -> None:
+    """Skep: a compute control plane that speaks Nova's API.
+
+    `skep up` starts a whole cloud on this machine. Commands for a running cloud (cell, host, server, doctor) find it
+    by OS_CLOUD and clouds.yaml or by OS_AUTH_URL and its friends, as the `openstack` client does; where none of these
+    is set they take the cloud of the state directory.
+
+    \b
+    Examples:
+      skep up
+      skep server explain one
+      skep host disable cell1-host2 --reason "new memory"
+
+    Exit status: 0 done, 1 it failed or something is wrong, 2 it was asked for in a way that cannot work.
+    """
+
+
+def main() -> None:
+    """Run the command line."""
+    skep(prog_name="skep")

@@ -1,0 +1,121 @@
+"""`skep server`: servers of a running cloud, and why each is where it is."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import click
+
+from skep.cli import explain as words
+from skep.cli.output import Format, format_option, print_json, print_record, print_rows
+from skep.cli.remote import Remote, cloud_option, connect
+
+COLUMNS = {
+    "id": "ID",
+    "name": "Name",
+    "status": "Status",
+    "task": "Task",
+    "zone": "Zone",
+    "host": "Host",
+    "created": "Created",
+}
+
+
+@click.group()
+def server() -> None:
+    """List and show servers, explain where they landed and why.
+
+    \b
+    Example: skep server explain one
+    """
+
+
+@server.command("list")
+@click.option(
+    "--mine", is_flag=True, help="Only servers of your project; otherwise of all, which needs the role admin."
+)
+@click.option("--status", metavar="STATUS", help="Only servers in this status, such as ERROR.")
+@click.option("--host", metavar="NAME", help="Only servers on this host.")
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Most servers to list.")
+@format_option
+@cloud_option
+def list_(mine: bool, status: str | None, host: str | None, limit: int, form: Format, cloud: str | None) -> None:
+    """List servers, newest first.
+
+    \b
+    Example: skep server list --status ERROR
+    """
+    query = {"all_tenants": None if mine else "1", "status": status, "host": host, "limit": str(min(limit, 1000))}
+    given = urlencode({key: value for key, value in query.items() if value is not None})
+    print_rows(_pages(connect(cloud), f"/servers/detail?{given}", limit), COLUMNS, form)
+
+
+@server.command()
+@click.argument("server_id", metavar="ID")
+@format_option
+@cloud_option
+def show(server_id: str, form: Format, cloud: str | None) -> None:
+    """Show one server by its id or name: state, whereabouts, attempts.
+
+    \b
+    Example: skep server show one
+    """
+    remote = connect(cloud)
+    uuid = remote.server_id(server_id)
+    found = remote.compute(f"/servers/{uuid}")["server"]
+    placement = remote.admin("GET", f"/servers/{uuid}/placement")["placement"]
+    record = {
+        **_row(found),
+        "cell": placement.get("cell"),
+        "project": found["tenant_id"],
+        "flavor": placement["flavor"],
+        "asks_for": placement["asks_for"],
+        "attempts": len(placement["attempts"]),
+        "launched": placement["launched_at"],
+        "fault": placement["fault"],
+    }
+    print_record(record, form)
+
+
+@server.command()
+@click.argument("server_id", metavar="ID")
+@format_option
+@cloud_option
+def explain(server_id: str, form: Format, cloud: str | None) -> None:
+    """Say why a server is where it is, or nowhere: every attempt with the decision behind it.
+
+    Owners see how many hosts were left after each stage; admins see the hosts.
+
+    \b
+    Example: skep server explain one
+    """
+    remote = connect(cloud)
+    placement = remote.admin("GET", f"/servers/{remote.server_id(server_id)}/placement")["placement"]
+    if form == "json":
+        print_json(placement)
+    else:
+        click.echo(words.text(placement))
+
+
+def _pages(remote: Remote, path: str, limit: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    following: str | None = path
+    while following is not None and len(rows) < limit:
+        answer = remote.compute(following)
+        rows += [_row(one) for one in answer["servers"]]
+        links = answer.get("servers_links", [])
+        following = next((link["href"] for link in links if link["rel"] == "next"), None)
+    return rows[:limit]
+
+
+def _row(found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": found["id"],
+        "name": found.get("name"),
+        "status": found["status"],
+        "task": found.get("OS-EXT-STS:task_state"),
+        "zone": found.get("OS-EXT-AZ:availability_zone") or None,
+        "host": found.get("OS-EXT-SRV-ATTR:host"),
+        "created": found.get("created"),
+    }

@@ -1,0 +1,77 @@
+"""Runs a cloud in this process until it is told to stop: signals, the greeting beside it, a bounded drain."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import click
+
+from skep.cli.failures import Failed
+
+DRAIN_SECONDS = 30.0
+"""A stop that takes longer is given up: what was under way goes on at the next start all the same."""
+
+
+class Running(Protocol):
+    """What is started and stopped: the whole cloud, or (in tests) less."""
+
+    async def start(self) -> None:
+        """Start all of it, or nothing."""
+
+    async def stop(self) -> None:
+        """Finish what is under way and stop."""
+
+
+async def serve(cloud: Running, greet: Callable[[], Awaitable[None]]) -> None:
+    """Start the cloud, greet, and serve until SIGINT or SIGTERM; a second signal ends the process at once.
+
+    Raises whatever starting or greeting raises, after the cloud has stopped; Failed when stopping takes too long.
+    """
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+
+    def stop() -> None:
+        told.set()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        if await _unless(told, cloud.start()):
+            try:
+                if await _unless(told, greet()):
+                    await told.wait()
+            finally:
+                await _drain(cloud)
+    finally:
+        stop()
+
+
+async def _unless(told: asyncio.Event, work: Awaitable[None]) -> bool:
+    """Do the work, or leave it when we are told to stop; say whether it was done."""
+    task = asyncio.ensure_future(work)
+    waiting = asyncio.ensure_future(told.wait())
+    try:
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+            return True
+        task.cancel()
+        await asyncio.wait({task})
+        return False
+    finally:
+        waiting.cancel()
+        task.cancel()
+
+
+async def _drain(cloud: Running) -> None:
+    click.echo("Stopping: finishing what is under way ...", err=True)
+    try:
+        await asyncio.wait_for(cloud.stop(), DRAIN_SECONDS)
+    except TimeoutError:
+        raise Failed(f"stopping took more than {DRAIN_SECONDS:g} s and was given up") from None
+    click.echo("Stopped. Everything is kept.", err=True)
