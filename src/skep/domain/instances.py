@@ -1,10 +1,11 @@
 """Instances: what a server is inside Skep, the states of its life and which may follow which.
 
-    (BuildRequest) ──stage──> STAGED ──map──> SCHEDULED ──may_build──> BUILDING ──may_spawn──> SPAWNING ──built──> ACTIVE
-                                │                ^   │                    │                       │            │   ^
-                                │ no host        │   └──── failed ────────┴───────────────────────┘        stop│   │start
-                                v                │                        v                                    v   │
-                              ERROR <─ exhausted ┴──────────────── RESCHEDULING                               STOPPED
+    (BuildRequest) ──stage──> STAGED ──map──> SCHEDULED ──may_build──> BUILDING ──may_spawn──> SPAWNING
+                                │                ^   │                    │                       │  │
+                                │ no host        │   └────── failed ──────┴───────────────────────┘  │ built
+                                v                │              v                                    v
+                              ERROR <─ exhausted ┴──────── RESCHEDULING           STOPPED <─stop── ACTIVE
+                                                                                     └────start─────^
 
 Any state may become ERROR or DELETED. Deleting is a *task* beside the state, so that users see what is being deleted.
 """
@@ -17,7 +18,7 @@ from typing import Literal
 import msgspec
 
 from skep.domain.flavors import Flavor
-from skep.domain.ids import InstanceUuid, NodeUuid, ProjectId, RequestId, UserId
+from skep.domain.ids import InstanceUuid, NodeUuid, ProjectId, RequestId, UserId, reservation_id
 from skep.domain.images import Image
 
 
@@ -159,6 +160,8 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     block_devices: tuple[BlockDevice, ...] = ()
     config_drive: bool = False
+    disk_config: Literal["AUTO", "MANUAL"] = "MANUAL"
+    """API: `OS-DCF:diskConfig`"""
     access_ip_v4: str | None = None
     access_ip_v6: str | None = None
     user_data: str | None = None
@@ -182,3 +185,8 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     launched_at: int | None = None
     terminated_at: int | None = None
     deleted_at: int | None = None
+
+    @property
+    def reservation_id(self) -> str:
+        """The id that the API shows for all servers of one request."""
+        return reservation_id(self.request_id)

@@ -13,12 +13,12 @@ _DEAD = "(i.uuid IS NULL OR i.deleted_at IS NOT NULL OR i.attempt <> a.attempt)"
 _ABOVE = (
     "SELECT count(*) FROM build_requests",
     "SELECT count(*) FROM instance_mappings WHERE cell IS NULL AND deleted_at IS NULL",
-    f"SELECT count(*) FROM instance_mappings WHERE {_ORPHANED}",
+    f"SELECT count(*) FROM instance_mappings WHERE {_ORPHANED}",  # noqa: S608 - constants of this module
 )
 _IN_CELL = (
     "SELECT count(*) FROM instances WHERE state = 'staged'",
-    f"SELECT count(*) FROM attempts a LEFT JOIN instances i ON i.uuid = a.instance WHERE a.open AND {_DEAD}",
-    f"SELECT count(*) FROM instances WHERE {_ORPHANED}",
+    f"SELECT count(*) FROM attempts a LEFT JOIN instances i ON i.uuid = a.instance WHERE a.open AND {_DEAD}",  # noqa: S608 - constants of this module
+    f"SELECT count(*) FROM instances WHERE {_ORPHANED}",  # noqa: S608 - constants of this module
 )
 CLAIM_SECONDS = 10.0
 """Hosts settle the claims of servers that run with their next report."""
