@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import msgspec
 import pytest
 
-from skep.compute import journal
 from skep.compute.drivers.fake import FailureRule, FakeDriver, FakeSettings
 from skep.domain.builds import ABORTING, FailureKind
 from skep.domain.flavors import Flavor
@@ -54,7 +54,7 @@ async def test_a_host_that_cannot_store_takes_no_build(stage: AgentStage, monkey
         def no_space(file: int, data: bytes) -> int:
             raise OSError(28, "No space left on device")
 
-        full.setattr(journal.os, "write", no_space)
+        full.setattr(os, "write", no_space)
         await stage.build(1)
         told = await stage.conductor.hears(BuildInstances)
         assert (told.failure.kind, told.failure.error) == (FailureKind.RESCHEDULE, "StorageUnavailable")

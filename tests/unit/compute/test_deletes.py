@@ -16,7 +16,7 @@ async def test_a_guest_is_destroyed_and_its_attempts_named(stage: AgentStage) ->
     await stage.conductor.hears(Built)
     await stage.terminate(attempt=2)
     told = await stage.conductor.hears(Destroyed)
-    assert (told.instance, told.attempts) == (uuid_of(1), (1,))
+    assert (told.instance, told.attempts, told.up_to) == (uuid_of(1), (1,), 2)
     assert stage.events() == ["spawn_begun", "spawned", "destroyed"]
     await stage.conductor.hears(ReportHost, lambda report: report.seq > 1 and report.usage.used["VCPU"] == 0)
 
@@ -25,7 +25,7 @@ async def test_nothing_there_is_answered_too(stage: AgentStage) -> None:
     await stage.start()
     await stage.terminate()
     told = await stage.conductor.hears(Destroyed)
-    assert told.attempts == ()
+    assert (told.attempts, told.up_to) == ((), 2)
 
 
 async def test_a_repeat_is_answered_again(stage: AgentStage) -> None:
