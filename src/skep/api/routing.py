@@ -1,7 +1,7 @@
 """From method and path to the row of the route table.
 
-Literal words go before `{names}`; where the literal path does not take the method (or not at this microversion) the
-path with names is tried too, because `/os-services/enable` became `/os-services/{id}` in 2.53.
+Literal words go before `{names}`; where the literal path does not take the method, the path with names is tried too
+(`DELETE /servers/detail` looks for a server of that name).
 """
 
 from __future__ import annotations
@@ -112,7 +112,6 @@ class Router:
         if len(segments) > 1 and segments[0] not in self._root.literal and PROJECT_ID.fullmatch(segments[0]):
             project_id, segments = segments[0], segments[1:]
         nodes = _ends(self._root, segments, 0)
-        wrong_version = False
         allowed: list[str] = []
         for node, values in nodes:
             rows = node.methods.get(method)
@@ -122,8 +121,6 @@ class Router:
             there = tuple(row for row in rows if row.at(version))
             if there:
                 return Match(there, dict(zip(self._names[id(there[0])], values, strict=True)), project_id)
-            wrong_version = True
-        if wrong_version:
             raise NotFound(f"API version '{text(version)}' is not supported on this method.")
         if allowed:
             raise MethodNotAllowed(allowed)

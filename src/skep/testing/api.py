@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
@@ -87,7 +88,8 @@ class HeldStates:
     def __init__(self) -> None:
         self.states: dict[str, HostState] = {}
         self.published: list[PublishOperatorState] = []
-        self.nudges = 0
+        self.nudged = asyncio.Event()
+        """Set when somebody told the super conductor that the operator's wishes changed."""
 
     async def serve(self, transport: MemoryTransport) -> None:
         await transport.serve(SCHEDULER, {GetHostStates: self._get, PublishOperatorState: self._publish})
@@ -128,7 +130,7 @@ class HeldStates:
         return Done()
 
     async def _nudge(self, _message: OperatorStateChanged, _context: RequestContext | None) -> None:
-        self.nudges += 1
+        self.nudged.set()
 
 
 @dataclass

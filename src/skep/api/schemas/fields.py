@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from skep.api.microversions import MAXIMUM, MINIMUM
 
@@ -33,6 +33,9 @@ REQUEST, RESPONSE, BOTH = Direction.REQUEST, Direction.RESPONSE, Direction.BOTH
 @dataclass(frozen=True, kw_only=True)
 class Type:
     """What a value may be."""
+
+    changes: ClassVar[tuple[int, ...]] = ()
+    """Microversions at which the type itself (not a field inside it) begins to mean something else."""
 
     nullable: bool = False
     description: str = ""
@@ -368,6 +371,7 @@ def breakpoints(description: Type) -> tuple[int, ...]:
                 found.add(part.until + 1)
             todo.append(part.type)
         else:
+            found.update(part.changes)
             todo.extend(part.inner())
     return tuple(sorted(found))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from skep.api.schemas.fields import (
     Array,
@@ -118,6 +118,8 @@ SHOW = Query(closed_since=75)
 class EmptyForZero(Integer):
     """A number for which an empty string stood when it was 0, before 2.75."""
 
+    changes: ClassVar[tuple[int, ...]] = (75,)
+
     def _schema(self, version: int, direction: Direction) -> Json:
         return super()._schema(version, direction) if version >= 75 else {"type": ["integer", "string"]}
 
@@ -135,8 +137,7 @@ _SIZES: tuple[Field, ...] = (
     shown("ram", INTEGER),
     shown("disk", INTEGER),
     shown("vcpus", INTEGER),
-    shown("swap", EmptyForZero(), until=74),
-    shown("swap", INTEGER, since=75),
+    shown("swap", EmptyForZero()),
     shown("OS-FLV-EXT-DATA:ephemeral", INTEGER),
     shown("OS-FLV-DISABLED:disabled", YES_NO),
     shown("os-flavor-access:is_public", YES_NO),

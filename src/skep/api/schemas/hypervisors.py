@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 from skep.api.schemas.fields import Array, Convert, Direction, Field, Json, String, Type, fields
 from skep.api.schemas.shared import (
@@ -24,6 +25,8 @@ SERVERS = Array(item=fields(shown("name", TEXT), shown("uuid", UUID)))
 class JsonText(Type):
     """An object that was JSON in a string before 2.28."""
 
+    changes: ClassVar[tuple[int, ...]] = (28,)
+
     def _schema(self, version: int, direction: Direction) -> Json:  # noqa: ARG002 - answers only
         return {"type": "string"} if version < 28 else {"type": ["object", "string"]}
 
@@ -33,6 +36,8 @@ class JsonText(Type):
 
 class NumberOrUuid(Type):
     """A thing's id: handlers give (number, uuid), the answer holds the number before 2.53, the UUID since."""
+
+    changes: ClassVar[tuple[int, ...]] = (53,)
 
     def _schema(self, version: int, direction: Direction) -> Json:  # noqa: ARG002 - answers only
         return {"type": "integer"} if version < 53 else {"type": "string", "format": "uuid"}

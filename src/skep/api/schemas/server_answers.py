@@ -15,6 +15,8 @@ Which rule hides which key:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from skep.api.schemas.fields import (
     Anything,
     Array,
@@ -145,6 +147,45 @@ def _extended(since: int) -> tuple[Field, ...]:
 _GROUPS = shown("server_groups", Array(item=TEXT), since=71)
 """In GET and PUT of one server, not in the list."""
 
+_UNKNOWN = fields(
+    shown("id", UUID),
+    shown("status", TEXT),
+    shown("tenant_id", TEXT),
+    shown("created", TIMESTAMP),
+    shown("links", LINKS),
+    # Only in a GET of this server alone:
+    shown("user_id", TEXT, required=False),
+    shown("image", ImageOrEmpty(IMAGE.fields), required=False),
+    shown("flavor", _FLAVOR, required=False),
+    shown("OS-EXT-AZ:availability_zone", TEXT, required=False),
+    shown("OS-EXT-STS:power_state", INTEGER, required=False),
+    shown("server_groups", Array(item=TEXT), since=71, required=False),
+    shown("pinned_availability_zone", TEXT_OR_NULL, since=96, required=False),
+    shown("scheduler_hints", Map(value=Anything()), since=100, required=False),
+)
+PARTIAL_SINCE = 69
+
+
+class ServerOrUnknown(Object):
+    """A server, or as much of it as is known while its cell cannot be read: its status is UNKNOWN then (2.69)."""
+
+    def _schema(self, version: int, direction: Direction) -> Json:
+        whole = super()._schema(version, direction)
+        if version < PARTIAL_SINCE:
+            return whole
+        return {"anyOf": [whole, _UNKNOWN.schema(version, direction)]}
+
+    def _shaper(self, version: int) -> Convert | None:
+        whole, partly = super()._shaper(version), _UNKNOWN.shaper(version)
+        if whole is None or partly is None or version < PARTIAL_SINCE:
+            return whole
+        return lambda value: partly(value) if value.get("status") == "UNKNOWN" else whole(value)
+
+    def inner(self) -> Iterator[Type | Field]:
+        yield from super().inner()
+        yield from _UNKNOWN.inner()
+
+
 SERVER_SHOWN = fields(*_BASIC, *_extended(1), _GROUPS)
 SERVER_DETAILED = fields(*_BASIC, *_extended(1))
 SERVER_UPDATED = fields(*_BASIC, *_extended(75), _GROUPS)
@@ -159,10 +200,10 @@ SERVER_CREATED = fields(
 
 CREATED = Shape(fields(shown("server", SERVER_CREATED, required=False), shown("reservation_id", TEXT, required=False)))
 """`{"reservation_id": ...}` alone where the request had `return_reservation_id`."""
-SHOWN = Shape(fields(shown("server", SERVER_SHOWN)))
+SHOWN = Shape(fields(shown("server", ServerOrUnknown(SERVER_SHOWN.fields))))
 UPDATED = Shape(fields(shown("server", SERVER_UPDATED)))
-DETAILED = Shape(fields(shown("servers", Array(item=SERVER_DETAILED)), page_links("servers")))
-LISTED = Shape(fields(shown("servers", Array(item=SERVER_LISTED)), page_links("servers")))
+DETAILED = Shape(fields(shown("servers", Array(item=ServerOrUnknown(SERVER_DETAILED.fields))), page_links("servers")))
+LISTED = Shape(fields(shown("servers", Array(item=ServerOrUnknown(SERVER_LISTED.fields))), page_links("servers")))
 
 # --- sub-resources ---------------------------------------------------------------------------------
 
