@@ -69,7 +69,9 @@ class Host:
             name, request=request, instance=instance, attempt=attempt, host=self.name, cell=self.cell
         )
 
-    async def drive(self, operation: Awaitable[ResultT], instance: InstanceUuid) -> ResultT | BuildFailure:
+    async def drive(
+        self, operation: Awaitable[ResultT], instance: InstanceUuid | None = None
+    ) -> ResultT | BuildFailure:
         """Let the driver do something; what it raises becomes a value."""
         with self.work.busy():
             try:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import structlog
 
-from skep.compute.drivers.base import DriverError
 from skep.compute.host import Host
 from skep.compute.inventory import idle_usage, with_use
+from skep.domain.builds import BuildFailure
 from skep.domain.claims import ClaimKey
 from skep.domain.errors import SkepError
 from skep.domain.hosts import AgentIdentity, HostUsage
@@ -78,17 +78,17 @@ class Reports:
         assert self.incarnation is not None
         beat = Heartbeat(node=self._host.node, incarnation=self.incarnation)
         while True:
-            await self._host.upcalls.cast(beat)
+            try:
+                await self._host.upcalls.cast(beat)
+            except SkepError as error:
+                log.info("heartbeat not sent", host=self._host.name, error=str(error))
             await asyncio.sleep(self._host.settings.heartbeat_seconds)
 
     async def _refresh_facts(self) -> None:
         """Look at the host anew: what it has may have changed."""
-        try:
-            facts = await self._host.driver.facts()
-        except DriverError as error:
-            log.warning(
-                "facts of the host not read, the last known reported", host=self._host.name, error=error.message
-            )
+        facts = await self._host.drive(self._host.driver.facts())
+        if isinstance(facts, BuildFailure):
+            log.warning("facts not read, the last known are reported", host=self._host.name, error=facts.message)
             return
         self._usage = idle_usage(self._host.name, facts, self._host.settings, self._usage.started_at)
         self._host.ledger.set_inventory(self._usage.inventory)

@@ -51,8 +51,8 @@ class Restart:
             for attempt, opened in record.open.items():
                 if opened.built is None:
                     host.ledger.adopt(instance, attempt, opened.resources)
-                elif (instance, attempt) not in self._guests:
-                    log.error("a guest is missing", host=host.name, instance=instance, attempt=attempt)
+                elif host.guests.get(instance) != attempt:
+                    log.error("a guest is missing or not whole", host=host.name, instance=instance, attempt=attempt)
 
     def go_on(self) -> None:
         """Take up builds and deletes, and tell again what nobody has acknowledged."""

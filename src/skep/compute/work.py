@@ -15,7 +15,7 @@ from skep.domain.ids import InstanceUuid
 log = structlog.get_logger("skep.compute")
 
 
-RECANCEL_SECONDS = 0.1
+RECANCEL_SECONDS = 0.02
 
 
 class Stopping(Exception):

@@ -8,12 +8,15 @@ import pytest
 
 from skep.compute.drivers.fake import FailureRule, FakeSettings
 from skep.domain.claims import ClaimKey
-from skep.domain.errors import Unavailable
+from skep.domain.context import RequestContext
+from skep.domain.errors import Unavailable, Unreachable
 from skep.domain.ids import GroupUuid
+from skep.messages.base import Cast
 from skep.messages.to_cell_conductor import Heartbeat, RegisterAgent, ReportHost
 from skep.messages.to_compute import ReportHostNow
 from skep.testing.agents import CELL, HOST, QUICK, AgentStage, uuid_of
-from skep.transport.base import compute
+from skep.transport.base import Address, cell_conductor, compute
+from skep.transport.memory import MemoryTransport
 
 
 async def test_it_registers_until_its_node_is_mapped_then_reports(stage: AgentStage) -> None:
@@ -83,6 +86,34 @@ async def test_it_reports_now_and_then_even_if_nothing_changes(stage: AgentStage
     stage.settings = msgspec.structs.replace(QUICK, report_interval_seconds=0.005)
     await stage.start()
     await stage.conductor.until(lambda: len(stage.conductor.all(ReportHost)) >= 3)
+
+
+async def test_facts_that_cannot_be_read_leave_the_last_known(stage: AgentStage) -> None:
+    stage.settings = msgspec.structs.replace(QUICK, report_interval_seconds=0.005)
+    stage.fake = FakeSettings(failures=(FailureRule(operation="facts", after=1),))
+    await stage.start()
+    await stage.conductor.until(lambda: len(stage.conductor.all(ReportHost)) >= 3)
+    assert len({report.usage.inventory["VCPU"].total for report in stage.conductor.all(ReportHost)}) == 1
+
+
+async def test_a_heartbeat_that_cannot_be_sent_is_not_the_last(stage: AgentStage) -> None:
+    stage.settings = msgspec.structs.replace(QUICK, heartbeat_seconds=0.002)
+    stage.transport = FlakyTransport()
+    await stage.transport.serve(cell_conductor(CELL), stage.conductor.handlers())
+    await stage.start()
+    await stage.conductor.until(lambda: len(stage.conductor.all(Heartbeat)) >= 2)
+
+
+class FlakyTransport(MemoryTransport):
+    """Loses the way for the first casts."""
+
+    failures = 3
+
+    async def cast(self, address: Address, message: Cast, context: RequestContext | None = None) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise Unreachable("no way to the cell")
+        await super().cast(address, message, context)
 
 
 async def test_a_fenced_agent_stops(stage: AgentStage) -> None:
