@@ -107,6 +107,7 @@ _NOUNS: dict[str, dict[str, tuple[str, ...]]] = {
         READER_OR_ADMIN: ("list", "show"),
         ADMIN: ("events", "events:details"),
     },
+    "os_compute_api:os-security-groups": {READER_OR_ADMIN: ("list",)},
     "os_compute_api:ips": {READER_OR_ADMIN: ("index", "show")},
     "os_compute_api:os-admin-actions": {ADMIN: ("reset_state",)},
     "os_compute_api:os-lock-server": {

@@ -2,6 +2,270 @@
 
 from __future__ import annotations
 
-from skep.api.routing import Route
+from functools import partial
+from typing import Any
 
-SERVER_ROUTES: tuple[Route, ...] = ()
+from skep.api.handlers import (
+    instance_actions,
+    server_actions,
+    server_addresses,
+    server_create,
+    server_list,
+    server_metadata,
+    server_tags,
+    servers,
+)
+from skep.api.routing import Route
+from skep.api.schemas import server_answers as answers
+from skep.api.schemas import server_queries as queries
+from skep.api.schemas import servers as bodies
+from skep.api.schemas.fields import Anything
+from skep.api.schemas.validation import Body
+
+_RULE = "os_compute_api:servers"
+_METADATA = "os_compute_api:server-metadata"
+_TAGS = "os_compute_api:os-server-tags"
+_ACTIONS = "os_compute_api:os-instance-actions"
+
+_of_server = partial(Route, target="object")
+"""A row whose rule is checked for the owner of the server that the path names."""
+_tagged = partial(_of_server, since=26)
+
+ABSENT_ACTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("addFixedIp", {"until": 43}),
+    ("addFloatingIp", {"until": 43}),
+    ("addSecurityGroup", {}),
+    ("changePassword", {}),
+    ("confirmResize", {}),
+    ("createBackup", {}),
+    ("createImage", {}),
+    ("evacuate", {}),
+    ("forceDelete", {}),
+    ("injectNetworkInfo", {}),
+    ("lock", {}),
+    ("migrate", {}),
+    ("os-getConsoleOutput", {}),
+    ("os-getSPICEConsole", {"until": 5}),
+    ("os-getSerialConsole", {"until": 5}),
+    ("os-getVNCConsole", {"until": 5}),
+    ("os-migrateLive", {}),
+    ("os-resetState", {}),
+    ("pause", {}),
+    ("rebuild", {}),
+    ("removeFixedIp", {"until": 43}),
+    ("removeFloatingIp", {"until": 43}),
+    ("removeSecurityGroup", {}),
+    ("rescue", {}),
+    ("resetNetwork", {}),
+    ("resize", {}),
+    ("restore", {}),
+    ("resume", {}),
+    ("revertResize", {}),
+    ("shelve", {}),
+    ("shelveOffload", {}),
+    ("suspend", {}),
+    ("trigger_crash_dump", {"since": 17}),
+    ("unlock", {}),
+    ("unpause", {}),
+    ("unrescue", {}),
+    ("unshelve", {}),
+)
+"""Actions of Nova that are not there: they are refused by their name, for servers that the caller may see."""
+
+_SERVERS = (
+    Route(
+        method="POST",
+        path="/servers",
+        handler=server_create.create,
+        rule=f"{_RULE}:create",
+        status=202,
+        body=bodies.CREATE,
+        response=answers.CREATED,
+        intake=True,
+    ),
+    Route(
+        method="GET",
+        path="/servers",
+        handler=server_list.index,
+        rule=f"{_RULE}:index",
+        query=queries.LIST,
+        response=answers.LISTED,
+    ),
+    Route(
+        method="GET",
+        path="/servers/detail",
+        handler=server_list.detail,
+        rule=f"{_RULE}:detail",
+        query=queries.LIST,
+        response=answers.DETAILED,
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}",
+        handler=servers.show,
+        rule=f"{_RULE}:show",
+        query=queries.SHOW,
+        response=answers.SHOWN,
+    ),
+    _of_server(
+        method="PUT",
+        path="/servers/{id}",
+        handler=servers.update,
+        rule=f"{_RULE}:update",
+        body=bodies.UPDATE,
+        response=answers.UPDATED,
+    ),
+    _of_server(method="DELETE", path="/servers/{id}", handler=servers.delete, rule=f"{_RULE}:delete", status=204),
+)
+
+_action = partial(_of_server, method="POST", path="/servers/{id}/action", status=202)
+_SERVER_ACTIONS = (
+    _action(action="os-start", handler=server_actions.start, rule=f"{_RULE}:start", body=bodies.ACTION_START),
+    _action(action="os-stop", handler=server_actions.stop, rule=f"{_RULE}:stop", body=bodies.ACTION_STOP),
+    _action(action="reboot", handler=server_actions.reboot, rule=f"{_RULE}:reboot", body=bodies.ACTION_REBOOT),
+    *(
+        _action(
+            action=name, handler=server_actions.not_there_yet, rule=f"{_RULE}:show", body=Body(Anything()), **versions
+        )
+        for name, versions in ABSENT_ACTIONS
+    ),
+)
+
+_SERVER_METADATA = (
+    _of_server(
+        method="GET",
+        path="/servers/{id}/metadata",
+        handler=server_metadata.index,
+        rule=f"{_METADATA}:index",
+        response=answers.METADATA,
+    ),
+    _of_server(
+        method="POST",
+        path="/servers/{id}/metadata",
+        handler=server_metadata.create,
+        rule=f"{_METADATA}:create",
+        body=bodies.METADATA_SET,
+        response=answers.METADATA,
+    ),
+    _of_server(
+        method="PUT",
+        path="/servers/{id}/metadata",
+        handler=server_metadata.update_all,
+        rule=f"{_METADATA}:update_all",
+        body=bodies.METADATA_SET,
+        response=answers.METADATA,
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}/metadata/{key}",
+        handler=server_metadata.show,
+        rule=f"{_METADATA}:show",
+        response=answers.METADATA_ITEM,
+    ),
+    _of_server(
+        method="PUT",
+        path="/servers/{id}/metadata/{key}",
+        handler=server_metadata.update,
+        rule=f"{_METADATA}:update",
+        body=bodies.METADATA_ITEM,
+        response=answers.METADATA_ITEM,
+    ),
+    _of_server(
+        method="DELETE",
+        path="/servers/{id}/metadata/{key}",
+        handler=server_metadata.delete,
+        rule=f"{_METADATA}:delete",
+        status=204,
+    ),
+)
+
+_SERVER_TAGS = (
+    _tagged(
+        method="GET",
+        path="/servers/{id}/tags",
+        handler=server_tags.index,
+        rule=f"{_TAGS}:index",
+        response=answers.TAGS,
+    ),
+    _tagged(
+        method="PUT",
+        path="/servers/{id}/tags",
+        handler=server_tags.update_all,
+        rule=f"{_TAGS}:update_all",
+        body=bodies.TAGS_SET,
+        response=answers.TAGS,
+    ),
+    _tagged(
+        method="DELETE",
+        path="/servers/{id}/tags",
+        handler=server_tags.delete_all,
+        rule=f"{_TAGS}:delete_all",
+        status=204,
+    ),
+    _tagged(
+        method="GET",
+        path="/servers/{id}/tags/{tag}",
+        handler=server_tags.show,
+        rule=f"{_TAGS}:show",
+        status=204,
+    ),
+    _tagged(
+        method="PUT",
+        path="/servers/{id}/tags/{tag}",
+        handler=server_tags.update,
+        rule=f"{_TAGS}:update",
+        status=201,
+    ),
+    _tagged(
+        method="DELETE",
+        path="/servers/{id}/tags/{tag}",
+        handler=server_tags.delete,
+        rule=f"{_TAGS}:delete",
+        status=204,
+    ),
+)
+
+_BELOW_SERVERS = (
+    _of_server(
+        method="GET",
+        path="/servers/{id}/os-instance-actions",
+        handler=instance_actions.index,
+        rule=f"{_ACTIONS}:list",
+        query=queries.ACTIONS,
+        response=answers.ACTIONS,
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}/os-instance-actions/{request_id}",
+        handler=instance_actions.show,
+        rule=f"{_ACTIONS}:show",
+        response=answers.ACTION,
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}/ips",
+        handler=server_addresses.index,
+        rule="os_compute_api:ips:index",
+        response=answers.ADDRESSES,
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}/ips/{label}",
+        handler=server_addresses.show,
+        rule="os_compute_api:ips:show",
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}/os-security-groups",
+        handler=server_addresses.security_groups,
+        rule="os_compute_api:os-security-groups:list",
+    ),
+)
+
+SERVER_ROUTES: tuple[Route, ...] = (
+    *_SERVERS,
+    *_SERVER_ACTIONS,
+    *_SERVER_METADATA,
+    *_SERVER_TAGS,
+    *_BELOW_SERVERS,
+)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from skep.api.creating.lookups import Lookups
 from skep.api.policy import Policy
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid
@@ -108,6 +109,8 @@ class ApiServices:
     settings: ApiSettings = field(default_factory=ApiSettings)
     backlog: Callable[[], int] = _no_backlog
     """How many builds wait; asked before each create, so it must be cheap."""
+    lookups: Lookups = field(default_factory=Lookups)
+    """Flavors, images and hosts as read a moment ago. Whoever changes a flavor calls `lookups.flavors.forget`."""
     running: Callable[[], tuple[RunningService, ...]] = _nothing_running
     observe: Callable[[str, str, int, float], None] = _unobserved
     """Metrics: method, route template, status, seconds."""

@@ -177,8 +177,8 @@ class ServerOrUnknown(Object):
 
     def _shaper(self, version: int) -> Convert | None:
         whole, partly = super()._shaper(version), _UNKNOWN.shaper(version)
-        if whole is None or partly is None or version < PARTIAL_SINCE:
-            return whole
+        assert whole is not None
+        assert partly is not None
         return lambda value: partly(value) if value.get("status") == "UNKNOWN" else whole(value)
 
     def inner(self) -> Iterator[Type | Field]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 import msgspec
 import sqlalchemy as sa
@@ -93,9 +94,16 @@ def get(connection: sa.Connection, instance: InstanceUuid) -> BuildRequest | Non
 
 
 def list_all(
-    connection: sa.Connection, *, project_id: str | None = None, changed_since: int | None = None
+    connection: sa.Connection,
+    *,
+    project_id: str | None = None,
+    changed_since: int | None = None,
+    changed_before: int | None = None,
+    after: tuple[int, str] | None = None,
+    accepts: Callable[[Instance], bool] = lambda _: True,
+    limit: int | None = None,
 ) -> list[Instance]:
-    """List servers without a cell, newest first. There are few: those of the last moments."""
+    """List servers without a cell, newest first, from behind `after` (created_at, uuid) on."""
     query = sa.select(build_requests.c.body).order_by(
         build_requests.c.created_at.desc(), build_requests.c.instance.desc()
     )
@@ -103,7 +111,12 @@ def list_all(
         query = query.where(build_requests.c.project_id == project_id)
     if changed_since is not None:
         query = query.where(build_requests.c.changed_at >= changed_since)
-    return [_unplaced(row.body) for row in connection.execute(query)]
+    if changed_before is not None:
+        query = query.where(build_requests.c.changed_at <= changed_before)
+    if after is not None:
+        query = query.where(sa.tuple_(build_requests.c.created_at, build_requests.c.instance) < sa.tuple_(*after))
+    wanted = (_unplaced(row.body) for row in connection.execute(query))
+    return list(islice((instance for instance in wanted if accepts(instance)), limit))
 
 
 def count(connection: sa.Connection) -> int:
@@ -111,14 +124,26 @@ def count(connection: sa.Connection) -> int:
     return connection.execute(sa.select(sa.func.count()).select_from(build_requests)).scalar_one()
 
 
-def update(connection: sa.Connection, changed: Instance, revision: int, now: int) -> bool:
-    """Replace the body if it still has `revision`, and raise it; False when somebody was quicker or it is gone."""
-    result = connection.execute(
+def change(
+    connection: sa.Connection, instance: InstanceUuid, alter: Callable[[Instance], Instance], now: int
+) -> Instance | None:
+    """Write what a user changes of a server and raise the revision, so that who places it copies again.
+
+    None when it has no build request (any more).
+    """
+    found = get(connection, instance)
+    if found is None:
+        return None
+    after = alter(found.instance)
+    if after is found.instance:
+        return after
+    after = msgspec.structs.replace(after, updated_at=now)
+    connection.execute(
         build_requests.update()
-        .where(build_requests.c.instance == changed.uuid, build_requests.c.revision == revision)
-        .values(body=dump(changed), revision=revision + 1, changed_at=now)
+        .where(build_requests.c.instance == instance)
+        .values(body=dump(after), revision=build_requests.c.revision + 1, changed_at=now)
     )
-    return result.rowcount == 1
+    return after
 
 
 def remove(connection: sa.Connection, instances: Sequence[InstanceUuid]) -> None:

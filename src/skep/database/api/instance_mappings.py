@@ -29,6 +29,7 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None
     delete_intent_at: int | None
     deleted_at: int | None
+    created_at: int = 0
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +72,36 @@ def get_many(connection: sa.Connection, instances: Sequence[str]) -> dict[str, M
     """Return the mappings of those servers that have one."""
     rows = connection.execute(sa.select(instance_mappings).where(mappings.instance.in_(instances))).mappings()
     return {row["instance"]: _mapping(row) for row in rows}
+
+
+def deleting(connection: sa.Connection, project_id: str | None = None) -> set[str]:
+    """Return the servers that are to be deleted and are still there."""
+    query = sa.select(mappings.instance).where(mappings.delete_intent_at.is_not(None), mappings.deleted_at.is_(None))
+    if project_id is not None:
+        query = query.where(mappings.project_id == project_id)
+    return set(connection.scalars(query))
+
+
+def in_cell(
+    connection: sa.Connection,
+    cell: CellUuid,
+    *,
+    project_id: str | None = None,
+    after: tuple[int, str] | None = None,
+    limit: int | None = None,
+) -> list[Mapping]:
+    """Return what is known above a cell of its servers, newest first: for lists while the cell cannot be read."""
+    query = (
+        sa.select(instance_mappings)
+        .where(mappings.cell == cell, mappings.deleted_at.is_(None))
+        .order_by(mappings.created_at.desc(), mappings.instance.desc())
+        .limit(limit)
+    )
+    if project_id is not None:
+        query = query.where(mappings.project_id == project_id)
+    if after is not None:
+        query = query.where(sa.tuple_(mappings.created_at, mappings.instance) < sa.tuple_(*after))
+    return [_mapping(row) for row in connection.execute(query).mappings()]
 
 
 def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) -> list[Taken]:
@@ -275,4 +306,5 @@ def _mapping(row: sa.RowMapping) -> Mapping:
         owner=row["owner"],
         delete_intent_at=row["delete_intent_at"],
         deleted_at=row["deleted_at"],
+        created_at=row["created_at"],
     )

@@ -1,8 +1,8 @@
-"""Instances as rows: reading them, listing them, and what users change about them."""
+"""Instances as rows: reading them, and what users change about them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from skep.database.cell.tables import instances
 from skep.database.stored import dump, load
-from skep.domain.ids import InstanceUuid, reservation_id
+from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Fault, Instance, PowerState, State, Task
 
 row = instances.c
@@ -19,6 +19,7 @@ _LIVE = (
     row.uuid,
     row.body,
     row.name,
+    row.hostname,
     row.description,
     row.metadata,
     row.tags,
@@ -41,29 +42,6 @@ _LIVE = (
 )
 
 
-class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a cell's instances is asked for. Without `changed_since` the order is created_at, uuid descending."""
-
-    project_id: str | None = None
-    user_id: str | None = None
-    deleted: bool = False
-    """Only deleted ones; otherwise only living ones, unless `changed_since` is given: then both."""
-    changed_since: int | None = None
-    changed_before: int | None = None
-    name: str | None = None
-    """A regular expression, as Nova takes it; matched after the rows are read."""
-    states: tuple[State, ...] | None = None
-    host: str | None = None
-    node: str | None = None
-    flavorid: str | None = None
-    image_id: str | None = None
-    reservation_id: str | None = None
-    uuids: tuple[str, ...] | None = None
-    after: tuple[int, str] | None = None
-    """(created_at, uuid) of the marker: only what comes after it."""
-    limit: int | None = None
-
-
 def get(connection: sa.Connection, uuid: InstanceUuid, *, deleted: bool = False) -> Instance | None:
     """Return an instance, staged ones too; deleted ones only when asked."""
     query = sa.select(*_LIVE).where(row.uuid == uuid)
@@ -78,68 +56,42 @@ def get_many(connection: sa.Connection, uuids: Sequence[str]) -> list[Instance]:
     return [instance_of(found) for found in connection.execute(sa.select(*_LIVE).where(row.uuid.in_(uuids)))]
 
 
-def list_all(connection: sa.Connection, query: ListQuery) -> list[Instance]:
-    """List instances, staged ones too: whether those are shown is the mapping's to say."""
-    statement = sa.select(*_LIVE).order_by(row.created_at.desc(), row.uuid.desc())
-    statement = statement.where(*_conditions(query))
-    if query.limit is not None:
-        statement = statement.limit(query.limit)
-    return [instance_of(found) for found in connection.execute(statement)]
+def change(
+    connection: sa.Connection, uuid: InstanceUuid, alter: Callable[[Instance], Instance], now: int
+) -> Instance | None:
+    """Write what a user changes of an instance and return it as it is then.
+
+    None when there is no such row, or it is staged: whoever placed it lets go of it in a moment.
+    """
+    query = sa.select(*_LIVE).where(row.uuid == uuid, row.deleted_at.is_(None), row.state != State.STAGED)
+    found = connection.execute(query).first()
+    if found is None:
+        return None
+    before = instance_of(found)
+    after = alter(before)
+    if after is before:
+        return before
+    after = msgspec.structs.replace(after, updated_at=now)
+    old, new = columns_of(before), columns_of(after)
+    values = {name: new[name] for name in _CHANGEABLE if new[name] != old[name]}
+    if after.disk_config != before.disk_config:
+        values["body"] = dump(msgspec.structs.replace(load(found.body, Instance), disk_config=after.disk_config))
+    connection.execute(instances.update().where(row.uuid == uuid).values(updated_at=now, changed_at=now, **values))
+    return after
 
 
-def _conditions(query: ListQuery) -> list[sa.ColumnElement[bool]]:
-    wanted: list[sa.ColumnElement[bool]] = []
-    for column, value in (
-        (row.project_id, query.project_id),
-        (row.user_id, query.user_id),
-        (row.host, query.host),
-        (row.node, query.node),
-        (row.flavorid, query.flavorid),
-        (row.image_id, query.image_id),
-        (row.reservation_id, query.reservation_id),
-    ):
-        if value is not None:
-            wanted.append(column == value)
-    if query.uuids is not None:
-        wanted.append(row.uuid.in_(query.uuids))
-    if query.states is not None:
-        wanted.append(row.state.in_([state.value for state in query.states]))
-    if query.deleted:
-        wanted.append(row.deleted_at.is_not(None))
-    elif query.changed_since is None:
-        wanted.append(row.deleted_at.is_(None))
-    if query.changed_since is not None:
-        wanted.append(row.changed_at >= query.changed_since)
-    if query.changed_before is not None:
-        wanted.append(row.changed_at <= query.changed_before)
-    if query.after is not None:
-        created_at, uuid = query.after
-        wanted.append(sa.or_(row.created_at < created_at, sa.and_(row.created_at == created_at, row.uuid < uuid)))
-    return wanted
-
-
-def update(connection: sa.Connection, uuid: InstanceUuid, now: int, **values: Any) -> bool:
-    """Write what users may change (name, description, access addresses, lock); False when there is no such row."""
-    return _write(connection, uuid, now, values)
-
-
-def set_metadata(connection: sa.Connection, uuid: InstanceUuid, metadata: dict[str, str], now: int) -> bool:
-    """Replace the metadata; False when there is no such row."""
-    return _write(connection, uuid, now, {"metadata": dump(metadata)})
-
-
-def set_tags(connection: sa.Connection, uuid: InstanceUuid, tags: Sequence[str], now: int) -> bool:
-    """Replace the tags; False when there is no such row."""
-    return _write(connection, uuid, now, {"tags": dump(tags).decode()})
-
-
-def _write(connection: sa.Connection, uuid: InstanceUuid, now: int, values: dict[str, Any]) -> bool:
-    result = connection.execute(
-        instances.update()
-        .where(row.uuid == uuid, row.deleted_at.is_(None), row.state != State.STAGED)
-        .values(updated_at=now, changed_at=now, **values)
-    )
-    return result.rowcount == 1
+_CHANGEABLE = (
+    "name",
+    "hostname",
+    "description",
+    "metadata",
+    "tags",
+    "access_ip_v4",
+    "access_ip_v6",
+    "locked",
+    "locked_reason",
+)
+"""Columns of what users change."""
 
 
 def columns_of(instance: Instance) -> dict[str, Any]:
@@ -151,7 +103,7 @@ def columns_of(instance: Instance) -> dict[str, Any]:
         "name": instance.name,
         "hostname": instance.hostname,
         "description": instance.description,
-        "reservation_id": reservation_id(instance.request_id),
+        "reservation_id": instance.reservation_id,
         "flavorid": instance.flavor.flavorid,
         "image_id": instance.image.id if instance.image else None,
         "metadata": dump(instance.metadata),
@@ -181,6 +133,7 @@ def instance_of(found: Any) -> Instance:
     return msgspec.structs.replace(
         staged,
         name=found.name,
+        hostname=found.hostname,
         description=found.description,
         metadata=load(found.metadata, dict[str, str]),
         tags=load(found.tags, tuple[str, ...]),

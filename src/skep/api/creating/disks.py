@@ -1,0 +1,157 @@
+"""The disks of a server: the image it boots from and what block_device_mapping_v2 says, against the flavor."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+import msgspec
+
+from skep.api.creating.absent_services import NO_VOLUMES
+from skep.domain.errors import BadRequest, Forbidden
+from skep.domain.flavors import Flavor
+from skep.domain.images import Image
+from skep.domain.instances import BlockDevice
+
+GIB = 1024**3
+MIB_PER_GIB = 1024
+
+INVALID_BOOT = (
+    "Block Device Mapping is Invalid: Boot sequence for the instance and image/block device mapping "
+    "combination is not valid."
+)
+
+
+class Disks(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request says of disks."""
+
+    image_id: str
+    devices: tuple[BlockDevice, ...] = ()
+    """Beside the boot disk, which is made of the image."""
+
+    def all(self, flavor: Flavor) -> tuple[BlockDevice, ...]:
+        """Return the boot disk and the others; what the flavor has and the request does not divide is one disk.
+
+        Raises BadRequest for what the flavor has no room for.
+        """
+        boot = BlockDevice(source_type="image", uuid=self.image_id, boot_index=0)
+        swaps = [one for one in self.devices if one.guest_format == "swap"]
+        ephemerals = [one for one in self.devices if one.guest_format != "swap"]
+        if len(swaps) > 1:
+            raise BadRequest("Block Device Mapping is Invalid: More than one swap drive requested.")
+        whole_gib = flavor.swap_mb // MIB_PER_GIB
+        if any((one.volume_size or 0) * MIB_PER_GIB > flavor.swap_mb for one in swaps):
+            raise BadRequest("Block Device Mapping is Invalid: Swap drive requested is larger than the flavor allows.")
+        if sum(one.volume_size or 0 for one in ephemerals) > flavor.ephemeral_gb:
+            raise BadRequest(
+                "Block Device Mapping is Invalid: Ephemeral disks requested are larger than the flavor allows."
+            )
+        if not ephemerals and flavor.ephemeral_gb:
+            ephemerals = [BlockDevice(source_type="blank")]
+        if not swaps and flavor.swap_mb:
+            swaps = [BlockDevice(source_type="blank", guest_format="swap")]
+        sized = [_sized(one, flavor.ephemeral_gb) for one in ephemerals] + [_sized(one, whole_gib) for one in swaps]
+        return (boot, *sized)
+
+
+def _sized(device: BlockDevice, whole: int) -> BlockDevice:
+    return device if device.volume_size else msgspec.structs.replace(device, volume_size=whole)
+
+
+def disks(server: dict[str, Any]) -> Disks:
+    """Read `imageRef` and `block_device_mapping_v2`.
+
+    Raises BadRequest for what needs a volume service, for no or several boot disks, for devices that make no sense.
+    """
+    boots: list[str] = []
+    others: list[BlockDevice] = []
+    for index, device in enumerate(server.get("block_device_mapping_v2") or ()):
+        if device.get("no_device"):
+            continue
+        where = f"server.block_device_mapping_v2[{index}]"
+        _refuse_volumes(device, where)
+        if device.get("source_type") == "image":
+            boots.append(_boot_image(device, where))
+        else:
+            others.append(_blank(device, where))
+    image_ref: str = server.get("imageRef") or ""
+    if not image_ref and not boots:
+        raise BadRequest(INVALID_BOOT if others else "Missing imageRef attribute")
+    if len(boots) > 1 or (image_ref and boots and boots[0] != image_ref):
+        raise BadRequest(INVALID_BOOT)
+    return Disks(image_id=image_ref or boots[0], devices=tuple(others))
+
+
+def _refuse_volumes(device: dict[str, Any], where: str) -> None:
+    for key in ("source_type", "destination_type"):
+        if device.get(key) in ("volume", "snapshot"):
+            raise BadRequest(f"Invalid input for field/attribute {where}.{key}. Value: {device[key]}. {NO_VOLUMES}")
+    for key in ("volume_id", "snapshot_id", "volume_type"):
+        if device.get(key) is not None:
+            raise BadRequest(f"Invalid input for field/attribute {where}.{key}. {NO_VOLUMES}")
+    if device.get("tag") is not None:
+        raise BadRequest(f"Invalid input for field/attribute {where}.tag. No hypervisor of this cloud tags devices")
+    if device.get("source_type") is None:
+        raise BadRequest(f"Invalid input for field/attribute {where}.source_type. It is required")
+
+
+def _boot_image(device: dict[str, Any], where: str) -> str:
+    if _boot_index(device, where) != 0:
+        raise BadRequest("Block Device Mapping is Invalid: Mapping image to local is not supported.")
+    uuid: str | None = device.get("uuid") or device.get("image_id")
+    if not uuid:
+        raise BadRequest(f"Invalid input for field/attribute {where}.uuid. An image needs its id")
+    return uuid
+
+
+def _blank(device: dict[str, Any], where: str) -> BlockDevice:
+    if device.get("uuid"):
+        raise BadRequest(f"Invalid input for field/attribute {where}.uuid. A blank device has none")
+    index = _boot_index(device, where)
+    if index is not None and index >= 0:
+        raise BadRequest(INVALID_BOOT)
+    size = device.get("volume_size")
+    return BlockDevice(
+        source_type=cast(Literal["blank"], device["source_type"]),
+        boot_index=index,
+        volume_size=int(size) if size else None,
+        guest_format=device.get("guest_format"),
+        device_name=device.get("device_name"),
+        device_type=device.get("device_type"),
+        disk_bus=device.get("disk_bus"),
+        delete_on_termination=device.get("delete_on_termination", True),
+    )
+
+
+def _boot_index(device: dict[str, Any], where: str) -> int | None:
+    value = device.get("boot_index")
+    try:
+        return None if value is None else int(value)
+    except ValueError:
+        raise BadRequest(f"Invalid input for field/attribute {where}.boot_index. It is no integer") from None
+
+
+def check_image(image: Image, flavor: Flavor, *, may_have_no_disk: bool) -> None:
+    """Check that a server of `flavor` can boot from `image`.
+
+    A flavor with a root disk of 0 has one of the image's size, which only some callers may have.
+
+    Raises BadRequest, or Forbidden for such a flavor.
+    """
+    if image.status != "active":
+        raise BadRequest(f"Image {image.id} is not active.")
+    if flavor.memory_mb < image.min_ram:
+        raise BadRequest("Flavor's memory is too small for requested image.")
+    if flavor.root_gb == 0:
+        if not may_have_no_disk:
+            raise Forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
+        return
+    root = flavor.root_gb * GIB
+    if image.size > root:
+        raise BadRequest(
+            f"Flavor's disk is too small for requested image. Flavor disk is {root} bytes, image is {image.size} bytes."
+        )
+    if image.min_disk > flavor.root_gb:
+        raise BadRequest(
+            "Flavor's disk is smaller than the minimum size specified in image metadata. "
+            f"Flavor disk is {root} bytes, minimum size is {image.min_disk * GIB} bytes."
+        )

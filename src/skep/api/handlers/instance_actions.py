@@ -1,0 +1,122 @@
+"""What was done to a server and how it went: actions and their events.
+
+The events of a create are the attempts of its build, so that each host that was tried is seen with its reason.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import sqlalchemy as sa
+
+from skep.api.handlers.server_lookup import Found, find, read_cell
+from skep.api.requests import Answer, ApiRequest
+from skep.api.views import instance_actions as views
+from skep.database.cell import actions, attempts
+from skep.database.cell.actions import Action, ActionEvent
+from skep.domain.clock import parse_iso
+from skep.domain.errors import BadRequest, NotFound
+from skep.domain.instances import Instance
+
+EVENTS = "os_compute_api:os-instance-actions:events"
+OF_DELETED_SINCE = 21
+PAGED_SINCE = 58
+EVENTS_FOR_ALL_SINCE = 51
+HOSTS_SINCE = 62
+DETAILS_SINCE = 84
+
+
+async def index(request: ApiRequest) -> Answer:
+    """List the actions of a server, newest first."""
+    found = await _find(request)
+    listed = await _actions(request, found)
+    if request.version < PAGED_SINCE:
+        return Answer({"instanceActions": [views.action(one) for one in listed]})
+    limit, marker = request.page()
+    listed = _in_time(request, listed)
+    if marker is not None:
+        listed = _after(listed, marker)
+    shown = [views.action(one) for one in listed[:limit]]
+    body: dict[str, object] = {"instanceActions": shown}
+    if len(listed) > limit and shown:
+        path = f"servers/{found.instance.uuid}/os-instance-actions"
+        body["links"] = request.links.next(path, request.raw_query, shown[-1]["request_id"])
+    return Answer(body)
+
+
+async def show(request: ApiRequest) -> Answer:
+    """Show one action with its events."""
+    found = await _find(request)
+    wanted = request.params["request_id"]
+    action = next((one for one in await _actions(request, found) if one.request_id == wanted), None)
+    if action is None:
+        raise NotFound(f"Action for request_id {wanted[:80]} on instance {found.instance.uuid} not found")
+    body = views.action(action)
+    trusted = request.allowed(EVENTS)
+    if trusted or request.version >= EVENTS_FOR_ALL_SINCE:
+        details = request.version >= DETAILS_SINCE and request.allowed(f"{EVENTS}:details")
+        body["events"] = [
+            views.event(
+                one,
+                found.instance.project_id,
+                hosts=trusted and request.version >= HOSTS_SINCE,
+                tracebacks=trusted,
+                details=details,
+            )
+            for one in await _events(request, found, action)
+        ]
+    return Answer({"instanceAction": body})
+
+
+async def _find(request: ApiRequest) -> Found:
+    return await find(request, deleted=request.version >= OF_DELETED_SINCE)
+
+
+async def _actions(request: ApiRequest, found: Found) -> list[Action]:
+    if found.cell is None:
+        return [views.create_of(found.instance)]
+    unit = partial(actions.list_of, instance=found.instance.uuid)
+    listed = await read_cell(request.services.cells[found.cell], unit)
+    return [views.with_outcome(one, found.instance) if one.action == "create" else one for one in listed]
+
+
+async def _events(request: ApiRequest, found: Found, action: Action) -> list[ActionEvent]:
+    if found.cell is None:
+        return []
+    unit = partial(_read_events, action=action, instance=found.instance)
+    return await read_cell(request.services.cells[found.cell], unit)
+
+
+def _read_events(connection: sa.Connection, action: Action, instance: Instance) -> list[ActionEvent]:
+    if action.action == "create":
+        return views.create_events(attempts.history(connection, instance.uuid), instance)
+    return actions.events_of(connection, instance.uuid, action.request_id)
+
+
+def _in_time(request: ApiRequest, listed: list[Action]) -> list[Action]:
+    since, before = _time(request, "changes-since"), _time(request, "changes-before")
+    if since is not None and before is not None and since > before:
+        raise BadRequest("The value of changes-since must be less than or equal to changes-before.")
+    return [
+        one
+        for one in listed
+        if (since is None or (one.updated_at or one.started_at) >= since)
+        and (before is None or (one.updated_at or one.started_at) <= before)
+    ]
+
+
+def _time(request: ApiRequest, name: str) -> int | None:
+    text = request.first(name)
+    if text is None:
+        return None
+    try:
+        return parse_iso(text)
+    except ValueError:
+        raise BadRequest(f"Invalid input for query parameters {name}. Value: {text[:80]}. It is no time") from None
+
+
+def _after(listed: list[Action], marker: str) -> list[Action]:
+    for index, one in enumerate(listed):
+        if one.request_id == marker:
+            return listed[index + 1 :]
+    raise BadRequest(f"marker [{marker[:80]}] not found")

@@ -1,0 +1,206 @@
+"""`POST /servers`: everything is checked, then one transaction stores the request, then the super conductor is told."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+import structlog
+
+from skep.api import server_creation
+from skep.api.creating.contents import Secrets, check_limits
+from skep.api.creating.disks import check_image
+from skep.api.handlers.server_hosts import host_states
+from skep.api.requests import Answer, ApiRequest
+from skep.api.server_creation import Resolved, Wish
+from skep.database.api import aggregates, build_requests, flavors, host_mappings, quotas, server_groups
+from skep.database.api.build_requests import NewRequest
+from skep.domain.errors import BadRequest, NotFound, QuotaExceeded, SkepError
+from skep.domain.flavors import Flavor
+from skep.domain.groups import GroupRule
+from skep.domain.ids import ProjectId, reservation_id
+from skep.domain.images import Image
+from skep.domain.instances import Instance
+from skep.domain.quotas import charge_of
+from skep.messages.to_super_conductor import ScheduleAndBuildInstances
+from skep.transport.base import SUPER_CONDUCTOR
+
+log = structlog.get_logger("skep.api.servers")
+
+SERVERS = "os_compute_api:servers"
+
+
+async def create(request: ApiRequest) -> Answer:
+    """Store a request for one or more servers; they are placed and built afterwards."""
+    wish = server_creation.read(request.body, request.services.settings, request.version)
+    _authorize(request, wish)
+    found = await _resolve(request, wish)
+    stored = await _store(request, wish, found)
+    await _tell(request)
+    server = wish.server
+    if server.get("return_reservation_id"):
+        return Answer({"reservation_id": reservation_id(request.context.request_id)})
+    uuid = stored[0].uuid
+    shown: dict[str, Any] = {
+        "id": uuid,
+        "links": request.links.both("servers", uuid),
+        "OS-DCF:diskConfig": stored[0].disk_config,
+        "security_groups": [{"name": "default"}],
+        "adminPass": wish.password,
+    }
+    return Answer({"server": shown}, headers={"Location": request.links.own("servers", uuid)})
+
+
+def _authorize(request: ApiRequest, wish: Wish) -> None:
+    """Ask the further rules that a create may need."""
+    if "networks" in wish.server:
+        request.authorize(rule=f"{SERVERS}:create:attach_network")
+    if wish.destination.is_forced:
+        request.authorize(rule=f"{SERVERS}:create:forced_host")
+    if wish.destination.is_requested:
+        request.authorize(rule="compute:servers:create:requested_destination")
+
+
+async def _resolve(request: ApiRequest, wish: Wish) -> Resolved:
+    """Find what the wish names.
+
+    Raises BadRequest for what is not there or does not fit together.
+    """
+    flavor = await _flavor(request, wish.flavor_id)
+    image = await _image(request, wish.disks.image_id)
+    check_image(image, flavor, may_have_no_disk=request.allowed(f"{SERVERS}:create:zero_disk_flavor"))
+    wish.disks.all(flavor)
+    where = wish.destination
+    named = where.hosts or where.nodes or wish.hints.group
+    default_zone = request.services.settings.default_availability_zone
+    if not named and where.zone in (None, default_zone):
+        return Resolved(flavor=flavor, image=image)
+    unit = partial(_look_up, wish=wish, project=request.context.project_id, default_zone=default_zone)
+    group, unknown_nodes = await request.services.database.read(unit)
+    if unknown_nodes:
+        await _check_hypervisors(request, unknown_nodes)
+    return Resolved(flavor=flavor, image=image, group=group)
+
+
+async def _flavor(request: ApiRequest, flavor_id: str) -> Flavor:
+    services = request.services
+    project = None if request.context.is_admin else request.context.project_id
+
+    async def read() -> Flavor | None:
+        return await services.database.read(partial(flavors.get, flavorid=flavor_id, project=project))
+
+    found = await services.lookups.flavors.get((flavor_id, project), read)
+    if found is None:
+        raise BadRequest(f"Flavor {flavor_id[:80]} could not be found.")
+    return found
+
+
+async def _image(request: ApiRequest, image_id: str) -> Image:
+    services, context = request.services, request.context
+
+    async def read() -> Image | None:
+        try:
+            return await services.images.get(image_id, context)
+        except NotFound:
+            return None
+
+    found = await services.lookups.images.get((image_id, context.project_id, context.roles), read)
+    if found is None:
+        raise BadRequest(f"Image {image_id[:80]} could not be found.")
+    return found
+
+
+def _look_up(
+    connection: sa.Connection, wish: Wish, project: ProjectId, default_zone: str
+) -> tuple[GroupRule | None, list[str]]:
+    """Check zone, hosts and group; return the group's rule, and the hypervisors that no mapping names."""
+    where = wish.destination
+    if where.zone not in (None, default_zone) and where.zone not in _zones(connection):
+        raise BadRequest("The requested availability zone is not available")
+    for host in where.hosts:
+        if host_mappings.of_host(connection, host) is None:
+            raise BadRequest(f"Compute host {host} could not be found.")
+    unknown = [node for node in where.nodes if host_mappings.of_host(connection, node) is None]
+    if wish.hints.group is None:
+        return None, unknown
+    group = server_groups.get(connection, wish.hints.group)
+    if group is None or group.project_id != project:
+        raise BadRequest(f"Instance group {wish.hints.group} could not be found.")
+    return group.rule(), unknown
+
+
+def _zones(connection: sa.Connection) -> set[str | None]:
+    return {one.zone for one in aggregates.every(connection)}
+
+
+async def _check_hypervisors(request: ApiRequest, nodes: list[str]) -> None:
+    known = {state.usage.hypervisor_hostname for state in await host_states(request.services)}
+    for node in nodes:
+        if node not in known:
+            raise BadRequest(f"Compute host {node} could not be found.")
+
+
+async def _store(request: ApiRequest, wish: Wish, found: Resolved) -> tuple[Instance, ...]:
+    """Store the request in one transaction with its quota and its group."""
+    services, context = request.services, request.context
+    now = services.clock.now()
+    secrets = Secrets(admin_password=wish.password, files=wish.files)
+    new = NewRequest(
+        context=context,
+        instances=server_creation.instances_of(wish, found, context, now),
+        spec=server_creation.spec_of(wish, found, context),
+        min_count=wish.min_count,
+        now=now,
+        secrets=services.seal(msgspec.json.encode(secrets)),
+    )
+    unit = partial(_write, wish=wish, new=new, defaults=services.settings.quotas.limits())
+    return await services.database.write(unit, intake=True)
+
+
+def _write(connection: sa.Connection, wish: Wish, new: NewRequest, defaults: dict[str, int]) -> tuple[Instance, ...]:
+    """Charge the quota, join the group, store; what is raised here undoes all of it."""
+    limits = quotas.limits(connection, new.context.project_id, defaults=defaults)
+    check_limits(wish.metadata, wish.files, limits)
+    members = new.instances[: _charge(connection, new, limits, defaults)]
+    group = new.spec.group
+    if group is not None:
+        if server_groups.get(connection, group.uuid) is None:
+            raise BadRequest(f"Instance group {group.uuid} could not be found.")
+        uuids = [instance.uuid for instance in members]
+        if not server_groups.add_members(connection, group.uuid, uuids, most=limits["server_group_members"]):
+            raise QuotaExceeded("Quota exceeded, too many servers in group")
+    build_requests.store(connection, msgspec.structs.replace(new, instances=members))
+    return members
+
+
+def _charge(connection: sa.Connection, new: NewRequest, limits: dict[str, int], defaults: dict[str, int]) -> int:
+    """Charge as many servers as the quota allows and return how many that is, never fewer than the minimum.
+
+    Raises QuotaExceeded when the minimum does not fit.
+    """
+    project, user = new.context.project_id, new.context.user_id
+    one = charge_of(new.spec.flavor)
+    of_user = None
+    if quotas.has_user_limits(connection, project, user):
+        of_user = quotas.limits(connection, project, user, defaults=defaults)
+    count = len(new.instances)
+    while True:
+        charges = {instance.uuid: one for instance in new.instances[:count]}
+        refused = quotas.charge(connection, project, user, charges, limits, user_limits=of_user)
+        if refused is None:
+            return count
+        if count == new.min_count:
+            raise QuotaExceeded(refused.message())
+        left = min((refused.limits[name] - refused.used[name]) // getattr(one, name) for name in refused.resources)
+        count = max(new.min_count, min(count - 1, left))
+
+
+async def _tell(request: ApiRequest) -> None:
+    """Tell the super conductor; it looks by itself too, so that a lost hint only costs a moment."""
+    message = ScheduleAndBuildInstances(request_id=request.context.request_id)
+    try:
+        await request.services.transport.cast(SUPER_CONDUCTOR, message, request.context)
+    except (SkepError, OSError) as error:
+        log.warning("super conductor not told", request=request.context.request_id, error=str(error))

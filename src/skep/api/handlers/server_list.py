@@ -1,0 +1,201 @@
+"""Lists of servers over all places where they are.
+
+Build requests are read before the cells: a server that leaves them is in a cell by then, so none is missed. A row that
+is still staged counts only when its mapping names its cell, so none is there twice or too early. A cell that does not
+answer in time is left out, or (2.69) stood in for by what its mappings say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import msgspec
+import sqlalchemy as sa
+import structlog
+
+from skep.api.handlers.server_filters import Selection, ordered, selection
+from skep.api.handlers.server_lookup import CellUnreadable, look_up, read_cell, settled
+from skep.api.handlers.server_views import view_for
+from skep.api.requests import Answer, ApiRequest
+from skep.api.services import ApiServices
+from skep.database.api import build_requests
+from skep.database.api import instance_mappings as mappings
+from skep.database.api.instance_mappings import Mapping
+from skep.database.cell.listing import ListQuery, list_all
+from skep.domain.errors import BadRequest, Unavailable
+from skep.domain.ids import CellUuid, InstanceUuid
+from skep.domain.instances import Instance, State, Task
+
+log = structlog.get_logger("skep.api.servers")
+
+PARTIAL_SINCE = 69
+MAX_NAMED = 500
+"""Servers named in one statement."""
+
+Listed = Instance | Mapping
+"""A server, or what is known of one whose cell cannot be read."""
+
+
+async def index(request: ApiRequest) -> Answer:
+    """List servers: id, name and links."""
+    listed = await _page(request)
+    view = await view_for(request, hosts=False)
+    shown = [view.unknown(one) if isinstance(one, Mapping) else view.basic(one) for one in listed]
+    return _answer(request, "servers", shown)
+
+
+async def detail(request: ApiRequest) -> Answer:
+    """List servers with all keys."""
+    listed = await _page(request)
+    view = await view_for(request, hosts=bool(listed))
+    shown = [view.unknown(one) if isinstance(one, Mapping) else view.whole(one) for one in listed]
+    return _answer(request, "servers/detail", shown)
+
+
+def _answer(request: ApiRequest, path: str, shown: list[dict[str, object]]) -> Answer:
+    body: dict[str, object] = {"servers": shown}
+    links = request.next_link(path, len(shown), shown[-1]["id"] if shown else None)
+    if links is not None:
+        body["servers_links"] = links
+    return Answer(body)
+
+
+async def _page(request: ApiRequest) -> list[Listed]:
+    limit, marker = request.page()
+    chosen = selection(request)
+    if chosen.in_default_order:
+        after = await _place_of(request, chosen, marker) if marker is not None else None
+        if chosen.nothing or limit == 0:
+            return []
+        query = msgspec.structs.replace(chosen.query, after=after, limit=limit)
+        found, unread = await _collect(request.services, query)
+        partly: list[Listed] = []
+        if unread and chosen.plain and request.version >= PARTIAL_SINCE:
+            partly = list(await _known_above(request.services, unread, query, found))
+        return sorted([*found, *partly], key=_place, reverse=True)[:limit]
+    start = await _marked(request, chosen, marker) if marker is not None else None
+    if chosen.nothing or limit == 0:
+        return []
+    everything, _ = await _collect(request.services, chosen.query)
+    return list(_after(ordered(_with(everything, start), chosen.order), start)[:limit])
+
+
+def _place(one: Listed) -> tuple[int, str]:
+    return (one.created_at, one.uuid if isinstance(one, Instance) else one.instance)
+
+
+async def _place_of(request: ApiRequest, chosen: Selection, marker: str) -> tuple[int, str]:
+    """Return where in the default order the marker stands: its mapping says so, also when it is deleted by now."""
+    mapping = await request.services.database.read(partial(mappings.get, instance=InstanceUuid(marker)))
+    if mapping is None or chosen.query.project_id not in (None, mapping.project_id):
+        raise _no_marker(marker)
+    return (mapping.created_at, mapping.instance)
+
+
+async def _marked(request: ApiRequest, chosen: Selection, marker: str) -> Instance:
+    """Return the server that a list in another order begins after."""
+    try:
+        found = await look_up(request.services, InstanceUuid(marker), deleted=True)
+    except CellUnreadable:
+        found = None
+    if found is None or chosen.query.project_id not in (None, found.instance.project_id):
+        raise _no_marker(marker)
+    return found.instance
+
+
+def _no_marker(marker: str) -> BadRequest:
+    return BadRequest(f"marker [{marker[:80]}] not found")
+
+
+def _with(found: list[Instance], start: Instance | None) -> list[Instance]:
+    if start is None or any(one.uuid == start.uuid for one in found):
+        return found
+    return [*found, start]
+
+
+def _after(found: list[Instance], start: Instance | None) -> list[Instance]:
+    if start is None:
+        return found
+    at = next(index for index, one in enumerate(found) if one.uuid == start.uuid)
+    return found[at + 1 :]
+
+
+async def _collect(services: ApiServices, query: ListQuery) -> tuple[list[Instance], list[CellUuid]]:
+    """Return the servers of all places, each once and in no order, and the cells that could not be read."""
+    waiting, leaving = await services.database.read(partial(_read_above, query=query))
+    cells = list(services.cells)
+    answers = await asyncio.gather(*(_read_cell(services, cell, query) for cell in cells))
+    found: dict[str, Instance] = {one.uuid: one for one in waiting}
+    staged: list[tuple[CellUuid, Instance]] = []
+    for cell, rows in zip(cells, answers, strict=True):
+        for one in rows or ():
+            if one.state is State.STAGED:
+                staged.append((cell, one))
+            else:
+                found[one.uuid] = one
+    if staged:
+        for one in await _mapped(services, staged):
+            if query.accepts(one):
+                found[one.uuid] = one
+            else:
+                found.pop(one.uuid, None)
+    unread = [cell for cell, rows in zip(cells, answers, strict=True) if rows is None]
+    return [_leaving(one, leaving) for one in found.values()], unread
+
+
+def _read_above(connection: sa.Connection, query: ListQuery) -> tuple[list[Instance], set[str]]:
+    leaving = mappings.deleting(connection, query.project_id)
+    if query.deleted:
+        return [], leaving
+    waiting = build_requests.list_all(
+        connection,
+        project_id=query.project_id,
+        changed_since=query.changed_since,
+        changed_before=query.changed_before,
+        after=query.after,
+        accepts=query.accepts,
+        limit=query.limit,
+    )
+    return waiting, leaving
+
+
+async def _read_cell(services: ApiServices, cell: CellUuid, query: ListQuery) -> list[Instance] | None:
+    """Return the rows of a cell; None when it does not answer."""
+    try:
+        return await read_cell(services.cells[cell], partial(list_all, query=query))
+    except Unavailable as error:
+        log.warning("cell left out of a list", cell=cell, error=str(error))
+        return None
+
+
+async def _mapped(services: ApiServices, staged: list[tuple[CellUuid, Instance]]) -> list[Instance]:
+    """Return those staged rows whose mapping names their cell, as they will be in a moment."""
+    known: dict[str, Mapping] = {}
+    for start in range(0, len(staged), MAX_NAMED):
+        uuids = [one.uuid for _, one in staged[start : start + MAX_NAMED]]
+        known.update(await services.database.read(partial(mappings.get_many, instances=uuids)))
+    return [
+        msgspec.structs.replace(one, state=settled(one))
+        for cell, one in staged
+        if one.uuid in known and known[one.uuid].cell == cell
+    ]
+
+
+async def _known_above(
+    services: ApiServices, cells: list[CellUuid], query: ListQuery, found: list[Instance]
+) -> list[Mapping]:
+    """Return what the mappings say of the servers of cells that cannot be read."""
+    there = {one.uuid for one in found}
+    known: list[Mapping] = []
+    for cell in cells:
+        unit = partial(mappings.in_cell, cell=cell, project_id=query.project_id, after=query.after, limit=query.limit)
+        known += [one for one in await services.database.read(unit) if one.instance not in there]
+    return known
+
+
+def _leaving(instance: Instance, leaving: set[str]) -> Instance:
+    """Show that a server is to go before its row says so."""
+    if instance.uuid in leaving and instance.task is None and instance.deleted_at is None:
+        return msgspec.structs.replace(instance, task=Task.DELETING)
+    return instance

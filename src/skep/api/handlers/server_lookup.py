@@ -1,0 +1,183 @@
+"""Finding one server, wherever it is: a build request, a row of a cell, a row of cell0.
+
+The mapping says which. It is read first, together with the build request; when the cell's row is not there then, the
+server moved on or was deleted meanwhile, and the mapping is read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.api.requests import ApiRequest
+from skep.api.services import ApiServices
+from skep.database.api import build_requests, server_groups
+from skep.database.api import instance_mappings as mappings
+from skep.database.api.instance_mappings import Mapping
+from skep.database.cell import instances
+from skep.database.engine import Database, Unit
+from skep.domain.errors import Conflict, NotFound, StorageUnavailable, Unavailable
+from skep.domain.ids import CellUuid, InstanceUuid
+from skep.domain.instances import Instance, State, Task
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 0.8
+"""No answer waits longer for one cell."""
+TRIES = 50
+PAUSE_SECONDS = 0.02
+"""Between looks at a server that is just being mapped to a cell."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A server and where it is."""
+
+    instance: Instance
+    mapping: Mapping
+    groups: tuple[str, ...] = ()
+
+    @property
+    def cell(self) -> CellUuid | None:
+        """None: it is still a build request."""
+        return self.mapping.cell
+
+
+class CellUnreadable(Unavailable):
+    """The cell that has the server cannot be read now; what is known above it."""
+
+    def __init__(self, mapping: Mapping, groups: tuple[str, ...]) -> None:
+        self.mapping = mapping
+        self.groups = groups
+        super().__init__(f"The cell of server {mapping.instance} cannot be read now.")
+
+
+async def find(request: ApiRequest, *, deleted: bool = False) -> Found:
+    """Find the server that the path names and check that the caller may do to it what the route's rule is about.
+
+    Raises NotFound (the server is not there, or it is another project's), Forbidden, CellUnreadable.
+    """
+    uuid = InstanceUuid(request.params["id"])
+    try:
+        found = await look_up(request.services, uuid, deleted=deleted)
+    except CellUnreadable as error:
+        _authorize(request, uuid, error.mapping.project_id, None)
+        raise
+    if found is None:
+        raise not_found(uuid)
+    _authorize(request, uuid, found.instance.project_id, found.instance.user_id)
+    return found
+
+
+def _authorize(request: ApiRequest, uuid: str, project_id: str, user_id: str | None) -> None:
+    """Check the route's rule; whose servers a caller may not touch at all are not there for it."""
+    foreign = project_id != request.context.project_id
+    if foreign and not request.allowed(request.rule, project_id=project_id, user_id=user_id):
+        raise not_found(uuid)
+    request.authorize(project_id=project_id, user_id=user_id)
+
+
+def not_found(uuid: str) -> NotFound:
+    """Return the error for a server that is not there."""
+    return NotFound(f"Instance {uuid[:80]} could not be found.")
+
+
+async def look_up(services: ApiServices, uuid: InstanceUuid, *, deleted: bool = False) -> Found | None:
+    """Find a server, a deleted one only when asked.
+
+    Raises CellUnreadable.
+    """
+    for _ in range(TRIES):
+        above = await services.database.read(partial(_above, uuid=uuid))
+        if above is None:
+            return None
+        mapping, waiting, groups = above
+        if mapping.deleted_at is not None and not deleted:
+            return None
+        if waiting is not None:
+            return Found(instance=waiting, mapping=mapping, groups=groups)
+        if mapping.cell is None:
+            return None
+        try:
+            row = await read_cell(services.cells[mapping.cell], partial(instances.get, uuid=uuid, deleted=deleted))
+        except Unavailable as error:
+            raise CellUnreadable(mapping, groups) from error
+        if row is not None:
+            return Found(instance=_overlaid(row, mapping), mapping=mapping, groups=groups)
+        if not await _moved(services, mapping):
+            return None
+    return None
+
+
+async def read_cell(database: Database, unit: Unit[T]) -> T:
+    """Read in a cell.
+
+    Raises StorageUnavailable when it cannot be read, or not in time.
+    """
+    try:
+        return await asyncio.wait_for(database.read(unit), ANSWER_SECONDS)
+    except TimeoutError:
+        raise StorageUnavailable(f"database {database.name} did not answer in {ANSWER_SECONDS} s") from None
+
+
+async def change(request: ApiRequest, alter: Callable[[Instance], Instance]) -> Found:
+    """Change the server that the path names, wherever it is, and return it as it is then.
+
+    `alter` may raise to refuse. A server that is just being mapped to a cell is waited for.
+
+    Raises NotFound, Forbidden, Conflict.
+    """
+    services = request.services
+    found = await find(request)
+    uuid = found.instance.uuid
+    for _ in range(TRIES):
+        now = services.clock.now()
+        if found.cell is None:
+            unit = partial(build_requests.change, instance=uuid, alter=alter, now=now)
+            changed = await services.database.write(unit, intake=True)
+        else:
+            row_unit = partial(instances.change, uuid=uuid, alter=alter, now=now)
+            changed = await services.cells[found.cell].write(row_unit, intake=True)
+        if changed is not None:
+            return msgspec.structs.replace(found, instance=_overlaid(changed, found.mapping))
+        await asyncio.sleep(PAUSE_SECONDS)
+        found = await find(request)
+    raise Conflict(f"Instance {uuid} is being moved; try again.")
+
+
+def refuse_if_locked(request: ApiRequest, instance: Instance) -> None:
+    """Raise Conflict for a locked server, unless the caller is an admin."""
+    if instance.locked and not request.context.is_admin:
+        raise Conflict(f"Instance {instance.uuid} is locked")
+
+
+def _above(connection: sa.Connection, uuid: InstanceUuid) -> tuple[Mapping, Instance | None, tuple[str, ...]] | None:
+    mapping = mappings.get(connection, uuid)
+    if mapping is None:
+        return None
+    waiting = build_requests.get(connection, uuid) if mapping.cell is None else None
+    group = server_groups.groups_of(connection, [uuid]).get(uuid)
+    return mapping, waiting.instance if waiting is not None else None, (group,) if group is not None else ()
+
+
+async def _moved(services: ApiServices, seen: Mapping) -> bool:
+    now = await services.database.read(partial(mappings.get, instance=seen.instance))
+    return now is not None and now.cell != seen.cell
+
+
+def _overlaid(instance: Instance, mapping: Mapping) -> Instance:
+    """Show what is true of the server and not written into its row yet: that it is settled, that it is to go."""
+    if instance.state is State.STAGED:
+        instance = msgspec.structs.replace(instance, state=settled(instance))
+    if mapping.delete_intent_at is not None and instance.deleted_at is None and instance.task is None:
+        instance = msgspec.structs.replace(instance, task=Task.DELETING)
+    return instance
+
+
+def settled(instance: Instance) -> State:
+    """Return the state that a staged row gets in a moment, when its mapping names its cell."""
+    return State.SCHEDULED if instance.host is not None else State.ERROR

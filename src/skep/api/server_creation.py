@@ -1,0 +1,135 @@
+"""A create request as it will be stored: instances and spec, made of a body that the rules in `creating` allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from skep.api.creating.absent_services import networks, refuse
+from skep.api.creating.contents import InjectedFile, generate_password, injected_files
+from skep.api.creating.destination import Destination, Hints, destination, hints
+from skep.api.creating.disks import Disks, disks
+from skep.api.creating.names import counts, display_names, hostname_of, requested_hostname
+from skep.api.services import ApiSettings
+from skep.domain.context import RequestContext
+from skep.domain.flavors import Flavor
+from skep.domain.groups import GroupRule
+from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.images import Image
+from skep.domain.instances import Instance
+from skep.domain.request_specs import RequestSpec
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What a body asks for, as far as it can be judged without looking anywhere."""
+
+    server: dict[str, Any]
+    min_count: int
+    max_count: int
+    destination: Destination
+    hints: Hints
+    networks: str
+    disks: Disks
+    hostname: str | None
+    files: tuple[InjectedFile, ...]
+    password: str
+    description: str | None
+    """Before 2.19 nobody could give one, and the name stands for it."""
+
+    @property
+    def flavor_id(self) -> str:
+        """The flavor's id; links to it are taken too, as Nova does."""
+        return str(self.server["flavorRef"]).rsplit("/", 1)[-1]
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What is stored with each server."""
+        found: dict[str, str] = self.server.get("metadata") or {}
+        return found
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """What the wish names, found."""
+
+    flavor: Flavor
+    image: Image
+    group: GroupRule | None = None
+
+
+def read(body: dict[str, Any], settings: ApiSettings, version: int) -> Wish:
+    """Read a checked body.
+
+    Raises BadRequest, naming the key, for what contradicts itself or what nothing here can do.
+    """
+    server = body["server"]
+    refuse(server)
+    min_count, max_count = counts(server, settings.max_servers_per_request)
+    return Wish(
+        server=server,
+        min_count=min_count,
+        max_count=max_count,
+        destination=destination(server, settings.default_schedule_zone),
+        hints=hints(body),
+        networks=networks(server),
+        disks=disks(server),
+        hostname=requested_hostname(server, max_count),
+        files=injected_files(server),
+        password=server.get("adminPass") or generate_password(),
+        description=server.get("description") if version >= 19 else server["name"],
+    )
+
+
+def spec_of(wish: Wish, found: Resolved, context: RequestContext) -> RequestSpec:
+    """Return what placement will look at."""
+    where = wish.destination
+    return RequestSpec(
+        project_id=context.project_id,
+        user_id=context.user_id,
+        flavor=found.flavor,
+        image=found.image,
+        availability_zone=where.zone,
+        forced_host=where.forced_host,
+        forced_node=where.forced_node,
+        requested_host=where.requested_host,
+        requested_node=where.requested_node,
+        group=found.group,
+        same_host=wish.hints.same_host,
+        different_host=wish.hints.different_host,
+        scheduler_hints=wish.hints.given,
+    )
+
+
+def instances_of(wish: Wish, found: Resolved, context: RequestContext, now: int) -> tuple[Instance, ...]:
+    """Return the servers, the first of which are stored if the quota does not allow all."""
+    server = wish.server
+    first = Instance(
+        uuid=InstanceUuid(new_uuid()),
+        project_id=context.project_id,
+        user_id=context.user_id,
+        name=server["name"],
+        hostname=wish.hostname or "",
+        flavor=found.flavor,
+        created_at=now,
+        request_id=context.request_id,
+        image=found.image,
+        description=wish.description,
+        metadata=wish.metadata,
+        tags=tuple(server.get("tags") or ()),
+        block_devices=wish.disks.all(found.flavor),
+        config_drive=bool(server.get("config_drive")),
+        disk_config=server.get("OS-DCF:diskConfig", "MANUAL"),
+        access_ip_v4=server.get("accessIPv4") or None,
+        access_ip_v6=server.get("accessIPv6") or None,
+        user_data=server.get("user_data"),
+        networks=wish.networks,
+        availability_zone=wish.destination.zone,
+        pinned_availability_zone=wish.destination.zone,
+        scheduler_hints=wish.hints.given,
+    )
+    members = []
+    for index, name in enumerate(display_names(first.name, wish.max_count)):
+        uuid = first.uuid if index == 0 else InstanceUuid(new_uuid())
+        hostname = wish.hostname or hostname_of(name, uuid)
+        members.append(msgspec.structs.replace(first, uuid=uuid, name=name, hostname=hostname, launch_index=index))
+    return tuple(members)

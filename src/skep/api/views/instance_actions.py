@@ -1,0 +1,100 @@
+"""Instance actions and their events as answers show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from skep.api.views.servers import host_id
+from skep.database.cell.actions import Action, ActionEvent
+from skep.domain.builds import AttemptRecord
+from skep.domain.clock import isoformat_micro
+from skep.domain.instances import Instance
+
+Json = dict[str, Any]
+
+BUILD_EVENT = "compute__do_build_and_run_instance"
+"""Nova's name of what a host does for a create."""
+NO_HOST_EVENT = "conductor_schedule_and_build_instances"
+"""Nova's name of a create for which there was no host."""
+
+
+def action(of: Action) -> Json:
+    """Return an action without its events."""
+    return {
+        "action": of.action,
+        "instance_uuid": of.instance,
+        "request_id": of.request_id,
+        "user_id": of.user_id,
+        "project_id": of.project_id,
+        "start_time": isoformat_micro(of.started_at),
+        "message": of.message,
+        "updated_at": isoformat_micro(of.updated_at or of.started_at),
+    }
+
+
+def create_of(instance: Instance) -> Action:
+    """Return the action of a create whose server has no cell yet."""
+    return Action(
+        instance=instance.uuid,
+        request_id=instance.request_id,
+        action="create",
+        user_id=instance.user_id,
+        project_id=instance.project_id,
+        started_at=instance.created_at,
+    )
+
+
+def with_outcome(create: Action, instance: Instance) -> Action:
+    """Return the action of a create with what became of it, which stands in the server's row."""
+    if instance.launched_at is not None:
+        return msgspec.structs.replace(create, updated_at=instance.launched_at)
+    if instance.fault is not None:
+        return msgspec.structs.replace(create, updated_at=instance.fault.created_at, message="Error")
+    return create
+
+
+def create_events(attempts: list[AttemptRecord], instance: Instance) -> list[ActionEvent]:
+    """Return the events of a create, newest first: one for each attempt."""
+    return [_attempt(one, instance) for one in reversed(attempts)]
+
+
+def _attempt(one: AttemptRecord, instance: Instance) -> ActionEvent:
+    message = one.message
+    if one.host is None and instance.fault is not None:
+        message = message or instance.fault.message
+    return ActionEvent(
+        instance=instance.uuid,
+        request_id=instance.request_id,
+        event=BUILD_EVENT if one.host is not None else NO_HOST_EVENT,
+        host=one.host,
+        started_at=one.started_at,
+        finished_at=one.ended_at,
+        result=_result(one),
+        details=message,
+    )
+
+
+def _result(one: AttemptRecord) -> str | None:
+    if one.ended_at is None:
+        return None
+    return "Success" if one.outcome in ("built", "destroyed") and one.error is None else "Error"
+
+
+def event(of: ActionEvent, project_id: str, *, hosts: bool, tracebacks: bool, details: bool) -> Json:
+    """Return an event with what the caller may see."""
+    shown: Json = {
+        "event": of.event,
+        "start_time": isoformat_micro(of.started_at),
+        "finish_time": None if of.finished_at is None else isoformat_micro(of.finished_at),
+        "result": of.result,
+        "hostId": host_id(project_id, of.host),
+    }
+    if tracebacks:
+        shown["traceback"] = of.traceback
+    if hosts:
+        shown["host"] = of.host
+    if details:
+        shown["details"] = of.details
+    return shown

@@ -1,0 +1,198 @@
+"""Lists of a cell's instances: what may be asked for, and the statements that find it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.cell.instances import instance_of, live_columns
+from skep.database.cell.tables import instances
+from skep.domain.instances import Instance, State, Task, status
+
+row = instances.c
+
+CHUNK = 500
+"""Rows read at a time while some are left out by what no statement can judge."""
+
+
+class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What of the instances is asked for; the order is created_at, uuid descending."""
+
+    project_id: str | None = None
+    user_id: str | None = None
+    deleted: bool = False
+    """Only deleted ones; otherwise only living ones, unless `changed_since` is given: then both."""
+    changed_since: int | None = None
+    changed_before: int | None = None
+    name: str | None = None
+    """A regular expression."""
+    statuses: frozenset[str] | None = None
+    """As the API names them: `ACTIVE`, `BUILD`."""
+    states: tuple[State, ...] | None = None
+    task: Task | None = None
+    power_state: int | None = None
+    host: str | None = None
+    flavorid: str | None = None
+    image_id: str | None = None
+    reservation_id: str | None = None
+    availability_zone: str | None = None
+    locked: bool | None = None
+    uuids: tuple[str, ...] | None = None
+    tags: frozenset[str] = frozenset()
+    tags_any: frozenset[str] = frozenset()
+    not_tags: frozenset[str] = frozenset()
+    not_tags_any: frozenset[str] = frozenset()
+    equal: dict[str, object] = {}
+    """Further attributes of an `Instance` and what they must be."""
+    after: tuple[int, str] | None = None
+    """(created_at, uuid) of the marker: only what comes after it."""
+    limit: int | None = None
+
+    @property
+    def judged_here(self) -> bool:
+        """Whether something is asked that no statement judges."""
+        return bool(
+            self.name is not None or self.equal or self.tags or self.tags_any or self.not_tags or self.not_tags_any
+        )
+
+    def accepts(self, instance: Instance) -> bool:
+        """Tell whether a living instance is asked for; the times of changes and the marker are not looked at."""
+        same = (
+            (self.project_id, instance.project_id),
+            (self.user_id, instance.user_id),
+            (self.host, instance.host),
+            (self.flavorid, instance.flavor.flavorid),
+            (self.image_id, instance.image.id if instance.image else None),
+            (self.reservation_id, instance.reservation_id),
+            (self.availability_zone, instance.availability_zone),
+            (self.task, instance.task),
+            (self.power_state, int(instance.power_state)),
+            (self.locked, instance.locked),
+        )
+        if any(wanted is not None and wanted != found for wanted, found in same):
+            return False
+        if self.uuids is not None and instance.uuid not in self.uuids:
+            return False
+        if self.states is not None and instance.state not in self.states:
+            return False
+        if self.statuses is not None and status(instance.state, instance.task) not in self.statuses:
+            return False
+        return self.accepts_details(instance)
+
+    def accepts_details(self, instance: Instance) -> bool:
+        """Tell whether an instance passes what no statement judges."""
+        if self.name is not None and re.search(self.name, instance.name) is None:
+            return False
+        if any(getattr(instance, attribute) != wanted for attribute, wanted in self.equal.items()):
+            return False
+        tags = frozenset(instance.tags)
+        return (
+            self.tags <= tags
+            and (not self.tags_any or bool(self.tags_any & tags))
+            and (not self.not_tags or not self.not_tags <= tags)
+            and not self.not_tags_any & tags
+        )
+
+
+def list_all(connection: sa.Connection, query: ListQuery) -> list[Instance]:
+    """List instances. Staged ones come first and beside the limit, whatever states are asked for.
+
+    Whether a staged one is shown, and in which state, is its mapping's to say.
+    """
+    of_any_state = msgspec.structs.replace(query, states=None, statuses=None, task=None)
+    staged = sa.select(*live_columns).where(row.state == State.STAGED, *_conditions(of_any_state))
+    found = [one for one in map(instance_of, connection.execute(staged)) if query.accepts_details(one)]
+    found.extend(_settled(connection, query, _conditions(query)))
+    return found
+
+
+def _settled(
+    connection: sa.Connection, query: ListQuery, conditions: list[sa.ColumnElement[bool]]
+) -> Iterator[Instance]:
+    ordered = (
+        sa.select(*live_columns)
+        .where(row.state != State.STAGED, *conditions)
+        .order_by(row.created_at.desc(), row.uuid.desc())
+    )
+    if not query.judged_here:
+        for one in connection.execute(ordered.limit(query.limit)):
+            yield instance_of(one)
+        return
+    wanted, after = query.limit, query.after
+    while wanted is None or wanted > 0:
+        chunk = connection.execute(ordered.where(*_after(after)).limit(CHUNK)).all()
+        for one in chunk:
+            instance = instance_of(one)
+            if (wanted is None or wanted > 0) and query.accepts_details(instance):
+                wanted = None if wanted is None else wanted - 1
+                yield instance
+        if len(chunk) < CHUNK:
+            return
+        last = instance_of(chunk[-1])
+        after = (last.created_at, last.uuid)
+
+
+def _conditions(query: ListQuery) -> list[sa.ColumnElement[bool]]:
+    wanted: list[sa.ColumnElement[bool]] = [
+        column == value
+        for column, value in (
+            (row.project_id, query.project_id),
+            (row.user_id, query.user_id),
+            (row.host, query.host),
+            (row.flavorid, query.flavorid),
+            (row.image_id, query.image_id),
+            (row.reservation_id, query.reservation_id),
+            (row.availability_zone, query.availability_zone),
+            (row.task, query.task.value if query.task else None),
+            (row.power_state, query.power_state),
+            (row.locked, query.locked),
+        )
+        if value is not None
+    ]
+    if query.uuids is not None:
+        wanted.append(row.uuid.in_(query.uuids))
+    if query.states is not None:
+        wanted.append(row.state.in_([state.value for state in query.states]))
+    if query.statuses is not None:
+        wanted.append(sa.or_(sa.false(), *(_has_status(one) for one in query.statuses)))
+    wanted += _in_time(query)
+    wanted += _after(query.after)
+    return wanted
+
+
+def _in_time(query: ListQuery) -> list[sa.ColumnElement[bool]]:
+    wanted: list[sa.ColumnElement[bool]] = []
+    if query.deleted:
+        wanted.append(row.deleted_at.is_not(None))
+    elif query.changed_since is None:
+        wanted.append(row.deleted_at.is_(None))
+    if query.changed_since is not None:
+        wanted.append(row.changed_at >= query.changed_since)
+    if query.changed_before is not None:
+        wanted.append(row.changed_at <= query.changed_before)
+    return wanted
+
+
+def _after(marker: tuple[int, str] | None) -> list[sa.ColumnElement[bool]]:
+    if marker is None:
+        return []
+    created_at, uuid = marker
+    return [sa.or_(row.created_at < created_at, sa.and_(row.created_at == created_at, row.uuid < uuid))]
+
+
+def _has_status(wanted: str) -> sa.ColumnElement[bool]:
+    """Return the pairs of state and task that `domain.instances.status` calls so."""
+    pairs = [(state, task) for state in State for task in (None, *Task) if status(state, task) == wanted]
+    by_task: dict[Task | None, list[str]] = {}
+    for state, task in pairs:
+        by_task.setdefault(task, []).append(state.value)
+    return sa.or_(
+        sa.false(),
+        *(
+            sa.and_(row.task.is_(None) if task is None else row.task == task.value, row.state.in_(states))
+            for task, states in by_task.items()
+        ),
+    )
