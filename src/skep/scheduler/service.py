@@ -51,7 +51,7 @@ RETRY_SECONDS = 1.0
 TRIM_SECONDS = 600.0
 
 OnDecision = Callable[[float, str], None]
-"""Told of each request that is no dry run: its seconds, and `placed`, `partly_placed`, `no_valid_host` or `not_ready`."""
+"""Told of each request but dry runs: seconds, and `placed`, `partly_placed`, `no_valid_host` or `not_ready`."""
 
 log = structlog.get_logger("skep.scheduler")
 

@@ -208,6 +208,7 @@ def test_columns_kept_in_step_equal_columns_made_afresh(story: list[Any], last: 
         truth.pop(Key(namespace, name), None)
         if not removed:
             truth[Key(namespace, name)] = value
+        states.placement.choose(placement_request(last), InstanceUuid("i"), seed=0)
     again = fresh(truth)
     assert columns(states) == columns(again)
     request = placement_request(last)
@@ -361,6 +362,12 @@ class Cloud(RuleBasedStateMachine):
         for service in self.services:
             claims = service._states.claims  # the schedulers' own knowledge, node by node
             held = {claim.key: node for node in self.nodes for claim in claims.of(node)}
+            slots = {
+                (slot.instance, slot.attempt, slot.node, group)
+                for group in ("affinity", "anti-affinity")
+                for slot in service._states.groups.slots(GroupUuid(group))
+            }
+            assert slots == {(*key, self.placed[key].node, group.uuid) for key, group in self.group_of.items()}
             assert held == {key: placed.node for key, placed in self.placed.items()}
             for node in self.nodes:
                 totals = claims.totals(node)

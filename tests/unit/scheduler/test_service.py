@@ -190,6 +190,18 @@ async def test_a_dry_run_claims_nothing(cloud: Cloud) -> None:
     assert await cloud.claims() == []
 
 
+async def test_a_dry_run_knows_what_its_own_members_would_take(
+    cloud: Cloud, spec: Any, flavor: Any, group: Any
+) -> None:
+    await cloud.ready(hosts=2, memory_mb=512 + 1024)
+    wishes = (spec(flavor=flavor(memory_mb=1024)), spec(group=group("anti-affinity")))
+    for wanted in wishes:
+        decisions = await cloud.select("a", "b", "c", spec=wanted, dry_run=True)
+        assert [type(decision) for decision in decisions] == [Placed, Placed, NoValidHost]
+    assert await cloud.claims() == []
+    assert (await cloud.call(ListNamespaces())).namespaces["groups"] == 0
+
+
 async def test_members_are_spread_and_those_that_do_not_fit_say_why(cloud: Cloud, spec: Any, flavor: Any) -> None:
     await cloud.ready(hosts=2, memory_mb=512 + 1024)
     decisions = await cloud.select("a", "b", "c", spec=spec(flavor=flavor(memory_mb=1024)))
