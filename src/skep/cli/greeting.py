@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -78,7 +78,7 @@ async def _build_first(client: CloudClient, clouds_yaml: Path) -> None:
         click.echo(line)
 
 
-def found(cells: list[Mapping[str, Any]], api_url: str, *, first_start: bool) -> Iterator[str]:
+def found(cells: Sequence[Mapping[str, Any]], api_url: str, *, first_start: bool) -> Iterator[str]:
     """Say what a start found: cells, hosts, servers."""
     real = [cell for cell in cells if cell["name"] != "cell0"]
     hosts, up = (sum(cell[key] or 0 for cell in real) for key in ("hosts", "hosts_up"))

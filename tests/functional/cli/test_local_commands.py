@@ -1,0 +1,158 @@
+"""Commands that need no running cloud, and what a wrong call is told."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from skep.cli.main import COMMANDS, skep
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run in an empty directory with an environment that names no cloud and no setting."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("OS_CLOUD", "OS_AUTH_URL", "OS_CLIENT_CONFIG_FILE", "SKEP_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    for port in ("API", "IDENTITY", "IMAGES"):
+        monkeypatch.setenv(f"SKEP_{port}__PORT", "0")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(skep, arguments, prog_name="skep")
+
+
+def every_command(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        if (*path, name) == ("bench",):
+            continue
+        command = group.get_command(context, name)
+        assert command is not None
+        found.append((*path, name))
+        if isinstance(command, click.Group):
+            found += every_command(command, (*path, name))
+    return found
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    for path in every_command(skep):
+        result = run(*path, "--help")
+        assert result.exit_code == 0, path
+        assert "Example" in result.output, path
+        assert f"skep {' '.join(path[:1])}" in result.output, path
+
+
+def test_help_and_version_name_every_command() -> None:
+    for name in COMMANDS:
+        assert f"  {name} " in run("--help").output
+    assert run("--version").output.startswith("skep ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nothing",), "No such command 'nothing'"),
+        (("config", "show", "--format", "xml"), "'xml' is not one of 'table', 'json'"),
+        (("serve", "api"), "skep: the role api cannot run alone yet"),
+        (("up", "--cells", "0"), "0 is not in the range"),
+        (("config", "show", "--config", "absent.toml"), "skep: file: cannot be read: No such file or directory"),
+    ],
+)
+def test_a_wrong_call_is_status_2_and_one_line(arguments: tuple[str, ...], said: str) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
+    assert result.stdout == ""
+
+
+def test_config_show_says_where_values_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "skep.toml"
+    file.write_text('[database]\napi_url = "postgresql://skep:secret@db/api"\n')
+    monkeypatch.setenv("SKEP_LOG__LEVEL", "debug")
+    result = run("config", "show", "--config", str(file), "--changed", "--format", "json")
+    rows = {row["key"]: row for row in json.loads(result.stdout)}
+    assert rows["log.level"]["source"] == "SKEP_LOG__LEVEL"
+    assert rows["database.api_url"]["source"] == f"{file}:[database]"
+    assert "secret" not in run("config", "show", "--config", str(file)).stdout
+    assert set(rows) == {"log.level", "database.api_url", "api.port", "identity.port", "images.port"}
+
+
+def test_config_docs_is_the_page() -> None:
+    page = Path(__file__).parents[3] / "docs" / "configuration.md"
+    assert run("config", "docs").stdout == page.read_text()
+
+
+def test_a_wrong_setting_is_told_with_the_nearest_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKEP_API__PROT", "1")
+    result = run("db", "check")
+    assert result.exit_code == 2
+    assert (
+        result.stderr == "skep: SKEP_API__PROT: unknown key, the nearest known one is `SKEP_API__PORT` (environment)\n"
+    )
+
+
+def test_databases_from_nothing_to_this_release() -> None:
+    before = run("db", "check")
+    assert before.exit_code == 1
+    assert "`skep db upgrade` mends it" in before.stderr
+    assert not Path(".skep").exists(), "looking makes nothing"
+    assert run("db", "upgrade").exit_code == 0
+    assert run("db", "check").exit_code == 0
+    rows = json.loads(run("db", "current", "--format", "json").stdout)
+    assert [row["database"] for row in rows] == ["api", "cell0"]
+    assert all(row["revision"] == row["newest"] for row in rows)
+
+
+def test_databases_of_a_running_cloud_are_left_alone() -> None:
+    assert run("db", "upgrade").exit_code == 0
+    with Path(".skep/lock").open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        result = run("db", "upgrade")
+    assert result.exit_code == 2
+    assert "is in use by another `skep up`" in result.stderr
+
+
+def test_a_file_that_is_no_database() -> None:
+    Path(".skep/db").mkdir(parents=True)
+    Path(".skep/db/api.db").write_text("not a database " * 100)
+    result = run("db", "current")
+    assert result.exit_code == 2
+    assert result.stderr == "skep: .skep/db/api.db: file is not a database\n"
+    assert run("doctor").exit_code == 1
+
+
+def test_doctor_without_a_cloud() -> None:
+    result = run("doctor", "--format", "json")
+    assert result.exit_code == 0, result.output
+    checks = {check["name"]: check["verdict"] for check in json.loads(result.stdout)}
+    assert checks["cloud"] == "skipped"
+    assert checks["databases"] == "good"
+
+
+def test_doctor_names_what_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("file").touch()
+    monkeypatch.setenv("SKEP_STATE__DIRECTORY", "file")
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert "state directory" in result.stderr
+
+
+def test_doctor_tells_of_a_configuration_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKEP_API__PORT", "eighty")
+    result = run("doctor", "--format", "json")
+    assert result.exit_code == 1
+    assert "expected int" in json.loads(result.stdout)[0]["message"]
+
+
+@pytest.mark.parametrize("command", [("cell", "list"), ("host", "list"), ("server", "list"), ("doctor", "--audit")])
+def test_commands_for_a_cloud_ask_which(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    result = run(*command)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith("skep: which cloud?")

@@ -1,0 +1,112 @@
+"""Commands that go through HTTP: run as programs against an admin API that really listens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skep.admin.app import AdminApi
+from skep.database.api.tables import build_requests
+from skep.testing.admin import CELL1, Admin, admin_under_test
+from skep.testing.neighbours import address, bound, serving
+
+
+@dataclass
+class CommandLine:
+    admin: Admin
+    environment: dict[str, str]
+
+    async def run(self, *arguments: str) -> tuple[int, str, str]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "skep.cli",
+            *arguments,
+            env=self.environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, errors = await asyncio.wait_for(process.communicate(), 60)
+        assert process.returncode is not None
+        return process.returncode, out.decode(), errors.decode()
+
+    async def json(self, *arguments: str) -> Any:
+        status, out, errors = await self.run(*arguments, "--format", "json")
+        assert status == 0, errors
+        return json.loads(out)
+
+
+@pytest.fixture
+async def line(tmp_path: Path) -> AsyncIterator[CommandLine]:
+    listener = bound()
+    url = address(listener)
+    async with admin_under_test(tmp_path) as admin, serving((AdminApi(admin.services), listener)):
+        clouds = {
+            name: {"auth_type": "admin_token", "auth": {"endpoint": f"{url}/v2.1", "token": name}}
+            for name in ("admin", "owner", "forged")
+        }
+        clouds["away"] = {"auth_type": "admin_token", "auth": {"endpoint": "http://127.0.0.1:9/v2.1", "token": "admin"}}
+        file = tmp_path / "clouds.yaml"
+        file.write_text(json.dumps({"clouds": clouds}))
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "SKEP_"))}
+        environment = kept | {"OS_CLIENT_CONFIG_FILE": str(file), "OS_CLOUD": "admin"}
+        yield CommandLine(admin, environment | {"SKEP_STATE__DIRECTORY": str(tmp_path / "state")})
+    listener.close()
+
+
+async def test_cells_and_hosts(line: CommandLine) -> None:
+    assert [cell["name"] for cell in await line.json("cell", "list")] == ["cell0", "cell1", "cell2"]
+    assert (await line.json("cell", "disable", "cell2"))["disabled"] is True
+    assert (await line.json("host", "disable", "h1", "--reason", "fan"))["disabled_reason"] == "fan"
+    status, out, _ = await line.run("host", "list", "--cell", "cell1")
+    assert status == 0
+    assert "h1" in out
+    assert "fan" in out
+    assert "h2" not in out
+
+
+async def test_a_server_is_explained(line: CommandLine) -> None:
+    server = await line.admin.server(CELL1)
+    status, out, errors = await line.run("server", "explain", server.uuid)
+    assert (status, errors) == (0, "")
+    assert out.startswith(f"Server one ({server.uuid}): ACTIVE\n")
+    assert "rejected by capacity: h1" in out
+    status, out, _ = await line.run("server", "explain", server.uuid, "--os-cloud", "owner")
+    assert (status, "h1" in out) == (0, False)
+
+
+async def test_refusals_are_one_line(line: CommandLine) -> None:
+    cases = [
+        (("cell", "show", "none"), "skep: There is no cell 'none'. (404)\n"),
+        (("cell", "list", "--os-cloud", "owner"), "skep: This needs the role admin. (403)\n"),
+        (
+            ("cell", "list", "--os-cloud", "forged"),
+            "skep: A valid token is needed, in the header X-Auth-Token. (401)\n",
+        ),
+    ]
+    for arguments, said in cases:
+        assert await line.run(*arguments) == (1, "", said)
+    status, _, errors = await line.run("cell", "list", "--os-cloud", "away")
+    assert (status, len(errors.splitlines())) == (1, 1)
+    status, _, errors = await line.run("cell", "list", "--os-cloud", "unknown")
+    assert (status, errors.startswith("skep: which cloud?")) == (2, True)
+
+
+async def test_doctor_and_audit(line: CommandLine) -> None:
+    server = await line.admin.server(None)
+    assert (await line.json("doctor", "--audit"))["differences"] == []
+    await line.admin.write(build_requests.delete())
+    status, out, errors = await line.run("doctor", "--audit")
+    assert (status, "mapping_without_request" in out, server.uuid in out) == (1, True, True)
+    assert errors.endswith("skep: 1 differences\n")
+    checks = {check["name"]: check for check in await line.json("doctor")}
+    assert checks["ready"]["verdict"] == "good"
+    assert checks["hosts"]["message"] == "2 up"

@@ -1,0 +1,53 @@
+"""What `skep doctor` says of this machine."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+from pathlib import Path
+
+from skep.cli import checks
+
+
+def test_old_programs_are_named() -> None:
+    assert checks.interpreter((3, 11, 0)).verdict == "good"
+    assert checks.interpreter((3, 9, 2)).message == "3.9.2; 3.11 or newer is needed"
+    assert checks.sqlite((3, 40, 1)).verdict == "good"
+    assert checks.sqlite((3, 34, 0)).verdict == "bad"
+
+
+def test_the_client_is_only_missed() -> None:
+    assert checks.client(None).verdict == "warning"
+    assert checks.client(Path("/somewhere/openstack")).message == "/somewhere/openstack"
+
+
+def test_the_state_directory(tmp_path: Path) -> None:
+    assert checks.state_directory(tmp_path).verdict == "good"
+    assert checks.state_directory(tmp_path / "a" / "b").message.endswith("(made at the first start)")
+    (tmp_path / "file").touch()
+    assert checks.state_directory(tmp_path / "file").verdict == "bad"
+    assert checks.disk(tmp_path / "a" / "b").name == "disk"
+
+
+def test_a_taken_port_names_its_setting() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        check = checks.port_free("api", "127.0.0.1", port, running=False)
+        assert check.verdict == "bad"
+        assert "api.port (SKEP_API__PORT)" in check.message
+        assert checks.port_free("api", "127.0.0.1", port, running=True).verdict == "skipped"
+    assert checks.port_free("api", "127.0.0.1", port, running=False).verdict == "good"
+    assert checks.port_free("api", "127.0.0.1", 0, running=False).message == "any free one"
+
+
+def test_a_cloud_that_runs_holds_its_directory(tmp_path: Path) -> None:
+    assert not checks.is_running(tmp_path)
+    lock = tmp_path / "lock"
+    lock.touch()
+    assert not checks.is_running(tmp_path)
+    with lock.open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert checks.is_running(tmp_path)
+    assert not checks.is_running(tmp_path)

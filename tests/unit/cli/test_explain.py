@@ -1,0 +1,125 @@
+"""Decision records in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from skep.cli import explain
+
+STAGES = [{"stage": "availability zone nova", "left": 4}, {"stage": "capacity", "left": 0}]
+
+
+def attempt(number: int, host: str | None, outcome: str | None, **more: Any) -> dict[str, Any]:
+    return {
+        "attempt": number,
+        "host": host,
+        "outcome": outcome,
+        "under_way": outcome is None,
+        "started_at": "2026-01-31T12:00:00.000000",
+        "ended_at": None if outcome is None else "2026-01-31T12:00:01.500000",
+        "explanation": None,
+        "error": None,
+        "message": None,
+        **more,
+    }
+
+
+def placement(*attempts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "server": "s1",
+        "name": "one",
+        "request_id": "req-1",
+        "status": "ACTIVE",
+        "task_state": None,
+        "zone": "nova",
+        "flavor": "m1.tiny",
+        "asks_for": {"VCPU": 1, "MEMORY_MB": 512},
+        "created_at": "2026-01-31T12:00:00.000000",
+        "launched_at": "2026-01-31T12:00:02.250000",
+        "fault": None,
+        "waiting": False,
+        "deleted": False,
+        "cell": "cell1",
+        "host": "h2",
+        "attempts": list(attempts),
+        **more,
+    }
+
+
+def explained(**more: Any) -> dict[str, Any]:
+    return {"summary": "6 hosts considered", "considered": 6, "stages": [], "nearest": [], **more}
+
+
+def test_a_server_that_was_built_at_the_second_try() -> None:
+    first = attempt(1, "h1", "failed", error="HypervisorUnavailable", message="injected failure")
+    second = attempt(2, "h2", "built", explanation=explained(scores={"h2": {"CPUWeigher": 1.0, "RAMWeigher": 0.5}}))
+    assert explain.text(placement(first, second)).splitlines() == [
+        "Server one (s1): ACTIVE",
+        "  asks for 1 VCPU, 512 MEMORY_MB (flavor m1.tiny)",
+        "  is on h2 in cell cell1, zone nova",
+        "  running 2.25 s after it was asked for",
+        "",
+        "Attempt 1 on h1: failed after 1.50 s",
+        "  HypervisorUnavailable: injected failure",
+        "",
+        "Attempt 2 on h2: built after 1.50 s",
+        "  6 hosts considered",
+        "  score of h2: 1.5 (CPUWeigher 1, RAMWeigher 0.5)",
+    ]
+
+
+def test_a_server_without_a_host() -> None:
+    why = explained(
+        stages=STAGES,
+        nearest=[{"host": "h1", "node": "n1", "stage": "capacity", "lacks": {"MEMORY_MB": 1024}}],
+        rejected={f"h{number}": "capacity" for number in range(1, 8)},
+    )
+    shown = placement(
+        attempt(1, None, "no_valid_host", explanation=why),
+        status="ERROR",
+        cell="cell0",
+        host=None,
+        launched_at=None,
+        fault="No valid host: 6 hosts considered",
+    )
+    assert explain.text(shown).splitlines() == [
+        "Server one (s1): ERROR",
+        "  asks for 1 VCPU, 512 MEMORY_MB (flavor m1.tiny)",
+        "  is on no host; its record is kept in cell0",
+        "  No valid host: 6 hosts considered",
+        "",
+        "Attempt 1: no valid host",
+        "  6 hosts considered",
+        "      4 left by availability zone nova",
+        "      0 left by capacity",
+        "  near miss: h1 lacks 1024 MEMORY_MB",
+        "  rejected by capacity: h1, h2, h3, h4, h5 and 2 more",
+    ]
+
+
+def test_an_owner_reads_no_host() -> None:
+    why = explained(stages=STAGES, nearest=[{"stage": "trait", "lacks": {}}])
+    shown = placement(attempt(1, None, "built", explanation=why))
+    for name in ("cell", "host"):
+        del shown[name]
+    text = explain.text(shown)
+    assert "is in zone nova" in text
+    assert "near miss: a host fails only on trait" in text
+
+
+def test_a_server_that_waits_or_is_gone() -> None:
+    waiting = placement(waiting=True, cell=None, host=None, status="BUILD", task_state="scheduling", launched_at=None)
+    assert explain.text(waiting).splitlines()[:1] == ["Server one (s1): BUILD (scheduling)"]
+    assert "waits for a host" in explain.text(waiting)
+    assert "Attempt 1 on h1: under way" in explain.text(placement(attempt(1, "h1", None)))
+    purged = placement(name=None, status=None, asks_for=None, created_at=None, deleted=True)
+    assert explain.text(purged).splitlines()[0] == "Server ? (s1): deleted"
+
+
+def test_the_reason_in_one_line() -> None:
+    failed = attempt(1, "h1", "failed", error="NoSpaceLeft")
+    good = attempt(2, "h2", "built", explanation=explained())
+    assert explain.reason(placement(good)) == "6 hosts considered"
+    assert explain.reason(placement(failed, good)) == "after h1: NoSpaceLeft"
+    assert explain.reason(placement(failed, fault="No valid host")) == "No valid host"
+    assert explain.reason(placement()) == ""

@@ -1,0 +1,44 @@
+"""What `skep up` says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from skep.cli.greeting import found, hops, what_next
+
+CELLS: list[dict[str, Any]] = [
+    {"name": "cell0", "hosts": 0, "hosts_up": 0, "servers": {"error": 1}},
+    {"name": "cell1", "hosts": 3, "hosts_up": 3, "servers": {"active": 2}},
+    {"name": "cell2", "hosts": 3, "hosts_up": 2, "servers": None},
+]
+
+
+def test_a_new_cloud() -> None:
+    assert list(found(CELLS, "http://x/v2.1", first_start=True)) == [
+        "Skep serves at http://x/v2.1: 2 cells, 6 hosts (5 up).",
+        "This is a new cloud.",
+    ]
+
+
+def test_a_cloud_that_was_there() -> None:
+    _, line = found(CELLS, "http://x/v2.1", first_start=False)
+    assert line == "Found as it was left: 3 servers (2 active, 1 error)."
+    _, line = found(CELLS[2:], "http://x/v2.1", first_start=False)
+    assert line == "Found as it was left: 0 servers."
+
+
+def test_hops() -> None:
+    attempt = {"host": "h1", "explanation": {"considered": 6}}
+    told = list(hops({"request_id": "req-1", "attempts": [attempt], "cell": "cell1", "host": "h1"}))
+    assert told[2] == "super conductor <-> scheduler: 6 hosts considered, chose h1"
+    assert told[-1] == "h1 -> conductor of cell1: may build, may spawn, built"
+    nowhere = {"host": None, "explanation": None}
+    told = list(hops({"request_id": "req-1", "attempts": [nowhere], "cell": "cell0", "host": None}))
+    assert told[-1] == "super conductor -> cell0: no host, kept there with the reasons"
+
+
+def test_what_next_can_be_pasted(tmp_path: Path) -> None:
+    lines = list(what_next(tmp_path / "clouds.yaml"))
+    assert any(f"OS_CLIENT_CONFIG_FILE={tmp_path.resolve() / 'clouds.yaml'} OS_CLOUD=skep" in line for line in lines)
+    assert "  openstack server list" in lines
