@@ -254,12 +254,16 @@ class AgentStage:
             ChangePower(context=CONTEXT, instance=uuid_of(number), attempt=attempt, task=task, task_id=task_id),
         )
 
+    async def turn(self) -> None:
+        """Let everybody else run, threads too."""
+        await asyncio.to_thread(lambda: None)
+
     async def acknowledged(self, outcome: str) -> None:
         """Wait until the journal says that an outcome of this kind (`built`, `failed`, ...) is acknowledged."""
         wanted = f'"outcome":"{outcome}"'
         async with asyncio.timeout(PATIENCE):
             while wanted not in (self.directory / JOURNAL_FILE).read_text():
-                await asyncio.to_thread(lambda: None)
+                await self.turn()
 
     def history(self) -> tuple[GuestEvent, ...]:
         """Return what happened to the guests, from the hypervisor's own file."""

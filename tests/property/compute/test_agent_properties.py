@@ -54,9 +54,7 @@ async def _storm(directory: Path, steps: list[tuple[str, int, int]], rules: tupl
             await stage.terminate(number, 9)
         async with asyncio.timeout(PATIENCE):
             while await stage.driver.guests() or not _reports_nothing(stage):
-                await stage.terminate(1, 9)
-                await stage.terminate(2, 9)
-                await asyncio.sleep(0.002)
+                await stage.turn()
         _check_history(stage)
 
 
@@ -67,7 +65,7 @@ async def _do(stage: AgentStage, kind: str, first: int, second: int) -> None:
         await stage.terminate(first, second)
     elif kind == "turn":
         for _ in range(first):
-            await asyncio.to_thread(lambda: None)
+            await stage.turn()
     elif kind == "crash":
         await stage.crash()
         await stage.start()

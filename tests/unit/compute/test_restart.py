@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -60,7 +59,7 @@ async def test_a_partial_guest_is_removed_and_made_again(stage: AgentStage) -> N
     await stage.conductor.hears(MaySpawn)
     while stage.events() != ["spawn_begun"]:
         await stage.driver.guests()
-        await _turn()
+        await stage.turn()
     await stage.crash()
     stage.fake = FakeSettings()
     await stage.start()
@@ -77,7 +76,7 @@ async def test_a_partial_guest_of_an_attempt_given_up_meanwhile_is_undone(stage:
     await stage.build()
     await stage.conductor.hears(MaySpawn)
     while stage.events() != ["spawn_begun"]:
-        await _turn()
+        await stage.turn()
     await stage.crash()
     stage.fake = FakeSettings()
     stage.conductor.may_spawn = False
@@ -132,7 +131,7 @@ async def test_a_stop_lets_the_hypervisor_finish(stage: AgentStage) -> None:
     await stage.build()
     await stage.conductor.hears(MaySpawn)
     while stage.events() != ["spawn_begun"]:
-        await _turn()
+        await stage.turn()
     await stage.agent.stop()
     assert stage.events() == ["spawn_begun", "spawned"]
     await stage.start()
@@ -199,8 +198,3 @@ async def test_a_line_damaged_in_the_middle_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(b"\n".join([lines[0], b"\0" * 20, *lines[2:]]))
     with pytest.raises(Misconfigured, match="line 2"):
         Journal(path, Flusher()).open()
-
-
-async def _turn() -> None:
-    """Let others run, threads too."""
-    await asyncio.to_thread(lambda: None)
