@@ -1,0 +1,141 @@
+"""The OpenAPI 3.1 document, derived from the route table: `python -m skep.api.openapi docs/openapi.json`.
+
+Each operation is described at the newest microversion in which it exists; `x-since` and `x-until` say in which ones it
+does. Schemas are the ones that validate requests and shape answers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skep.api.faults import NAMES
+from skep.api.microversions import HEADER, MAXIMUM, MINIMUM, text
+from skep.api.routes import ROUTES
+from skep.api.routing import Route
+
+Json = dict[str, Any]
+
+_OURS = frozenset({"integerWithin"})
+"""Keywords of our own validator."""
+
+
+def document(routes: Iterable[Route] = ROUTES) -> Json:
+    """Return the whole document."""
+    paths: dict[str, Json] = {}
+    grouped: dict[tuple[str, str], list[Route]] = {}
+    for route in routes:
+        grouped.setdefault((f"/v2.1{route.path}", route.method), []).append(route)
+    for (path, method), rows in sorted(grouped.items(), key=lambda item: item[0]):
+        paths.setdefault(path, _path_item(path))[method.lower()] = _operation(rows)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Skep compute API", "version": text(MAXIMUM), "license": {"name": "Apache-2.0"}},
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "apiKey", "in": "header", "name": "X-Auth-Token"}},
+            "schemas": {"Fault": _fault()},
+        },
+        "security": [{"token": []}],
+    }
+
+
+def render() -> bytes:
+    """Return the document as it is committed and served."""
+    return msgspec.json.format(msgspec.json.encode(document(), order="deterministic"), indent=1) + b"\n"
+
+
+def _path_item(path: str) -> Json:
+    names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
+    return {
+        "parameters": [
+            *({"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names),
+            {
+                "name": HEADER,
+                "in": "header",
+                "description": f"`compute 2.N`, N from {MINIMUM} to {MAXIMUM}; 2.1 where it is absent",
+                "schema": {"type": "string"},
+            },
+        ]
+    }
+
+
+def _operation(rows: list[Route]) -> Json:
+    first = rows[0]
+    since, until = min(row.since for row in rows), max(row.until for row in rows)
+    operation: Json = {
+        "summary": _summary(rows),
+        "x-policy": sorted({row.rule for row in rows}),
+        "x-since": text(since),
+        "x-until": text(until),
+        "responses": {
+            **_responses(rows),
+            "default": {
+                "description": "what went wrong",
+                "content": _content({"$ref": "#/components/schemas/Fault"}),
+            },
+        },
+    }
+    query = first.query.schema(first.until)["properties"]
+    if query:
+        operation["parameters"] = [
+            {"name": name, "in": "query", "schema": _plain(schema)} for name, schema in query.items()
+        ]
+    bodies = [_plain(row.body.schema(row.until)) for row in rows if row.body is not None]
+    if bodies:
+        schema = bodies[0] if len(bodies) == 1 else {"oneOf": bodies}
+        operation["requestBody"] = {"required": True, "content": _content(schema)}
+    return operation
+
+
+def _summary(rows: list[Route]) -> str:
+    texts = [(row.handler.__doc__ or "").strip().splitlines() for row in rows]
+    return " ".join(lines[0] for lines in texts if lines)
+
+
+def _responses(rows: list[Route]) -> Json:
+    by_status: dict[int, list[Json]] = {}
+    for row in rows:
+        shapes = by_status.setdefault(row.status, [])
+        if row.response is not None:
+            shape = _plain(row.response.schema(row.until))
+            if shape not in shapes:
+                shapes.append(shape)
+    answers: Json = {}
+    for status, shapes in sorted(by_status.items()):
+        answer: Json = {"description": "done"}
+        if shapes:
+            answer["content"] = _content(shapes[0] if len(shapes) == 1 else {"oneOf": shapes})
+        answers[str(status)] = answer
+    return answers
+
+
+def _content(schema: Json) -> Json:
+    return {"application/json": {"schema": schema}}
+
+
+def _fault() -> Json:
+    inner = {
+        "type": "object",
+        "properties": {"code": {"type": "integer"}, "message": {"type": "string"}, "retryAfter": {"type": "string"}},
+        "required": ["code", "message"],
+    }
+    names = sorted({*NAMES.values(), "computeFault"})
+    return {"type": "object", "properties": dict.fromkeys(names, inner), "minProperties": 1, "maxProperties": 1}
+
+
+def _plain(schema: Any) -> Any:
+    """Leave out the keywords that only our validator knows."""
+    if isinstance(schema, dict):
+        return {key: _plain(value) for key, value in schema.items() if key not in _OURS}
+    if isinstance(schema, list):
+        return [_plain(value) for value in schema]
+    return schema
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_bytes(render())

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema_rs
+
+from skep.api import openapi
+from skep.api.routes import ROUTES
+
+COMMITTED = Path(__file__).parents[3] / "docs" / "openapi.json"
+
+
+def test_the_committed_document_is_what_the_routes_say() -> None:
+    assert COMMITTED.read_bytes() == openapi.render(), "run: python -m skep.api.openapi docs/openapi.json"
+
+
+def test_every_route_is_in_it() -> None:
+    document = openapi.document()
+    for route in ROUTES:
+        assert route.method.lower() in document["paths"][f"/v2.1{route.path}"]
+
+
+def test_its_schemas_are_schemas() -> None:
+    for path in openapi.document()["paths"].values():
+        for operation in path.values():
+            if isinstance(operation, dict) and "requestBody" in operation:
+                schema = operation["requestBody"]["content"]["application/json"]["schema"]
+                assert jsonschema_rs.meta.is_valid(schema)
