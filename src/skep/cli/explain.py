@@ -10,6 +10,8 @@ from skep.domain.clock import SECOND, parse_iso
 SHOWN_HOSTS = 5
 """Hosts named in one line; the rest is counted."""
 
+SHOWN_MISSES = 3
+
 Record = Mapping[str, Any]
 
 
@@ -24,10 +26,15 @@ def reason(placement: Record) -> str:
         return str(placement["fault"])
     tried = placement["attempts"]
     failed = [f"{one.get('host')}: {one.get('error') or one['outcome']}" for one in tried if one["outcome"] == "failed"]
-    if failed:
-        return f"after {', '.join(failed)}"
-    explanation = tried[-1]["explanation"] if tried else None
-    return str(explanation["summary"]) if explanation else ""
+    chosen = _chosen(tried[-1]["explanation"]) if tried and tried[-1]["explanation"] else ""
+    return "; then ".join(part for part in (f"failed on {', '.join(failed)}" if failed else "", chosen) if part)
+
+
+def _chosen(found: Record) -> str:
+    """Say among how many a host was the best."""
+    considered = found["considered"]
+    left = found["stages"][-1]["left"] if found["stages"] else considered
+    return f"best of {considered}" if left == considered else f"best of {left} left of {considered}"
 
 
 def _head(placement: Record) -> Iterator[str]:
@@ -39,7 +46,7 @@ def _head(placement: Record) -> Iterator[str]:
         yield f"  running {_seconds(placement['created_at'], placement['launched_at'])} after it was asked for"
     if placement["fault"]:
         yield f"  {placement['fault']}"
-    if placement.get("fault_details"):
+    if placement.get("fault_details") and not any(one["explanation"] for one in placement["attempts"]):
         yield f"  {placement['fault_details']}"
 
 
@@ -84,7 +91,7 @@ def explanation(found: Record) -> Iterator[str]:
     yield f"{found['considered']} hosts considered"
     for stage in found["stages"]:
         yield f"{stage['left']:>5} left by {stage['stage']}"
-    for miss in found["nearest"]:
+    for miss in found["nearest"][:SHOWN_MISSES]:
         lacks = f" lacks {amounts(miss['lacks'])}" if miss["lacks"] else f" fails only on {miss['stage']}"
         yield f"near miss: {miss.get('host', 'a host')}{lacks}"
     by_stage: dict[str, list[str]] = {}

@@ -119,7 +119,9 @@ def test_a_server_that_waits_or_is_gone() -> None:
 def test_the_reason_in_one_line() -> None:
     failed = attempt(1, "h1", "failed", error="NoSpaceLeft")
     good = attempt(2, "h2", "built", explanation=explained())
-    assert explain.reason(placement(good)) == "6 hosts considered"
-    assert explain.reason(placement(failed, good)) == "after h1: NoSpaceLeft"
+    assert explain.reason(placement(good)) == "best of 6"
+    assert explain.reason(placement(failed, good)) == "failed on h1: NoSpaceLeft; then best of 6"
+    narrowed = attempt(1, "h2", "built", explanation=explained(stages=STAGES[:1]))
+    assert explain.reason(placement(narrowed)) == "best of 4 left of 6"
     assert explain.reason(placement(failed, fault="No valid host")) == "No valid host"
     assert explain.reason(placement()) == ""

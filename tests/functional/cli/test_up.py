@@ -1,0 +1,133 @@
+"""`skep up` as a program: a first start, a second one beside it, power lost, a start that finds everything."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from skep.cli.openstack_client import client_environment
+from skep.testing.neighbours import bound
+from skep.testing.openstack import openstack, refusal
+
+READY = "Ctrl-C stops"
+ONE_MINUTE = 60
+
+
+class Installation:
+    """A state directory and the environment of commands that mean it."""
+
+    def __init__(self, directory: Path, **settings: str) -> None:
+        self.directory = directory / "state"
+        self.clouds_yaml = self.directory / "clouds.yaml"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "SKEP_"))}
+        ports = {f"SKEP_{name}__PORT": "0" for name in ("API", "IDENTITY", "IMAGES")}
+        fast = {f"SKEP_COMPUTE__FAKE__{name}_DELAY": "0" for name in ("SPAWN", "DESTROY", "POWER")}
+        self.environment = kept | ports | fast | {"SKEP_STATE__DIRECTORY": str(self.directory)} | settings
+
+    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "skep.cli",
+            *arguments,
+            env=self.environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def run(self, *arguments: str) -> tuple[int | None, str, str]:
+        process = await self.start(*arguments)
+        out, errors = await asyncio.wait_for(process.communicate(), ONE_MINUTE)
+        return process.returncode, out.decode(), errors.decode()
+
+    @contextlib.asynccontextmanager
+    async def up(self, *arguments: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, list[str]]]:
+        """Run `skep up`; yields once it has said everything. Whatever happens, it is gone afterwards."""
+        process = await self.start("up", *arguments)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        errors = asyncio.create_task(process.stderr.read())
+        lines: list[str] = []
+        try:
+            async with asyncio.timeout(ONE_MINUTE):
+                async for line in process.stdout:
+                    lines.append(line.decode().rstrip())
+                    if READY in lines[-1]:
+                        break
+                else:
+                    raise AssertionError((await errors).decode())
+            yield process, lines
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+            await errors
+
+
+async def test_from_the_first_start_to_the_second(tmp_path: Path) -> None:
+    installation = Installation(tmp_path)
+    async with installation.up("--hosts", "2") as (process, lines):
+        said = "\n".join(lines)
+        assert "2 cells, 4 hosts (4 up)." in lines[0]
+        assert "This is a new cloud." in said
+        assert "  Server one (" in said
+        assert "): ACTIVE" in said
+        assert "super conductor <-> scheduler: 4 hosts considered, chose cell" in said
+        assert installation.clouds_yaml.stat().st_mode & 0o777 == 0o600
+        (one,) = await openstack(installation.clouds_yaml, "server", "list", "--all-projects")
+        assert (one["Name"], one["Status"]) == ("one", "ACTIVE")
+        assert "nothing" in await refusal(installation.clouds_yaml, "flavor", "show", "nothing")
+        status, out, errors = await installation.run("server", "explain", "one")
+        assert (status, errors, out.startswith(f"Server one ({one['ID']}): ACTIVE")) == (0, "", True)
+        status, out, _ = await installation.run("server", "list", "--format", "json")
+        assert [row["id"] for row in json.loads(out)] == [one["ID"]]
+        status, out, _ = await installation.run("doctor", "--format", "json")
+        assert (status, {row["verdict"] for row in json.loads(out)}) == (0, {"good", "skipped"})
+        assert (await installation.run("doctor", "--audit"))[0] == 0
+        status, out, errors = await installation.run("up")
+        assert (status, out, len(errors.splitlines())) == (2, "", 1)
+        assert "is in use by another `skep up`" in errors
+        process.kill()
+    async with installation.up("--hosts", "2") as (process, lines):
+        assert "Found as it was left: 1 server (1 active)." in lines
+        (again,) = await openstack(installation.clouds_yaml, "server", "list", "--all-projects")
+        assert again["ID"] == one["ID"]
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), ONE_MINUTE) == 0
+
+
+async def test_a_taken_port_is_named_with_its_setting(tmp_path: Path) -> None:
+    with contextlib.closing(bound()) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        status, out, errors = await Installation(tmp_path, SKEP_IMAGES__PORT=str(port)).run("up")
+    assert (status, out) == (2, "")
+    (line,) = errors.splitlines()
+    assert f"127.0.0.1:{port}" in line
+    assert "images.port" in line
+
+
+async def test_the_demo_ends_well_and_tells_why(tmp_path: Path) -> None:
+    status, out, errors = await Installation(tmp_path).run("demo", "--format", "json")
+    assert status == 0, errors
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert len(rows) == 21
+    assert {row["cell"] for row in rows.values()} == {"cell0", "cell1", "cell2"}
+    assert any(row["attempts"] > 1 and row["reason"].startswith("failed on") for row in rows.values())
+    assert rows["too-large"]["reason"].startswith("No valid host: 6 hosts considered")
+    assert not (tmp_path / "state").exists()
+
+
+def test_clients_mean_this_cloud_and_no_other(tmp_path: Path) -> None:
+    environment = client_environment(tmp_path / "clouds.yaml", "skep", {"OS_AUTH_URL": "elsewhere", "PATH": "/bin"})
+    assert environment == {
+        "PATH": "/bin",
+        "OS_CLIENT_CONFIG_FILE": str(tmp_path / "clouds.yaml"),
+        "OS_CLOUD": "skep",
+    }
