@@ -12,9 +12,9 @@ from skep.domain.builds import Decision, NotReady, NoValidHost, Placed
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.ids import InstanceUuid
 from skep.scheduler.groups import GroupSlot
+from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.placement import Choice, NoHost
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.states import HostStates
 
 
 @dataclass(slots=True)
@@ -44,9 +44,9 @@ class Seat:
 class Deciding:
     """Decides the members of one request in their order. What is decided counts for others until it is dropped."""
 
-    def __init__(self, states: HostStates, seats: list[Seat], *, min_count: int, seed: int) -> None:
+    def __init__(self, known: Knowledge, seats: list[Seat], *, min_count: int, seed: int) -> None:
         self.seats = seats
-        self._states = states
+        self._known = known
         self._min_count = min(min_count, len(seats))
         self._seed = seed
 
@@ -60,13 +60,13 @@ class Deciding:
         """Choose a host and count the choice, so that the next member sees it; or say why there is none."""
         group = seat.request.spec.group
         seat.choice = None
-        unknown = self._states.group_unknown(group)
+        unknown = self._known.group_unknown(group)
         if unknown is not None:
             seat.no = NotReady(reason=unknown)
             return
-        choice = self._states.placement.choose(seat.request, seat.instance, seed=self._seed)
+        choice = self._known.placement.choose(seat.request, seat.instance, seed=self._seed)
         if isinstance(choice, NoHost):
-            reason = self._states.not_ready(seat.request, seat.instance)
+            reason = self._known.not_ready(seat.request, seat.instance)
             seat.no = NotReady(reason=reason) if reason else NoValidHost(explanation=choice.explanation)
             return
         seat.choice = choice
@@ -77,17 +77,17 @@ class Deciding:
             resources=seat.request.resources,
             group=group.uuid if group is not None and group.is_hard else None,
         )
-        self._states.claims.assume(seat.claim)
+        self._known.claims.assume(seat.claim)
         if group is not None:
             seat.slot = GroupSlot(seat.instance, seat.attempt, choice.node)
-            self._states.groups.assume(group.uuid, seat.slot)
+            self._known.groups.assume(group.uuid, seat.slot)
 
     def drop(self, seat: Seat) -> None:
         """Count a decision no longer that is not stored; one that is stored does not need it."""
         if seat.claim is not None:
-            self._states.claims.drop(seat.claim)
+            self._known.claims.drop(seat.claim)
         if seat.slot is not None and seat.request.spec.group is not None:
-            self._states.groups.drop(seat.request.spec.group.uuid, seat.slot)
+            self._known.groups.drop(seat.request.spec.group.uuid, seat.slot)
 
     def refuse_slot(self, seat: Seat) -> None:
         """Never choose this node again for the member: the group's record has no place for it there."""
@@ -130,13 +130,13 @@ class Deciding:
 
     def _find(self, seat: Seat) -> bool:
         """Find the claim that an earlier call of the same attempt made."""
-        table = self._states.table
-        claim = self._states.claims.stored((seat.instance, seat.attempt))
+        table = self._known.table
+        claim = self._known.claims.stored((seat.instance, seat.attempt))
         row = table.row_of.get(claim.node) if claim is not None else None
         if claim is None or row is None or not table.mapped[row]:
             return False
-        seat.claim, seat.stored, seat.epoch = claim, True, self._states.epoch
-        seat.choice = self._states.placement.describe(row, seat.request, seat.instance, seed=self._seed)
+        seat.claim, seat.stored, seat.epoch = claim, True, self._known.epoch
+        seat.choice = self._known.placement.describe(row, seat.request, seat.instance, seed=self._seed)
         return True
 
     def _answer(self, seat: Seat) -> Decision:
@@ -149,7 +149,7 @@ class Deciding:
             host=choice.host,
             cell=choice.cell,
             zone=choice.zone,
-            epoch=seat.epoch or self._states.epoch,
+            epoch=seat.epoch or self._known.epoch,
             alternates=choice.alternates,
             explanation=choice.explanation,
         )

@@ -33,7 +33,9 @@ from skep.messages.to_scheduler import (
     SelectDestinations,
     UpdateHostState,
 )
-from skep.scheduler.records import (
+from skep.scheduler.request import placement_request
+from skep.scheduler.service import SchedulerService
+from skep.scheduler.service.records import (
     AGGREGATES,
     BEATS,
     CELLS,
@@ -44,10 +46,8 @@ from skep.scheduler.records import (
     ComputeValue,
     Report,
 )
-from skep.scheduler.request import placement_request
-from skep.scheduler.service import SchedulerService
+from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.states import HostStates
 from skep.synchronizer.base import Key
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER

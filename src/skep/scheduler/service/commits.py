@@ -15,9 +15,9 @@ import msgspec
 import structlog
 
 from skep.domain.errors import StorageUnavailable
-from skep.scheduler import records
-from skep.scheduler.changes import Changing
-from skep.scheduler.states import HostStates
+from skep.scheduler.service import records
+from skep.scheduler.service.changes import Changing
+from skep.scheduler.service.states import HostStates
 from skep.synchronizer.base import Backend, Cursor, CursorTooOld, Key, Published, Record, Refusal, Write
 
 AnswerT = TypeVar("AnswerT")

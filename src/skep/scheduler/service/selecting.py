@@ -8,13 +8,13 @@ from typing import Any
 
 from skep.domain.builds import Decision
 from skep.messages.to_scheduler import SelectDestinations
-from skep.scheduler import changes
-from skep.scheduler.commits import Commits, Stored
 from skep.scheduler.deciding import Deciding, Seat
-from skep.scheduler.records import COMPUTE, GROUPS
 from skep.scheduler.request import placement_request
+from skep.scheduler.service import changes
+from skep.scheduler.service.commits import Commits, Stored
+from skep.scheduler.service.records import COMPUTE, GROUPS
+from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.states import HostStates
 from skep.synchronizer.base import Key
 
 MOST_ROUNDS = 20

@@ -1,4 +1,4 @@
-"""All that this scheduler knows: records as they came, and the columns and indexes that follow from them.
+"""Records as they came, and the knowledge that follows from them.
 
 Pure: records and the reading of a monotonic clock come in as arguments.
 """
@@ -8,14 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from skep.domain.groups import GroupRule
 from skep.domain.hosts import HostState
-from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
+from skep.domain.ids import CellUuid, GroupUuid, NodeUuid
 from skep.messages.to_scheduler import AggregateWish, HostWish
-from skep.scheduler.claims import ClaimIndex
-from skep.scheduler.groups import GroupIndex
-from skep.scheduler.placement import Placement
-from skep.scheduler.records import (
+from skep.scheduler.knowledge import Knowledge
+from skep.scheduler.service.records import (
     AGGREGATES,
     BEATS,
     CELLS,
@@ -27,10 +24,7 @@ from skep.scheduler.records import (
     ComputeValue,
     GroupValue,
 )
-from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 from skep.synchronizer.base import Key
 
 
@@ -45,19 +39,13 @@ class Held:
 _ABSENT = Held(0, None)
 
 
-class HostStates:
-    """Records, columns and indexes that always agree."""
+class HostStates(Knowledge):
+    """Knowledge that always agrees with the records it came from."""
 
     def __init__(self, settings: SchedulerSettings) -> None:
         """Raises Misconfigured for an unknown filter or weigher."""
-        self.epoch = ""
-        self.table = HostTable()
-        self.claims = ClaimIndex(self.table)
-        self.groups = GroupIndex()
-        self.placement = Placement(self.table, self.groups, settings)
-        self._lapse = settings.beat_lapse_seconds
+        super().__init__(settings)
         self._held: dict[Key, Held] = {}
-        self._beat_seen: dict[CellUuid, float] = {}
 
     # --- records come in --------------------------------------------------------------------------
 
@@ -74,7 +62,6 @@ class HostStates:
         for key in list(self._held):
             self._apply(key, self._held[key].value, None, None)
         self._held.clear()
-        self._beat_seen.clear()
         self.epoch = epoch
 
     def take(self, key: Key, generation: int, value: Any, now: float | None) -> None:
@@ -88,12 +75,6 @@ class HostStates:
         """Forget one record that the backend does not have."""
         before = self._held.pop(key, _ABSENT)
         self._apply(key, before.value, None, None)
-
-    def observe(self, now: float) -> None:
-        """Let the beats lapse that have not changed for too long by now, a reading of the monotonic clock."""
-        for cell, seen in self._beat_seen.items():
-            if now - seen > self._lapse and self.table.cells[cell].living:
-                self.table.set_cell(cell, living=False)
 
     def _apply(self, key: Key, before: Any, after: Any, now: float | None) -> None:
         match key.namespace:
@@ -143,56 +124,12 @@ class HostStates:
         )
 
     def _apply_beat(self, cell: CellUuid, beat: BeatValue | None, now: float | None) -> None:
-        self.table.set_heard(cell, beat.heard if beat is not None else (), beat.at if beat is not None else 0)
         if beat is None:
-            self._beat_seen.pop(cell, None)
-            self.table.set_cell(cell, living=False)
-        elif now is not None:
-            self._beat_seen[cell] = now
-            self.table.set_cell(cell, living=True)
+            self.drop_beat(cell)
+        else:
+            self.take_beat(cell, beat.heard, beat.at, now)
 
     # --- questions --------------------------------------------------------------------------------
-
-    def asserted(self, cell: CellUuid) -> bool:
-        """Tell whether the cell has asserted its claims in this epoch."""
-        flags = self.table.cells.get(cell)
-        return flags is not None and flags.asserted
-
-    def group_unknown(self, rule: GroupRule | None) -> str | None:
-        """Return why a hard policy cannot be judged yet: a cell may hold members that it has not told."""
-        if rule is None or not rule.is_hard:
-            return None
-        cells = rule.cells if rule.cells is not None else self._known_cells()
-        if all(self.asserted(cell) for cell in cells):
-            return None
-        return "the members of the server group are not all known yet"
-
-    def not_ready(self, request: PlacementRequest, instance: InstanceUuid) -> str | None:
-        """Return why the hosts that fit may be among those that cannot be judged now; None if none may be."""
-        if not self._known_cells():
-            return "the operator's settings are not known yet"
-        table = self.table
-        size = table.size
-        flags = [table.cells[cell] for cell in table.cell_names]
-        waiting = HostView(table).none()
-        for cell in flags:
-            mine = table.cell[:size] == cell.code
-            if not cell.known:
-                continue
-            if not cell.asserted:
-                waiting |= mine
-            elif cell.living:
-                waiting |= mine & table.heard[:size] & ~table.reported[:size]
-            elif not request.is_forced:
-                waiting |= mine
-        if not request.is_forced:
-            waiting &= ~table.disabled[:size] & ~table.forced_down[:size]
-        if not (waiting & self.placement.might_fit(request, instance)).any():
-            return None
-        return "a cell that may hold the server is not ready yet"
-
-    def _known_cells(self) -> list[CellUuid]:
-        return [cell for cell, flags in self.table.cells.items() if flags.known]
 
     def host_state(self, node: NodeUuid) -> HostState | None:
         """Join what is known of a node; None unless it is mapped and has reported in this epoch."""

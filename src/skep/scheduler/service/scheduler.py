@@ -34,13 +34,13 @@ from skep.messages.to_scheduler import (
     UpdateHostState,
     UpdateHostStateReply,
 )
-from skep.scheduler.commits import Commits
-from skep.scheduler.operator import publish_operator_state
-from skep.scheduler.releasing import assert_claims, release_claims, release_slots
-from skep.scheduler.reporting import take_beat, take_reports
-from skep.scheduler.selecting import Selecting
+from skep.scheduler.service.commits import Commits
+from skep.scheduler.service.operator import publish_operator_state
+from skep.scheduler.service.releasing import assert_claims, release_claims, release_slots
+from skep.scheduler.service.reporting import take_beat, take_reports
+from skep.scheduler.service.selecting import Selecting
+from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.states import HostStates
 from skep.synchronizer.base import Backend
 from skep.transport.base import SCHEDULER, Subscription, Transport
 

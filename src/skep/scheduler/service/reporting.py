@@ -8,11 +8,11 @@ import structlog
 
 from skep.domain.claims import Claim, ClaimKey
 from skep.messages.to_scheduler import Beat, HostReport, HostWish, ReportAnswer
-from skep.scheduler import changes
-from skep.scheduler.commits import Commits
-from skep.scheduler.records import BEATS, COMPUTE, OPERATOR
-from skep.scheduler.reports import nonsense
-from skep.scheduler.states import HostStates
+from skep.scheduler.service import changes
+from skep.scheduler.service.commits import Commits
+from skep.scheduler.service.nonsense import nonsense
+from skep.scheduler.service.records import BEATS, COMPUTE, OPERATOR
+from skep.scheduler.service.states import HostStates
 from skep.synchronizer.base import Key
 
 log = structlog.get_logger("skep.scheduler")

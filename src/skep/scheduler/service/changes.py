@@ -13,7 +13,7 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import NodeUuid
 from skep.messages.to_scheduler import CellWish, HostReport
 from skep.scheduler.groups import GroupSlot, allows
-from skep.scheduler.records import BeatValue, CellValue, ComputeValue, GroupValue, Report
+from skep.scheduler.service.records import BeatValue, CellValue, ComputeValue, GroupValue, Report
 
 AnswerT = TypeVar("AnswerT")
 

@@ -10,12 +10,12 @@ from skep.domain.claims import Claim, ClaimKey
 from skep.domain.groups import GroupRule, Policy
 from skep.domain.ids import GroupUuid, NodeUuid
 from skep.messages.to_scheduler import AssertClaims, AssertReply, Slot
-from skep.scheduler import changes
-from skep.scheduler.commits import Commits
 from skep.scheduler.groups import GroupSlot
-from skep.scheduler.records import CELLS, COMPUTE, GROUPS
-from skep.scheduler.reporting import claim_key
-from skep.scheduler.states import HostStates
+from skep.scheduler.service import changes
+from skep.scheduler.service.commits import Commits
+from skep.scheduler.service.records import CELLS, COMPUTE, GROUPS
+from skep.scheduler.service.reporting import claim_key
+from skep.scheduler.service.states import HostStates
 from skep.synchronizer.base import Key
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from skep.messages.to_scheduler import PublishOperatorState
-from skep.scheduler import changes
-from skep.scheduler.commits import Commits
-from skep.scheduler.records import AGGREGATES, CELLS, OPERATOR
-from skep.scheduler.states import HostStates
+from skep.scheduler.service import changes
+from skep.scheduler.service.commits import Commits
+from skep.scheduler.service.records import AGGREGATES, CELLS, OPERATOR
+from skep.scheduler.service.states import HostStates
 from skep.synchronizer.base import Key
 
 
