@@ -79,12 +79,9 @@ class Deletes:
     async def _tell(self, stale: StaleAttempt, work: Work | None) -> None:
         parts = self._parts
         context = work.context if work is not None else None
-        async with parts.steps.step(
-            "destroy", instance=stale.instance, attempt=stale.attempt, host=stale.host, cell=parts.cell.name
-        ):
-            if context is not None:
-                message = TerminateInstance(context=context, instance=stale.instance, attempt=stale.attempt)
-                await parts.transport.cast(compute(parts.cell.uuid, stale.host), message, context)
+        if context is not None:
+            message = TerminateInstance(context=context, instance=stale.instance, attempt=stale.attempt)
+            await parts.transport.cast(compute(parts.cell.uuid, stale.host), message, context)
         if work is not None and work.instance.task is Task.DELETING:
             notifications.delete_start(parts.notifier, work)
 

@@ -14,10 +14,11 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, NotFound, SkepError
 from skep.domain.ids import NodeUuid
 from skep.messages.to_cell_conductor import Heartbeat, HostReported, RegisterAgent, Registration, ReportHost
+from skep.messages.to_compute import ReportHostNow
 from skep.messages.to_scheduler import AssertClaims, Beat, HostReport, UpdateHostState
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
-from skep.transport.base import SCHEDULER
+from skep.transport.base import SCHEDULER, compute
 
 log = get_logger(__name__)
 
@@ -34,6 +35,7 @@ class Hosts:
         self._parts = parts
         self._agents: dict[NodeUuid, Agent] = {}
         self._heard: dict[NodeUuid, float] = {}
+        self._epoch: str | None = None
         self._listening_until: float | None = time.monotonic() + SILENT_SECONDS
         self._reports: list[tuple[HostReport, asyncio.Future[HostReported]]] = []
         self.reporting = Loop("reports", self._forward, every=1.0)
@@ -112,9 +114,8 @@ class Hosts:
             return False
         for (_, future), answer in zip(batch, reply.answers, strict=True):
             if not future.done():
-                future.set_result(
-                    HostReported(epoch=reply.epoch, claims=answer.claims, fenced=answer.stale, error=answer.error)
-                )
+                error = "an older report than the one that is known" if answer.stale else answer.error
+                future.set_result(HostReported(epoch=reply.epoch, claims=answer.claims, error=error))
         return bool(self._reports)
 
     async def _beat(self) -> bool:
@@ -126,12 +127,21 @@ class Hosts:
         heard = tuple(sorted(node for node, at in self._heard.items() if now - at < SILENT_SECONDS))
         try:
             reply = await parts.above.call(SCHEDULER, Beat(cell=parts.cell.uuid, heard=heard))
+            await self._follow(reply.epoch)
             asserted = reply.asserted or await self._assert(reply.epoch)
         except SkepError as error:
             log.warning("no beat", cell=parts.cell.name, error=str(error))
             asserted = False
         self.on_asserted(asserted)
         return False
+
+    async def _follow(self, epoch: str) -> None:
+        """Under a new epoch have all agents report at once: none is a candidate before its own report."""
+        known, self._epoch = self._epoch, epoch
+        if known in (None, epoch):
+            return
+        for agent in self._agents.values():
+            await self._parts.transport.cast(compute(self._parts.cell.uuid, agent.host), ReportHostNow())
 
     async def _knows_who_lives(self) -> bool:
         """Tell whether a silence means something yet: all agents were heard, or there was time enough for each."""

@@ -74,13 +74,17 @@ def encode_error(error: errors.SkepError) -> bytes:
 def decode_reply(data: bytes, reply_type: Any) -> Any:
     """Decode the answer of a call.
 
-    Raises the error that the other side sent; one of a class unknown here becomes a plain SkepError.
+    Raises the error that the other side sent (one of a class unknown here becomes a plain SkepError), and Unreachable
+    for a reply that breaks its schema: it is no answer, so who needs one asks again.
     """
-    reply = _reply_decoder.decode(data)
-    if reply.error is not None:
-        error_type = getattr(errors, reply.error.error, errors.SkepError)
-        raise error_type(reply.error.message)
-    return _decoder(reply_type).decode(reply.body)
+    try:
+        reply = _reply_decoder.decode(data)
+        if reply.error is None:
+            return _decoder(reply_type).decode(reply.body)
+    except msgspec.DecodeError as error:
+        raise errors.Unreachable(f"malformed reply: {error}") from error
+    error_type = getattr(errors, reply.error.error, errors.SkepError)
+    raise error_type(reply.error.message)
 
 
 def _decoder(wanted: Any) -> msgspec.msgpack.Decoder[Any]:

@@ -43,7 +43,7 @@ def _claims(base: str, token: str) -> int:
     while True:
         answer = httpx.get(f"{base}/admin/v1/hosts", headers={"X-Auth-Token": token}, timeout=30)
         answer.raise_for_status()
-        claims = sum(len(host["claims"]) for host in answer.json()["hosts"])
+        claims = sum(host["claims"] or 0 for host in answer.json()["hosts"])
         if claims == 0 or time.monotonic() > end:
             return int(claims)
         time.sleep(0.5)

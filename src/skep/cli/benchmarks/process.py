@@ -31,7 +31,7 @@ class CloudProcess:
         self.log = root / "cloud.log"
         self._catalogue: dict[str, str] = {}
         (root / "skep.toml").write_text(config)
-        command = [sys.executable, "-m", "skep.cli.main", "serve", "all-in-one", "--config", str(root / "skep.toml")]
+        command = [sys.executable, "-m", "skep.cli", "serve", "all-in-one", "--config", str(root / "skep.toml")]
         command += ["--cells", str(cells), "--hosts", str(hosts)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
         with self.log.open("wb") as log:
@@ -102,7 +102,7 @@ class CloudProcess:
     def _hosts_up(base: str, token: str) -> int:
         answer = httpx.get(f"{base}/admin/v1/hosts", headers={"X-Auth-Token": token}, timeout=10)
         answer.raise_for_status()
-        return sum(bool(host["up"]) for host in answer.json()["hosts"])
+        return sum(host["state"] == "up" for host in answer.json()["hosts"])
 
     def cpu_seconds(self) -> float:
         """Return user and system time of the child so far, all its threads together."""

@@ -198,10 +198,10 @@ def built(
     now: int,
 ) -> bool:
     """Write spawning -> active. A host that was given up (ERROR) and is heard again with a whole guest clears it."""
-    mine = sa.and_(row.uuid == uuid, row.attempt == attempt, row.host == host, row.task.is_(None))
+    mine = sa.and_(row.uuid == uuid, row.attempt == attempt, row.host == host)
     done = connection.execute(
         instances.update()
-        .where(mine, row.state.in_((State.SPAWNING, State.ERROR)), row.launched_at.is_(None))
+        .where(mine, row.task.is_(None), row.state.in_((State.SPAWNING, State.ERROR)), row.launched_at.is_(None))
         .values(
             state=State.ACTIVE.value,
             power_state=int(power_state),
