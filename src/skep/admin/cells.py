@@ -61,7 +61,7 @@ def _named(connection: sa.Connection, name: str) -> Cell:
     for cell in cells.every(connection):
         if name in (cell.name, cell.uuid):
             return cell
-    raise NotFound(f"There is no cell {name!r}.")
+    raise NotFound(f"There is no cell {name[:80]!r}.")
 
 
 async def _hosts(services: AdminServices) -> tuple[HostState, ...] | None:

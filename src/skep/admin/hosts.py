@@ -90,7 +90,7 @@ async def update(request: AdminRequest) -> Any:
 def _named(connection: sa.Connection, name: str) -> HostMapping:
     mapping = host_mappings.of_host(connection, name) or host_mappings.get(connection, NodeUuid(name))
     if mapping is None:
-        raise NotFound(f"There is no host {name!r}.")
+        raise NotFound(f"There is no host {name[:80]!r}.")
     return mapping
 
 

@@ -56,4 +56,4 @@ class AdminServices:
         for cell in self.names.values():
             if name in (cell.name, cell.uuid):
                 return cell
-        raise NotFound(f"There is no cell {name!r}.")
+        raise NotFound(f"There is no cell {name[:80]!r}.")

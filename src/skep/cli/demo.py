@@ -106,7 +106,7 @@ async def _running(directory: Path) -> AsyncIterator[CloudClient]:
 
 
 async def _demo(directory: Path, form: Format) -> list[dict[str, Any]]:
-    with progress("Starting two cells with three hosts each") as step:
+    with progress("Starting two cells with three hosts each", alone=False) as step:
         async with _running(directory) as client:
             step(f"Asking for {SERVERS} servers; builds on the first host of each cell fail twice")
             made = await _create(client)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ from skep.cli import explain
 from skep.cli.cloud_client import CloudClient, RequestFailed, until
 from skep.cli.openstack_client import ClientFailed, OpenStackClient
 from skep.cli.output import progress
-from skep.domain.errors import Misconfigured, SkepError
+from skep.domain.errors import Misconfigured
 
 READY_SECONDS = 60.0
 BUILD_SECONDS = 60.0
@@ -35,47 +35,45 @@ class Served(Protocol):
 
 
 async def greet(cloud: Served, *, first_server: bool) -> None:
-    """Say what runs; at the first start build a server and tell its way. A server that fails stops nothing."""
-    async with CloudClient(cloud.api_url, cloud.clouds_yaml) as client:
-        with progress("Waiting until every cell has a host"):
+    """Say what runs; at the first start build a server and tell its way. A server that fails stops nothing.
+
+    Log lines go to the same terminal meanwhile, so all is said in one piece at the end.
+    """
+    with progress("Waiting until every cell has a host", alone=False) as step:
+        async with CloudClient(cloud.api_url, cloud.clouds_yaml) as client:
             await client.until_ready(READY_SECONDS)
-        try:
-            await client.sign_in()
-            overview = (await client.admin("GET", "/cells"))["cells"]
-        except RequestFailed as error:
-            click.echo(f"The cloud runs at {cloud.api_url}, but cannot be looked into: {error}")
-            return
-        for line in found(overview, cloud.api_url, first_start=cloud.first_start):
-            click.echo(line)
-        if cloud.first_start and first_server:
-            try:
-                await _build_first(client, cloud.clouds_yaml)
-            except (ClientFailed, Misconfigured) as error:
-                click.echo(f"No first server: {error}", err=True)
-    for line in what_next(cloud.clouds_yaml):
-        click.echo(line)
+            lines = await _overview(cloud, client)
+            if cloud.first_start and first_server:
+                lines += await _first_server(client, cloud.clouds_yaml, step)
+    click.echo("\n".join([*lines, *what_next(cloud.clouds_yaml)]))
 
 
-async def _build_first(client: CloudClient, clouds_yaml: Path) -> None:
-    click.echo(f"\nA first server, as anybody would make it:\n  $ openstack {' '.join(FIRST_SERVER)}")
-    with progress("Building the server `one`") as step:
-        made = await OpenStackClient(clouds_yaml).json(*FIRST_SERVER)
-        uuid = made["id"]
-        step(f"Waiting for the server {uuid}")
+async def _overview(cloud: Served, client: CloudClient) -> list[str]:
+    try:
+        await client.sign_in()
+        cells = (await client.admin("GET", "/cells"))["cells"]
+    except RequestFailed as error:
+        return [f"Skep serves at {cloud.api_url}; it cannot be looked into: {error}."]
+    return list(found(cells, cloud.api_url, first_start=cloud.first_start))
+
+
+async def _first_server(client: CloudClient, clouds_yaml: Path, step: Callable[[str], None]) -> list[str]:
+    """Build a server through the real client and return what became of it."""
+    step("Building a first server")
+    lines = ["", "A first server, as anybody would make it:", f"  $ openstack {' '.join(FIRST_SERVER)}"]
+    try:
+        uuid = (await OpenStackClient(clouds_yaml).json(*FIRST_SERVER))["id"]
         seen: dict[str, Any] = {}
 
         async def settled() -> bool:
             seen.update((await client.admin("GET", f"/servers/{uuid}/placement"))["placement"])
             return seen["status"] in {"ACTIVE", "ERROR"}
 
-        try:
-            over = await until(settled, BUILD_SECONDS)
-        except SkepError as error:
-            raise ClientFailed(None, "openstack server create", str(error)) from error
-    if not over:
-        click.echo(f"  The server {uuid} is still {seen.get('status')} after {BUILD_SECONDS:g} s; look again later.")
-    for line in first_server_lines(seen):
-        click.echo(line)
+        if not await until(settled, BUILD_SECONDS):
+            lines.append(f"  The server {uuid} is still being built after {BUILD_SECONDS:g} s; look again later.")
+    except (ClientFailed, Misconfigured, RequestFailed) as error:
+        return [*lines, f"  It could not be made: {error}"]
+    return [*lines, *first_server_lines(seen)]
 
 
 def found(cells: Sequence[Mapping[str, Any]], api_url: str, *, first_start: bool) -> Iterator[str]:

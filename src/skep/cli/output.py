@@ -86,12 +86,13 @@ def console() -> Console:
 
 
 @contextlib.contextmanager
-def progress(what: str) -> Iterator[Callable[[str], None]]:
+def progress(what: str, *, alone: bool = True) -> Iterator[Callable[[str], None]]:
     """Show on standard error that something takes its time; yields how to say what it is at now.
 
-    On a terminal it is one line that goes away; elsewhere each step is a line that stays.
+    On a terminal it is one line that goes away; elsewhere, and where something else is written meanwhile (`alone` is
+    False), each step is a line that stays.
     """
-    if sys.stderr.isatty():
+    if alone and sys.stderr.isatty():
         with Console(stderr=True).status(what) as status:
             yield status.update
     else:

@@ -20,7 +20,10 @@ from structlog.typing import FilteringBoundLogger, Processor
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "text", "json"]
 
-_TALKATIVE = ("asyncio", "httpcore", "httpx", "oslo_policy", "sqlalchemy", "stevedore", "uvicorn.access")
+_TALKATIVE = (
+    *("alembic", "asyncio", "httpcore", "httpx", "oslo_policy", "sqlalchemy", "stevedore"),
+    *("uvicorn.access", "uvicorn.error"),
+)
 """Libraries whose information is a developer's, not an operator's: they are heard from `warning` on."""
 
 
