@@ -6,7 +6,6 @@ pass serves both, and repeats until the hosts have answered.
 
 from __future__ import annotations
 
-import time
 from functools import partial
 
 import msgspec
@@ -37,44 +36,30 @@ class Deletes:
     def __init__(self, parts: Parts, releases: Releases) -> None:
         self._parts = parts
         self._releases = releases
-        self._told: dict[tuple[InstanceUuid, int], float] = {}
         self.undoing = Loop("undo", self._run, every=parts.settings.resend_seconds)
 
     async def _run(self) -> bool:
         parts = self._parts
 
+        now, resend_before = parts.clock.now(), parts.before(parts.settings.resend_seconds)
+
         def unit(
             connection: sa.Connection,
         ) -> tuple[list[tuple[StaleAttempt, Work | None]], list[InstanceUuid]]:
-            stale = attempts.stale(connection, BATCH)
-            waiting = {one.instance for one in stale}
+            stale = attempts.stale_due(connection, now, resend_before, BATCH)
             finished = [
                 instance
                 for instance, _ in deletes.deleting(connection, BATCH)
-                if instance not in waiting and deletes.finish_if_closed(connection, instance, parts.clock.now())
+                if deletes.finish_if_closed(connection, instance, now)
             ]
-            return [(one, builds.work(connection, one.instance)) for one in self._due(stale)], finished
+            return [(one, builds.work(connection, one.instance)) for one in stale], finished
 
         due, finished = await parts.database.write(unit)
         for stale, work in due:
             await self._tell(stale, work)
         if finished:
             await parts.tell_above()
-        return False
-
-    def _due(self, stale: list[StaleAttempt]) -> list[StaleAttempt]:
-        """Leave out what was told a moment ago; forget what is no longer stale."""
-        now = time.monotonic()
-        known = {(one.instance, one.attempt) for one in stale}
-        self._told = {key: at for key, at in self._told.items() if key in known}
-        due = [
-            one
-            for one in stale
-            if now - self._told.get((one.instance, one.attempt), 0.0) > self._parts.settings.resend_seconds
-            or (one.instance, one.attempt) not in self._told
-        ]
-        self._told.update({(one.instance, one.attempt): now for one in due})
-        return due
+        return len(due) >= BATCH or len(finished) >= BATCH
 
     async def _tell(self, stale: StaleAttempt, work: Work | None) -> None:
         parts = self._parts

@@ -114,8 +114,8 @@ class Hosts:
             return False
         for (_, future), answer in zip(batch, reply.answers, strict=True):
             if not future.done():
-                error = "an older report than the one that is known" if answer.stale else answer.error
-                future.set_result(HostReported(epoch=reply.epoch, claims=answer.claims, error=error))
+                trouble = "an older report than the one that is known" if answer.stale else answer.error
+                future.set_result(HostReported(epoch=reply.epoch, claims=answer.claims, error=trouble))
         return bool(self._reports)
 
     async def _beat(self) -> bool:
