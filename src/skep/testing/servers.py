@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator
@@ -89,7 +90,7 @@ class KnownImages:
 class ServersUnderTest:
     """The API, and what conductors and hosts would do to its rows."""
 
-    def __init__(self, services: ApiServices, told: list[Any]) -> None:
+    def __init__(self, services: ApiServices, told: asyncio.Queue[Any]) -> None:
         self.services = services
         self.told = told
         self.client = httpx.AsyncClient(
@@ -100,6 +101,11 @@ class ServersUnderTest:
     @property
     def database(self) -> Database:
         return self.services.database
+
+    async def heard(self, kind: type[Any]) -> None:
+        """Wait until a conductor hears a message of a kind."""
+        while not isinstance(await self.told.get(), kind):
+            pass
 
     async def ask(
         self, method: str, path: str, body: Any = None, *, token: str = "member", version: int = 1, **more: Any
@@ -224,7 +230,7 @@ async def servers_under_test(
     for cell in cells.values():
         cell_metadata.create_all(cell.engine)
     await database.write(_seed)
-    told: list[Any] = []
+    told: asyncio.Queue[Any] = asyncio.Queue()
     services = ApiServices(
         database=database,
         cells=cells,
@@ -246,11 +252,11 @@ async def servers_under_test(
             await one.close()
 
 
-async def _transport(told: list[Any]) -> MemoryTransport:
+async def _transport(told: asyncio.Queue[Any]) -> MemoryTransport:
     transport = MemoryTransport()
 
     async def hear(message: Any, _context: RequestContext | None) -> None:
-        told.append(message)
+        told.put_nowait(message)
 
     async def states(_message: Any, _context: RequestContext | None) -> GetHostStatesReply:
         return GetHostStatesReply(hosts=(HOST,), epoch="e1")

@@ -78,7 +78,7 @@ def list_of(connection: sa.Connection, instance: InstanceUuid) -> list[Action]:
     found = connection.execute(
         sa.select(actions).where(actions.c.instance == instance).order_by(actions.c.started_at.desc())
     ).mappings()
-    return [msgspec.convert(dict(one), Action) for one in found]
+    return [Action(**{key: one[key] for key in Action.__struct_fields__}) for one in found]
 
 
 def events_of(connection: sa.Connection, instance: InstanceUuid, request_id: str) -> list[ActionEvent]:

@@ -1,0 +1,292 @@
+"""Lists over build requests, two cells and cell0, also while servers move; filters, order and pages."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from skep.database.api import instance_mappings as mappings
+from skep.database.cell import attempts, deletes
+from skep.database.engine import Database, Unit
+from skep.domain.clock import isoformat
+from skep.domain.context import RequestContext
+from skep.domain.errors import StorageUnavailable
+from skep.domain.ids import CELL0, InstanceUuid, RequestId
+from skep.testing.servers import CELL1, CELL2, IMAGE, ServersUnderTest, servers_under_test
+
+CONTEXT = RequestContext(request_id=RequestId("req-1"))
+
+
+async def ids(cloud: ServersUnderTest, query: str = "", **more: Any) -> list[str]:
+    answer = await cloud.good("GET", f"/servers{query}", **more)
+    return [server["id"] for server in answer["servers"]]
+
+
+async def everywhere(cloud: ServersUnderTest) -> dict[str, str]:
+    """Make a server in every place and return place -> id, oldest first."""
+    made = {}
+    for place, cell in (("cell1", CELL1), ("cell0", CELL0), ("cell2", CELL2)):
+        made[place] = await cloud.create(place)
+        if cell == CELL0:
+            await cloud.place(made[place], cell)
+        else:
+            await cloud.build(made[place], cell)
+    made["waiting"] = await cloud.create("waiting")
+    return made
+
+
+async def test_servers_of_all_places_newest_first(cloud: ServersUnderTest) -> None:
+    made = await everywhere(cloud)
+    assert await ids(cloud) == list(reversed(made.values()))
+    answer = await cloud.good("GET", "/servers/detail")
+    assert [server["status"] for server in answer["servers"]] == ["BUILD", "ACTIVE", "ERROR", "ACTIVE"]
+    assert len({frozenset(set(server) - {"fault", "progress"}) for server in answer["servers"]}) == 1
+    assert await ids(cloud, token="other") == []
+
+
+async def test_a_server_is_there_once_at_every_moment_of_its_way(cloud: ServersUnderTest) -> None:
+    uuid = await cloud.create()
+
+    async def seen() -> tuple[list[str], str, str | None]:
+        server = (await cloud.good("GET", f"/servers/{uuid}"))["server"]
+        (listed,) = (await cloud.good("GET", "/servers/detail"))["servers"]
+        assert listed["status"] == server["status"]
+        return await ids(cloud), server["status"], server["OS-EXT-STS:task_state"]
+
+    assert await seen() == ([uuid], "BUILD", "scheduling")
+    taken = await cloud.stage(uuid, CELL1)
+    assert await seen() == ([uuid], "BUILD", "scheduling")
+    await cloud.map(taken, CELL1)
+    assert await seen() == ([uuid], "BUILD", "scheduling")
+    await cloud.settle(taken, CELL1)
+    assert await seen() == ([uuid], "BUILD", "scheduling")
+
+
+async def test_a_row_that_its_mapping_does_not_name_is_not_seen(cloud: ServersUnderTest) -> None:
+    uuid = await cloud.create()
+    await cloud.stage(uuid, CELL1)
+    await cloud.good("DELETE", f"/servers/{uuid}")
+    assert await ids(cloud) == []
+    assert (await cloud.bad("GET", f"/servers/{uuid}"))[0] == 404
+
+
+async def test_staged_in_cell0_shows_the_error_at_once(cloud: ServersUnderTest) -> None:
+    uuid = await cloud.create()
+    taken = await cloud.stage(uuid, CELL0)
+    await cloud.map(taken, CELL0)
+    for query in ("", "?status=error"):
+        (server,) = (await cloud.good("GET", f"/servers/detail{query}"))["servers"]
+        assert (server["status"], server["fault"]["code"]) == ("ERROR", 500)
+    assert await ids(cloud, "?status=build") == []
+
+
+class Pausing(Database):
+    """A cell whose reads wait until they are let go."""
+
+    def __init__(self, real: Database) -> None:
+        self.real, self.name = real, real.name
+        self.reached, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def read(self, unit: Unit[Any]) -> Any:
+        self.reached.set()
+        await self.go_on.wait()
+        return await self.real.read(unit)
+
+
+async def test_a_server_mapped_between_the_reads_is_listed_once(cloud: ServersUnderTest) -> None:
+    uuid = await cloud.create()
+    taken = await cloud.stage(uuid, CELL1)
+    slow = Pausing(cloud.services.cells[CELL1])
+    cells = {**cloud.services.cells, CELL1: slow}
+    other = ServersUnderTest(dataclasses.replace(cloud.services, cells=cells), cloud.told)
+    listing = asyncio.create_task(ids(other))
+    await slow.reached.wait()
+    await cloud.map(taken, CELL1)
+    await cloud.settle(taken, CELL1)
+    slow.go_on.set()
+    assert await listing == [uuid]
+    await other.client.aclose()
+
+
+async def test_deleted_between_mapping_and_row_is_not_found(cloud: ServersUnderTest) -> None:
+    uuid = await cloud.create()
+    await cloud.build(uuid)
+    slow = Pausing(cloud.services.cells[CELL1])
+    other = ServersUnderTest(
+        dataclasses.replace(cloud.services, cells={**cloud.services.cells, CELL1: slow}), cloud.told
+    )
+    asking = asyncio.create_task(other.ask("GET", f"/servers/{uuid}"))
+    await slow.reached.wait()
+    await remove(cloud, uuid)
+    slow.go_on.set()
+    assert (await asking).status_code == 404
+    await other.client.aclose()
+
+
+async def remove(cloud: ServersUnderTest, uuid: str, cell: Any = CELL1) -> None:
+    """Delete the row of a server, as its cell does when its host has nothing of it any more."""
+    instance, now = InstanceUuid(uuid), cloud.services.clock.now()
+    database = cloud.services.cells[cell]
+    await database.write(partial(deletes.begin, uuid=instance, context=CONTEXT, now=now))
+    await database.write(partial(attempts.close, instance=instance, host="host-1", upto=9, now=now))
+    assert await database.write(partial(deletes.finish_if_closed, uuid=instance, now=now))
+    await cloud.database.write(partial(mappings.close, instances=[instance], now=now))
+
+
+async def test_changes_since_shows_what_is_deleted(cloud: ServersUnderTest) -> None:
+    kept, gone = await cloud.create(), await cloud.create()
+    for uuid in (kept, gone):
+        await cloud.build(uuid)
+    before = isoformat(cloud.services.clock.now())
+    await remove(cloud, gone)
+    assert await ids(cloud) == [kept]
+    (server,) = (await cloud.good("GET", f"/servers/detail?changes-since={before}"))["servers"]
+    assert (server["id"], server["status"]) == (gone, "DELETED")
+    assert await ids(cloud, "?deleted=True", token="admin") == []
+    assert await ids(cloud, "?deleted=True&all_tenants=1", token="admin") == [gone]
+    assert await ids(cloud, "?deleted=True") == [kept]
+    assert (await cloud.bad("GET", "/servers?status=deleted"))[0] == 403
+    assert (await cloud.bad("GET", "/servers?changes-since=tuesday"))[0] == 400
+    swapped = f"?changes-since={before}&changes-before=2000-01-01T00:00:00Z"
+    assert (await cloud.bad("GET", f"/servers{swapped}", version=66))[0] == 400
+
+
+async def test_filters(cloud: ServersUnderTest) -> None:
+    made = await everywhere(cloud)
+    await cloud.good("PUT", f"/servers/{made['cell1']}/tags", {"tags": ["red", "blue"]}, version=26)
+    await cloud.good("PUT", f"/servers/{made['waiting']}/tags", {"tags": ["red"]}, version=26)
+
+    async def places(query: str, version: int = 74, token: str = "admin") -> list[str]:
+        found = await ids(cloud, f"?{query}", version=version, token=token)
+        return [place for place, uuid in made.items() if uuid in found]
+
+    for query, wanted in (
+        ("name=cell", ["cell1", "cell0", "cell2"]),
+        ("name=^w.*g$", ["waiting"]),
+        ("status=ACTIVE", ["cell1", "cell2"]),
+        ("status=active&status=error", ["cell1", "cell0", "cell2"]),
+        ("status=sleeping", []),
+        ("vm_state=building", ["waiting"]),
+        ("task_state=scheduling", ["waiting"]),
+        ("power_state=1", ["cell1", "cell2"]),
+        ("host=host-1", ["cell1", "cell2"]),
+        ("flavor=1", list(made)),
+        ("flavor=2", []),
+        (f"image={IMAGE}", list(made)),
+        (f"uuid={made['cell0']}", ["cell0"]),
+        ("user_id=nobody", []),
+        ("ip=10.0.0.1", []),
+        ("locked=true", []),
+        ("tags=red", ["cell1", "waiting"]),
+        ("tags=red,blue", ["cell1"]),
+        ("tags-any=blue,green", ["cell1"]),
+        ("not-tags=red,blue", ["cell0", "cell2", "waiting"]),
+        ("not-tags-any=red", ["cell0", "cell2"]),
+        ("tenant_id=None&flavor=None&host=None&deleted=False", []),
+    ):
+        all_tenants = "" if "None" in query else "&all_tenants=True"
+        assert await places(query + all_tenants) == wanted, query
+    assert await places("host=elsewhere&power_state=4", token="member") == list(made)
+    assert (await cloud.bad("GET", "/servers?all_tenants=1"))[0] == 403
+    assert (await cloud.bad("GET", "/servers?locked=perhaps", version=73))[0] == 400
+    assert (await cloud.bad("GET", "/servers?nonsense=1", version=75))[0] == 400
+
+
+@pytest.mark.parametrize("pattern", ["(", "(a%2B)%2B", "a*b*c*d*", r"(a)\1", "a" * 300, "(a|b)*", "a?" * 20])
+async def test_patterns_that_are_none_or_may_take_for_ever(cloud: ServersUnderTest, pattern: str) -> None:
+    assert (await cloud.bad("GET", f"/servers?name={pattern}"))[0] == 400
+
+
+async def test_pages(cloud: ServersUnderTest) -> None:
+    made = list((await everywhere(cloud)).values())
+    answer = await cloud.good("GET", "/servers?limit=3")
+    assert [server["id"] for server in answer["servers"]] == made[:0:-1]
+    (link,) = answer["servers_links"]
+    assert link["rel"] == "next"
+    rest = await cloud.good("GET", link["href"].removeprefix("http://cloud/v2.1"))
+    assert [server["id"] for server in rest["servers"]] == made[:1]
+    assert "servers_links" not in rest
+    assert await ids(cloud, "?limit=0") == []
+    for marker in ("nothing", IMAGE):
+        status, message = await cloud.bad("GET", f"/servers?marker={marker}")
+        assert (status, message) == (400, f"marker [{marker}] not found")
+    assert (await cloud.bad("GET", f"/servers?marker={made[0]}", token="other"))[0] == 400
+
+
+async def test_other_orders(cloud: ServersUnderTest) -> None:
+    made = await everywhere(cloud)
+    by_name = [made[place] for place in ("cell0", "cell1", "cell2", "waiting")]
+    assert await ids(cloud, "?sort_key=display_name&sort_dir=asc") == by_name
+    assert await ids(cloud, f"?sort_key=display_name&sort_dir=asc&limit=2&marker={by_name[1]}") == by_name[2:]
+    by_state = await ids(cloud, "?sort_key=vm_state&sort_dir=asc&sort_key=display_name&sort_dir=desc")
+    assert by_state == [made[place] for place in ("cell2", "cell1", "waiting", "cell0")]
+    assert await ids(cloud, "?sort_key=uuid&sort_dir=desc") == sorted(made.values(), reverse=True)
+    assert (await cloud.bad("GET", "/servers?sort_key=uuid&sort_dir=asc&sort_dir=asc"))[0] == 400
+    assert (await cloud.bad("GET", "/servers?sort_key=nothing"))[0] == 400
+
+
+class Broken(Database):
+    """A cell that cannot be read."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def read(self, unit: Unit[Any]) -> Any:  # noqa: ARG002 - as a database
+        raise StorageUnavailable("the disk is gone")
+
+
+async def test_a_cell_that_cannot_be_read(cloud: ServersUnderTest) -> None:
+    made = await everywhere(cloud)
+    cells = {**cloud.services.cells, CELL1: Broken("cell1")}
+    other = ServersUnderTest(dataclasses.replace(cloud.services, cells=cells), cloud.told)
+    known = [made[place] for place in ("waiting", "cell2", "cell0")]
+    for path in ("/servers", "/servers/detail"):
+        found = (await other.good("GET", path, version=68))["servers"]
+        assert [server["id"] for server in found] == known
+        found = (await other.good("GET", path, version=69))["servers"]
+        assert [server["id"] for server in found] == [*known, made["cell1"]]
+        assert set(found[-1]) == {"id", "status", "tenant_id", "created", "links"}
+        assert found[-1]["status"] == "UNKNOWN"
+    assert await ids(other, "?limit=1", version=69) == known[:1]
+    assert await ids(other, f"?marker={made['cell0']}", version=69) == [made["cell1"]]
+    assert await ids(other, "?status=ACTIVE", version=69) == [made["cell2"]]
+    assert (await other.bad("GET", f"/servers/{made['cell1']}", version=68))[0] == 503
+    assert (await other.bad("GET", f"/servers/{made['cell1']}", version=69, token="other"))[0] == 404
+    server = (await other.good("GET", f"/servers/{made['cell1']}", version=100))["server"]
+    assert (server["status"], server["user_id"], server["flavor"]["vcpus"]) == ("UNKNOWN", "member", 1)
+    await other.good("DELETE", f"/servers/{made['cell1']}")
+    await other.client.aclose()
+
+
+PLACES = st.lists(st.sampled_from(["waiting", "staged", "mapped", "cell1", "cell2", "cell0"]), max_size=9)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(places=PLACES, size=st.integers(1, 4), order=st.sampled_from(["", "&sort_key=display_name&sort_dir=asc"]))
+async def test_pages_show_every_server_once_and_in_order(
+    tmp_path_factory: pytest.TempPathFactory, places: list[str], size: int, order: str
+) -> None:
+    async with servers_under_test(tmp_path_factory.mktemp("cloud")) as cloud:
+        made = []
+        for number, place in enumerate(places):
+            made.append(await cloud.create(f"server-{number}"))
+            if place in ("staged", "mapped"):
+                taken = await cloud.stage(made[-1], CELL1)
+                if place == "mapped":
+                    await cloud.map(taken, CELL1)
+            elif place != "waiting":
+                await cloud.place(made[-1], {"cell1": CELL1, "cell2": CELL2, "cell0": CELL0}[place])
+        seen: list[str] = []
+        path: str | None = f"/servers?limit={size}{order}"
+        while path is not None:
+            page = await cloud.good("GET", path)
+            seen += [server["id"] for server in page["servers"]]
+            links = page.get("servers_links")
+            path = links[0]["href"].removeprefix("http://cloud/v2.1") if links else None
+        assert seen == (made if order else made[::-1])
