@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell.tables import attempts, instances
+from skep.database.cell.tables import NOT_BUILT, attempts, instances
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
 from skep.domain.builds import AttemptRecord, Explanation
 from skep.domain.claims import ClaimKey
 from skep.domain.ids import InstanceUuid, NodeUuid
+from skep.domain.instances import Task
 
 row = attempts.c
 
@@ -90,19 +91,35 @@ def close(connection: sa.Connection, instance: InstanceUuid, host: str, upto: in
     return [ClaimKey(one.instance, one.attempt, one.node) for one in closed]
 
 
-def stale(connection: sa.Connection, limit: int, *, uuids: Sequence[str] | None = None) -> list[StaleAttempt]:
-    """Return open attempts lower than their row's: replaced or deleted ones."""
-    query = (
-        sa.select(row.instance, row.attempt, row.host)
-        .join(instances, instances.c.uuid == row.instance)
-        .where(row.open, row.attempt < instances.c.attempt)
+def stale_due(connection: sa.Connection, now: int, resend_before: int, limit: int) -> list[StaleAttempt]:
+    """Return open attempts lower than their row's whose host is to be told now to undo them; note that it was told.
+
+    Those are the attempts of builds that were replaced, and of instances that are being deleted. Asking for the two
+    apart spares a look at every server that runs.
+    """
+    lower = sa.and_(
+        row.open,
+        row.attempt < instances.c.attempt,
+        sa.or_(row.sent_at.is_(None), row.sent_at < resend_before),
+    )
+    both = instances.c.uuid == row.instance
+    replaced = sa.select(row.instance, row.attempt).join(instances, both).where(NOT_BUILT, lower).limit(limit)
+    deleting = (
+        sa.select(row.instance, row.attempt)
+        .join(instances, both)
+        .where(instances.c.task == Task.DELETING.value, lower)
         .limit(limit)
     )
-    if uuids is not None:
-        query = query.where(row.instance.in_(uuids))
-    return [
-        StaleAttempt(instance=one.instance, attempt=one.attempt, host=one.host) for one in connection.execute(query)
-    ]
+    due = {(one.instance, one.attempt) for query in (replaced, deleting) for one in connection.execute(query)}
+    if not due:
+        return []
+    told = (
+        attempts.update()
+        .where(sa.tuple_(row.instance, row.attempt).in_(due))
+        .values(sent_at=now)
+        .returning(row.instance, row.attempt, row.host)
+    )
+    return [StaleAttempt(instance=one.instance, attempt=one.attempt, host=one.host) for one in connection.execute(told)]
 
 
 def tried_nodes(connection: sa.Connection, instance: InstanceUuid) -> list[NodeUuid]:

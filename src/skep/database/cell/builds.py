@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from skep.database.cell import actions, attempts
 from skep.database.cell.instances import columns_of, instance_of, live_columns
-from skep.database.cell.tables import instances
+from skep.database.cell.tables import UNDER_WAY, instances
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
 from skep.domain.builds import Alternate, Explanation
@@ -132,7 +132,9 @@ def staged_before(
 ) -> list[tuple[InstanceUuid, int, NodeUuid | None]]:
     """Return (instance, attempt, node) of rows that have been staged since before `before`."""
     found = connection.execute(
-        sa.select(row.uuid, row.attempt, row.node).where(row.state == State.STAGED, row.step_at < before).limit(limit)
+        sa.select(row.uuid, row.attempt, row.node)
+        .where(UNDER_WAY, row.state == State.STAGED, row.step_at < before)
+        .limit(limit)
     )
     return [(one.uuid, one.attempt, one.node) for one in found]
 
@@ -145,6 +147,7 @@ def dispatch_due(connection: sa.Connection, now: int, resend_before: int, limit:
             row.uuid.in_(
                 sa.select(row.uuid)
                 .where(
+                    UNDER_WAY,
                     row.state == State.SCHEDULED,
                     row.task.is_(None),
                     sa.or_(row.sent_at.is_(None), row.sent_at < resend_before),

@@ -93,10 +93,14 @@ def finish_if_closed(connection: sa.Connection, uuid: InstanceUuid, now: int) ->
 
 
 def deleting(connection: sa.Connection, limit: int) -> list[tuple[InstanceUuid, RequestContext]]:
-    """Return instances that are being deleted, with the context of whoever made them."""
+    """Return instances that are being deleted and of which no host has anything, with the context of whoever made them.
+
+    Only `finish_if_closed` is left to do for them.
+    """
+    open_attempts = sa.select(attempt_rows.c.attempt).where(attempt_rows.c.instance == row.uuid, attempt_rows.c.open)
     found = connection.execute(
         sa.select(row.uuid, row.context)
-        .where(row.task == Task.DELETING.value, row.deleted_at.is_(None))
+        .where(row.task == Task.DELETING.value, row.deleted_at.is_(None), ~sa.exists(open_attempts))
         .order_by(row.step_at)
         .limit(limit)
     )
@@ -106,7 +110,7 @@ def deleting(connection: sa.Connection, limit: int) -> list[tuple[InstanceUuid, 
 def unforgotten(connection: sa.Connection, limit: int) -> list[Gone]:
     """Return deleted instances that the API level is to be told of."""
     found = connection.execute(
-        sa.select(row.uuid, row.spec).where(row.deleted_at.is_not(None), row.forgotten.is_(False)).limit(limit)
+        sa.select(row.uuid, row.spec).where(row.deleted_at.is_not(None), row.forgotten == sa.false()).limit(limit)
     )
     gone = []
     for one in found:

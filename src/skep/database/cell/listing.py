@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell.instances import instance_of, live_columns
-from skep.database.cell.tables import instances
+from skep.database.cell.tables import UNDER_WAY, instances
 from skep.domain.instances import Instance, State, Task, status
 
 row = instances.c
@@ -103,7 +103,7 @@ def list_all(connection: sa.Connection, query: ListQuery) -> list[Instance]:
     Whether a staged one is shown, and in which state, is its mapping's to say.
     """
     of_any_state = msgspec.structs.replace(query, states=None, statuses=None, task=None)
-    staged = sa.select(*live_columns).where(row.state == State.STAGED, *_conditions(of_any_state))
+    staged = sa.select(*live_columns).where(UNDER_WAY, row.state == State.STAGED, *_conditions(of_any_state))
     found = [one for one in map(instance_of, connection.execute(staged)) if query.accepts_details(one)]
     found.extend(_settled(connection, query, _conditions(query)))
     return found
@@ -179,8 +179,7 @@ def _in_time(query: ListQuery) -> list[sa.ColumnElement[bool]]:
 def _after(marker: tuple[int, str] | None) -> list[sa.ColumnElement[bool]]:
     if marker is None:
         return []
-    created_at, uuid = marker
-    return [sa.or_(row.created_at < created_at, sa.and_(row.created_at == created_at, row.uuid < uuid))]
+    return [sa.tuple_(row.created_at, row.uuid) < sa.tuple_(*marker)]
 
 
 def _has_status(wanted: str) -> sa.ColumnElement[bool]:

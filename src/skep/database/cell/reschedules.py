@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from skep.database import leases as lease_rows
 from skep.database.cell import attempts, builds
 from skep.database.cell.builds import Work
-from skep.database.cell.tables import instances, leases
+from skep.database.cell.tables import UNDER_WAY, instances, leases
 from skep.database.stored import dump
 from skep.domain.builds import Placed
 from skep.domain.ids import Incarnation, InstanceUuid
@@ -19,6 +19,7 @@ row = instances.c
 def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) -> list[Work]:
     """Take instances that need another host of this cell and that nobody living works on, raising their attempt."""
     free = sa.and_(
+        UNDER_WAY,
         row.state == State.RESCHEDULING,
         row.task.is_(None),
         sa.or_(row.sent_at.is_(None), row.sent_at <= now),
@@ -91,10 +92,10 @@ def exhausted(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault
 
 
 def overdue(connection: sa.Connection, state: State, before: int, limit: int) -> list[Work]:
-    """Return instances that have been in a build state since before `before` without progress."""
+    """Return instances that have been in the build state `state` since before `before` without progress."""
     found = connection.execute(
         sa.select(*builds.work_columns)
-        .where(row.state == state, row.task.is_(None), row.step_at < before)
+        .where(UNDER_WAY, row.state == state, row.task.is_(None), row.step_at < before)
         .order_by(row.step_at)
         .limit(limit)
     )

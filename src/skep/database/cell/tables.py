@@ -6,6 +6,13 @@ import sqlalchemy as sa
 
 metadata = sa.MetaData()
 
+UNDER_WAY = sa.text("state NOT IN ('active','stopped','error','deleted')")
+"""Says of an instance that it is being built. A statement that looks for one build state says this too: only then does
+SQLite see that `instances_work` holds all of its rows, and leaves the settled ones unread."""
+
+NOT_BUILT = sa.text("(outcome IS NULL OR outcome != 'built')")
+"""Says of an open attempt that its host has no running guest of it; for `attempts_unsettled`, as above."""
+
 instances = sa.Table(
     "instances",
     metadata,
@@ -53,10 +60,10 @@ instances = sa.Table(
     sa.Index("instances_all", "created_at", "uuid"),
     sa.Index("instances_changed", "changed_at"),
     sa.Index("instances_host", "host"),
-    sa.Index("instances_work", "state", sqlite_where=sa.text("state NOT IN ('active','stopped','error','deleted')")),
+    sa.Index("instances_work", "state", "step_at", sqlite_where=UNDER_WAY),
     sa.Index("instances_tasks", "task", sqlite_where=sa.text("task IS NOT NULL")),
     sa.Index("instances_purge", "deleted_at", sqlite_where=sa.text("deleted_at IS NOT NULL")),
-    sa.Index("instances_unforgotten", "uuid", sqlite_where=sa.text("deleted_at IS NOT NULL AND forgotten = 0")),
+    sa.Index("instances_unforgotten", "forgotten", sqlite_where=sa.text("deleted_at IS NOT NULL AND forgotten = 0")),
 )
 """One row per instance of the cell. `body` is the whole `Instance` as it was staged; columns beside it are what
 statements look at or change afterwards. `sent_at`: when the host was last told of the work at hand; `step_at`: when the
@@ -75,11 +82,15 @@ attempts = sa.Table(
     sa.Column("error", sa.Text),
     sa.Column("message", sa.Text),
     sa.Column("started_at", sa.BigInteger, nullable=False),
+    sa.Column("sent_at", sa.BigInteger),
     sa.Column("ended_at", sa.BigInteger),
     sa.Column("explanation", sa.LargeBinary),
     sa.Index("attempts_open", "node", sqlite_where=sa.text("open = 1")),
+    sa.Index("attempts_unsettled", "open", sqlite_where=sa.text(f"open = 1 AND {NOT_BUILT.text}")),
 )
-"""Which hosts were tried, how it went, and how placement chose. Closed when the host has nothing of it any more."""
+"""Which hosts were tried, how it went, and how placement chose. Closed when the host has nothing of it any more.
+`sent_at`: when the host was last told to undo it.
+"""
 
 actions = sa.Table(
     "actions",

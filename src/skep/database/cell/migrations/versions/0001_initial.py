@@ -62,11 +62,19 @@ def upgrade() -> None:
         sa.Column("error", sa.Text(), nullable=True),
         sa.Column("message", sa.Text(), nullable=True),
         sa.Column("started_at", sa.BigInteger(), nullable=False),
+        sa.Column("sent_at", sa.BigInteger(), nullable=True),
         sa.Column("ended_at", sa.BigInteger(), nullable=True),
         sa.Column("explanation", sa.LargeBinary(), nullable=True),
         sa.PrimaryKeyConstraint("instance", "attempt"),
     )
     op.create_index("attempts_open", "attempts", ["node"], unique=False, sqlite_where=sa.text("open = 1"))
+    op.create_index(
+        "attempts_unsettled",
+        "attempts",
+        ["open"],
+        unique=False,
+        sqlite_where=sa.text("open = 1 AND (outcome IS NULL OR outcome != 'built')"),
+    )
     op.create_table(
         "instances",
         sa.Column("uuid", sa.Text(), nullable=False),
@@ -122,14 +130,14 @@ def upgrade() -> None:
     op.create_index(
         "instances_unforgotten",
         "instances",
-        ["uuid"],
+        ["forgotten"],
         unique=False,
         sqlite_where=sa.text("deleted_at IS NOT NULL AND forgotten = 0"),
     )
     op.create_index(
         "instances_work",
         "instances",
-        ["state"],
+        ["state", "step_at"],
         unique=False,
         sqlite_where=sa.text("state NOT IN ('active','stopped','error','deleted')"),
     )
@@ -162,6 +170,11 @@ def downgrade() -> None:
     op.drop_index("instances_changed", table_name="instances")
     op.drop_index("instances_all", table_name="instances")
     op.drop_table("instances")
+    op.drop_index(
+        "attempts_unsettled",
+        table_name="attempts",
+        sqlite_where=sa.text("open = 1 AND (outcome IS NULL OR outcome != 'built')"),
+    )
     op.drop_index("attempts_open", table_name="attempts", sqlite_where=sa.text("open = 1"))
     op.drop_table("attempts")
     op.drop_table("agents")
