@@ -109,6 +109,7 @@ def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) ->
 
     Members of one request are taken together, however many: about `limit` in all, oldest first. Rows that `owner`
     holds already are taken too: a process places in one pass at a time, so those are what a failed pass left.
+    Members of one request stand together in the answer.
     """
     waiting = _waiting(owner, now)
     oldest = connection.scalars(
@@ -139,7 +140,7 @@ def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) ->
         .join(instance_mappings, mappings.instance == build_requests.c.instance)
         .join(requests, requests.c.request_id == mappings.request_id)
         .where(build_requests.c.instance.in_(list(attempts)))
-        .order_by(build_requests.c.created_at, build_requests.c.instance)
+        .order_by(build_requests.c.created_at, mappings.request_id, build_requests.c.instance)
     )
     return [
         Taken(
@@ -284,10 +285,8 @@ def purge(connection: sa.Connection, before: int, limit: int) -> int:
         .returning(mappings.request_id)
     ).all()
     if gone:
-        left = sa.select(mappings.request_id)
-        connection.execute(
-            requests.delete().where(requests.c.request_id.in_(set(gone)), requests.c.request_id.not_in(left))
-        )
+        left = sa.select(mappings.instance).where(mappings.request_id == requests.c.request_id)
+        connection.execute(requests.delete().where(requests.c.request_id.in_(set(gone)), ~sa.exists(left)))
     return len(gone)
 
 

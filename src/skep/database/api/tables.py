@@ -62,6 +62,7 @@ instance_mappings = sa.Table(
         "delete_intent_at",
         sqlite_where=sa.text("delete_intent_at IS NOT NULL AND deleted_at IS NULL"),
     ),
+    sa.Index("instance_mappings_request", "request_id"),
     sa.Index("instance_mappings_purge", "deleted_at", sqlite_where=sa.text("deleted_at IS NOT NULL")),
 )
 """Where each server is. While `cell` is null the attempt that counts stands here, afterwards in the cell's row."""

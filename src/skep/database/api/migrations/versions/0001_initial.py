@@ -126,6 +126,7 @@ def upgrade() -> None:
         unique=False,
         sqlite_where=sa.text("deleted_at IS NOT NULL"),
     )
+    op.create_index("instance_mappings_request", "instance_mappings", ["request_id"], unique=False)
     op.create_index(
         "instance_mappings_waiting",
         "instance_mappings",
@@ -330,6 +331,7 @@ def downgrade() -> None:
         table_name="instance_mappings",
         sqlite_where=sa.text("cell IS NULL AND deleted_at IS NULL"),
     )
+    op.drop_index("instance_mappings_request", table_name="instance_mappings")
     op.drop_index(
         "instance_mappings_purge", table_name="instance_mappings", sqlite_where=sa.text("deleted_at IS NOT NULL")
     )
