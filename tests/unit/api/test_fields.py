@@ -137,6 +137,12 @@ def test_open_objects_and_maps() -> None:
             metadata.read(wrong, 1)
 
 
+@pytest.mark.parametrize("key", ["1", "007", "9999999999999999999999"])
+def test_keys_may_be_digits(key: str) -> None:
+    with pytest.raises(BadRequest, match=rf"field/attribute {key}\. Value: None\."):
+        Body(Map(value=String())).read({"²": "x", "9" * 5000: "x", key: None}, 1)
+
+
 def test_queries_are_closed_from_a_microversion_on() -> None:
     query = Query((Parameter(name="limit", type=String(pattern="^[0-9]+$"), many=False),), closed_since=75)
     assert query.read({"limit": ["5"], "bogus": ["1"]}, 74) == {"limit": ["5"]}

@@ -55,12 +55,12 @@ class Body:
 
     def _explain(self, validator: jsonschema_rs.Draft202012Validator, schema: Json, value: object) -> str:
         error = _deepest(next(iter(validator.iter_errors(value))))
-        path = list(error.instance_path)
+        path, found = _resolved(value, list(error.instance_path))
         reason = _reason(error, schema)
         if not path:
             return f"Invalid input for the request body. {reason}"
         secret = any(part in self._secrets for part in path)
-        shown = "***" if secret else _shown(_at(value, path))
+        shown = "***" if secret else _shown(found)
         return f"Invalid input for field/attribute {_dotted(path)}. Value: {shown}. {reason}"
 
 
@@ -223,11 +223,11 @@ def _deepest(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationEr
 
 def _explain_query(validator: jsonschema_rs.Draft202012Validator, schema: Json, values: QueryValues) -> str:
     error = _deepest(next(iter(validator.iter_errors(values))))
-    path = list(error.instance_path)
+    path, found = _resolved(values, list(error.instance_path))
     reason = _reason(error, schema)
     if not path:
         return f"Invalid input for query parameters. {reason}"
-    return f"Invalid input for query parameters {path[0]}. Value: {_shown(_at(values, path))}. {reason}"
+    return f"Invalid input for query parameters {path[0]}. Value: {_shown(found)}. {reason}"
 
 
 def _reason(error: jsonschema_rs.ValidationError, schema: Json) -> str:
@@ -237,6 +237,24 @@ def _reason(error: jsonschema_rs.ValidationError, schema: Json) -> str:
         if description is not None:
             return f"Expected: {description}"
     return _shortened(error.message, 300)
+
+
+def _resolved(value: Any, path: list[Any]) -> tuple[list[Any], Any]:
+    """Follow a path through a value; return it with its true keys, and what stands there.
+
+    The validator reports a key made of digits as a number.
+    """
+    keys: list[Any] = []
+    for part in path:
+        if isinstance(value, dict) and part not in value:
+            key = next((key for key in value if (key.lstrip("0") or "0") == str(part)), None)
+            if key is None:
+                break
+        else:
+            key = part
+        keys.append(key)
+        value = value[key]
+    return keys, value
 
 
 def _at(value: Any, path: list[Any]) -> Any:
