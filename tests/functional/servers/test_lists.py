@@ -264,6 +264,17 @@ async def test_a_cell_that_cannot_be_read(cloud: ServersUnderTest) -> None:
     await other.client.aclose()
 
 
+async def test_a_cell_that_hangs_is_not_waited_for(cloud: ServersUnderTest) -> None:
+    made = await everywhere(cloud)
+    silent = Pausing(cloud.services.cells[CELL1])
+    other = ServersUnderTest(
+        dataclasses.replace(cloud.services, cells={**cloud.services.cells, CELL1: silent}), cloud.told
+    )
+    assert await ids(other) == [made[place] for place in ("waiting", "cell2", "cell0")]
+    assert not silent.go_on.is_set()
+    await other.client.aclose()
+
+
 PLACES = st.lists(st.sampled_from(["waiting", "staged", "mapped", "cell1", "cell2", "cell0"]), max_size=9)
 
 

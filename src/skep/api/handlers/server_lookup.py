@@ -102,8 +102,11 @@ async def look_up(services: ApiServices, uuid: InstanceUuid, *, deleted: bool = 
             return Found(instance=waiting, mapping=mapping, groups=groups)
         if mapping.cell is None:
             return None
+        database = services.cells.get(mapping.cell)
+        if database is None:
+            raise CellUnreadable(mapping, groups)
         try:
-            row = await read_cell(services.cells[mapping.cell], partial(instances.get, uuid=uuid, deleted=deleted))
+            row = await read_cell(database, partial(instances.get, uuid=uuid, deleted=deleted))
         except Unavailable as error:
             raise CellUnreadable(mapping, groups) from error
         if row is not None:

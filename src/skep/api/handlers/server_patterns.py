@@ -12,7 +12,7 @@ MAX_REPEATS = 2
 CHOICES_PER_REPEAT = 6
 """How many `?` and `|` weigh as much as a repeat: each may double the time."""
 
-_TOKENS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[(){}|*+?]|\{\d*,?\d*\}|.", re.DOTALL)
+_TOKENS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|.", re.DOTALL)
 
 
 def check_pattern(pattern: str) -> str:

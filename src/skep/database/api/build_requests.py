@@ -115,8 +115,10 @@ def list_all(
         query = query.where(build_requests.c.changed_at <= changed_before)
     if after is not None:
         query = query.where(sa.tuple_(build_requests.c.created_at, build_requests.c.instance) < sa.tuple_(*after))
-    wanted = (_unplaced(row.body) for row in connection.execute(query))
-    return list(islice((instance for instance in wanted if accepts(instance)), limit))
+    rows = connection.execute(query)
+    found = list(islice(filter(accepts, (_unplaced(row.body) for row in rows)), limit))
+    rows.close()
+    return found
 
 
 def count(connection: sa.Connection) -> int:
