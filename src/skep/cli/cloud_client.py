@@ -15,7 +15,7 @@ import msgspec
 
 from skep.domain.errors import SkepError, Unavailable
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.2
 MICROVERSION = "2.96"
 
 

@@ -64,23 +64,22 @@ def _checks(config_file: Path | None, cloud: str | None) -> Iterator[Check]:
 
 def _of_cloud(cloud: str | None) -> Iterator[Check]:
     try:
-        with progress("Signing in"):
-            remote = connect(cloud)
+        remote = connect(cloud)
     except (Failed, Refused) as error:
         yield Check("token", "bad", error.message)
         return
     yield Check("token", "good", f"signed in, compute API at {remote.compute_url}")
     try:
-        with progress("Asking the cloud"):
-            yield from _readiness(remote)
+        yield from _readiness(remote)
     except Failed as error:
         yield Check("cloud", "bad", error.message)
 
 
 def _readiness(remote: Remote) -> Iterator[Check]:
-    ready, reasons = remote.readiness()
+    with progress("Asking the cloud"):
+        ready, reasons = remote.readiness()
+        hosts = remote.admin("GET", "/hosts")["hosts"]
     yield Check("ready", "good" if ready else "bad", "; ".join(reasons) or "every part answers")
-    hosts = remote.admin("GET", "/hosts")["hosts"]
     states = sorted({host["state"] for host in hosts})
     each = ", ".join(f"{sum(host['state'] == state for host in hosts)} {state}" for state in states)
     well = all(state == "up" for state in states) and bool(hosts)
@@ -88,8 +87,9 @@ def _readiness(remote: Remote) -> Iterator[Check]:
 
 
 def _audit(form: Format, cloud: str | None) -> None:
+    remote = connect(cloud)
     with progress("Comparing databases and placement, twice"):
-        audit = connect(cloud).admin("GET", "/audit")["audit"]
+        audit = remote.admin("GET", "/audit")["audit"]
     if form == "json":
         print_json(audit)
     else:

@@ -26,6 +26,10 @@ class Served(Protocol):
     first_start: bool
 
     @property
+    def admin_password(self) -> str | None:
+        """The first password of `admin`, at the first start only."""
+
+    @property
     def api_url(self) -> str:
         """Address of the compute API."""
 
@@ -45,7 +49,7 @@ async def greet(cloud: Served, *, first_server: bool) -> None:
             lines = await _overview(cloud, client)
             if cloud.first_start and first_server:
                 lines += await _first_server(client, cloud.clouds_yaml, step)
-    click.echo("\n".join([*lines, *what_next(cloud.clouds_yaml)]))
+    click.echo("\n".join([*lines, *what_next(cloud.clouds_yaml, cloud.admin_password)]))
 
 
 async def _overview(cloud: Served, client: CloudClient) -> list[str]:
@@ -118,8 +122,8 @@ def hops(placement: Mapping[str, Any]) -> Iterator[str]:
     yield f"{host} -> conductor of {cell}: may build, may spawn, built"
 
 
-def what_next(clouds_yaml: Path) -> Iterator[str]:
-    """Say what to type in another terminal."""
+def what_next(clouds_yaml: Path, admin_password: str | None) -> Iterator[str]:
+    """Say what to type in another terminal, and once the first password."""
     yield ""
     yield "Type next, in another terminal:"
     yield f"  export OS_CLIENT_CONFIG_FILE={clouds_yaml.resolve()} OS_CLOUD=skep PATH=$PATH:{_programs()}"
@@ -128,6 +132,8 @@ def what_next(clouds_yaml: Path) -> Iterator[str]:
     yield "  skep server explain one"
     yield "  skep host list"
     yield "  skep doctor --audit"
+    if admin_password is not None:
+        yield f"The password of admin is {admin_password} (told this once)."
     yield f"Passwords of `skep` (admin) and `skep-demo` are in {clouds_yaml}. Ctrl-C stops; all is kept."
 
 

@@ -89,11 +89,15 @@ def console() -> Console:
 def progress(what: str, *, alone: bool = True) -> Iterator[Callable[[str], None]]:
     """Show on standard error that something takes its time; yields how to say what it is at now.
 
-    On a terminal it is one line that goes away; elsewhere, and where something else is written meanwhile (`alone` is
-    False), each step is a line that stays.
+    On a terminal it is one line that goes away, and programs are spared it. Where something else is written meanwhile
+    (`alone` is False) each step is a line that stays. Two at once are one too many for a terminal.
     """
-    if alone and sys.stderr.isatty():
-        with Console(stderr=True).status(what) as status:
+    if alone:
+        console = Console(stderr=True)
+        if not console.is_terminal:
+            yield lambda _: None
+            return
+        with console.status(what) as status:
             yield status.update
     else:
         click.echo(what, err=True)

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from skep.cli.failures import Failed, Refused
+from skep.cli.output import progress
 
 MICROVERSION = "2.96"
 """Of our own requests to the compute API."""
@@ -112,6 +113,11 @@ def connect(cloud: str | None) -> Remote:
 
     Raises Refused when it does not say which, Failed when it cannot be reached or does not let us in.
     """
+    with progress("Signing in to the cloud"):
+        return _connect(cloud)
+
+
+def _connect(cloud: str | None) -> Remote:
     try:
         from keystoneauth1 import exceptions
         from openstack import config as cloud_config

@@ -6,9 +6,11 @@ import msgspec
 
 from skep.admin.audit.answer import look_once
 from skep.admin.audit.difference import Difference, confirmed
+from skep.database.api import cells
 from skep.database.api.tables import build_requests, instance_mappings, quota_charges, quota_sums
 from skep.database.cell.tables import attempts, instances
-from skep.domain.ids import CELL0, InstanceUuid, new_uuid
+from skep.domain.cells import Cell
+from skep.domain.ids import CELL0, CellUuid, InstanceUuid, new_uuid
 from skep.domain.instances import State
 from skep.testing.admin import CELL1, CELL2, NOW, PROJECT, Admin, claim_of, host_state
 
@@ -99,6 +101,14 @@ async def test_a_cell_that_cannot_be_read_keeps_its_claims(admin: Admin) -> None
     answer = (await admin.good("GET", "/audit"))["audit"]
     assert "claim_unnamed" not in answer["counts"]
     assert answer["unread"][0].startswith("cell cell1: ")
+
+
+async def test_a_cell_that_this_process_does_not_know_is_named(admin: Admin) -> None:
+    other = Cell(uuid=CellUuid("33333333-3333-4333-8333-333333333333"), name="cell3")
+    await admin.services.database.write(lambda connection: cells.add(connection, other, NOW))
+    answer = (await admin.good("GET", "/audit"))["audit"]
+    assert answer["unread"] == ["cell cell3: this process was not told of it"]
+    assert (await admin.good("GET", "/cells/cell3"))["cell"]["reachable"] is False
 
 
 async def test_without_a_scheduler_claims_are_not_judged(admin: Admin) -> None:

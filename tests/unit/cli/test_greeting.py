@@ -39,6 +39,8 @@ def test_hops() -> None:
 
 
 def test_what_next_can_be_pasted(tmp_path: Path) -> None:
-    lines = list(what_next(tmp_path / "clouds.yaml"))
+    lines = list(what_next(tmp_path / "clouds.yaml", None))
     assert any(f"OS_CLIENT_CONFIG_FILE={tmp_path.resolve() / 'clouds.yaml'} OS_CLOUD=skep" in line for line in lines)
     assert "  openstack server list" in lines
+    assert not any("password of admin" in line for line in lines)
+    assert any("password of admin is secret" in line for line in what_next(tmp_path / "clouds.yaml", "secret"))

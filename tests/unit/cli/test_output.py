@@ -52,7 +52,9 @@ def test_values_as_people_write_them(value: Any, text: str) -> None:
 
 
 def test_progress_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress("begun") as step:
+    with progress("begun", alone=False) as step:
         step("next")
+    with progress("not for programs") as step:
+        step("nor this")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "begun\nnext\n")

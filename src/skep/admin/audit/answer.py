@@ -11,6 +11,7 @@ from skep.admin.audit import above, across
 from skep.admin.audit.difference import MEANINGS, Difference, Look, confirmed
 from skep.admin.requests import AdminRequest
 from skep.admin.services import AdminServices
+from skep.database.api import cells
 from skep.domain.clock import isoformat
 from skep.domain.errors import SkepError
 
@@ -59,14 +60,17 @@ async def look_once(services: AdminServices) -> Look:
     except SkepError as error:
         unread["scheduler"] = f"scheduler: {error}"
     found += await services.database.read(above.differences)
-    for uuid, database in services.cells.items():
-        cell = services.names[uuid]
+    for cell in await services.database.read(cells.every):
+        database = services.cells.get(cell.uuid)
+        if database is None:
+            unread[cell.uuid] = f"cell {cell.name}: this process was not told of it"
+            continue
         try:
             missing, servers = await across.mappings_without_row(services, cell, database)
             of_cell = [*missing, *await across.rows_without_mapping(services, cell, database)]
             of_cell += await database.read(partial(across.open_attempts_of_deleted, cell=cell))
         except SkepError as error:
-            unread[uuid] = f"cell {cell.name}: {error}"
+            unread[cell.uuid] = f"cell {cell.name}: {error}"
             continue
         found += of_cell
         checked["servers"] += servers
