@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from skep.api.requests import ApiRequest
 from skep.api.services import ApiServices
-from skep.database.api import build_requests, server_groups
+from skep.database.api import build_requests
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
 from skep.database.cell import instances
@@ -163,7 +163,7 @@ def _above(connection: sa.Connection, uuid: InstanceUuid) -> tuple[Mapping, Inst
     if mapping is None:
         return None
     waiting = build_requests.get(connection, uuid) if mapping.cell is None else None
-    group = server_groups.groups_of(connection, [uuid]).get(uuid)
+    group = mappings.group_of(connection, uuid)
     return mapping, waiting.instance if waiting is not None else None, (group,) if group is not None else ()
 
 

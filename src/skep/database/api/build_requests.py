@@ -87,10 +87,13 @@ def store(connection: sa.Connection, new: NewRequest) -> None:
 
 def get(connection: sa.Connection, instance: InstanceUuid) -> BuildRequest | None:
     """Return the build request of a server that has no cell yet."""
-    row = connection.execute(
-        sa.select(build_requests.c.body, build_requests.c.revision).where(build_requests.c.instance == instance)
-    ).first()
+    row = connection.execute(_ONE, {"of": instance}).first()
     return None if row is None else BuildRequest(instance=_unplaced(row.body), revision=row.revision)
+
+
+_ONE = sa.select(build_requests.c.body, build_requests.c.revision).where(
+    build_requests.c.instance == sa.bindparam("of")
+)
 
 
 def list_all(

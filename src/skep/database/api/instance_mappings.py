@@ -8,7 +8,14 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database import leases as lease_rows
-from skep.database.api.tables import build_requests, instance_mappings, leases, request_specs, requests
+from skep.database.api.tables import (
+    build_requests,
+    instance_mappings,
+    leases,
+    request_specs,
+    requests,
+    server_group_members,
+)
 from skep.database.stored import dump, load
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, Incarnation, InstanceUuid, ProjectId, RequestId
@@ -64,8 +71,19 @@ class DeleteIntent(msgspec.Struct, frozen=True, kw_only=True):
 
 def get(connection: sa.Connection, instance: InstanceUuid) -> Mapping | None:
     """Return where a server is, also when it is deleted and not yet purged."""
-    row = connection.execute(sa.select(instance_mappings).where(mappings.instance == instance)).mappings().first()
+    row = connection.execute(_ONE, {"of": instance}).mappings().first()
     return None if row is None else _mapping(row)
+
+
+def group_of(connection: sa.Connection, instance: InstanceUuid) -> str | None:
+    """Return the group that a server is in."""
+    group: str | None = connection.execute(_GROUP_OF, {"of": instance}).scalar()
+    return group
+
+
+_ONE = sa.select(instance_mappings).where(mappings.instance == sa.bindparam("of"))
+_GROUP_OF = sa.select(server_group_members.c.group_uuid).where(server_group_members.c.instance == sa.bindparam("of"))
+"""Made once: clients ask for single servers again and again."""
 
 
 def get_many(connection: sa.Connection, instances: Sequence[str]) -> dict[str, Mapping]:

@@ -44,11 +44,13 @@ _LIVE = (
 
 def get(connection: sa.Connection, uuid: InstanceUuid, *, deleted: bool = False) -> Instance | None:
     """Return an instance, staged ones too; deleted ones only when asked."""
-    query = sa.select(*_LIVE).where(row.uuid == uuid)
-    if not deleted:
-        query = query.where(row.deleted_at.is_(None))
-    found = connection.execute(query).first()
+    found = connection.execute(_ONE if deleted else _ONE_LIVING, {"of": uuid}).first()
     return None if found is None else instance_of(found)
+
+
+_ONE = sa.select(*_LIVE).where(row.uuid == sa.bindparam("of"))
+_ONE_LIVING = _ONE.where(row.deleted_at.is_(None))
+"""Made once: clients ask for single servers again and again."""
 
 
 def get_many(connection: sa.Connection, uuids: Sequence[str]) -> list[Instance]:
