@@ -35,7 +35,7 @@ def doctor(audit: bool, config_file: Path | None, form: Format, cloud: str | Non
       skep doctor --audit --format json
     """
     if audit:
-        _audit(form, cloud)
+        _audit(form, cloud, config_file)
         return
     found = list(_checks(config_file, cloud))
     print_rows([msgspec.structs.asdict(check) for check in found], COLUMNS, form)
@@ -57,14 +57,14 @@ def _checks(config_file: Path | None, cloud: str | None) -> Iterator[Check]:
         yield Check("configuration", "good", str(config_file or "defaults and environment"))
         yield from checks.of_machine(config, running=running)
     if running or cloud is not None or names_a_cloud(os.environ):
-        yield from _of_cloud(cloud)
+        yield from _of_cloud(cloud, config_file)
     else:
         yield Check("cloud", "skipped", "none runs on this state directory and none is named; `skep up` starts one")
 
 
-def _of_cloud(cloud: str | None) -> Iterator[Check]:
+def _of_cloud(cloud: str | None, config_file: Path | None) -> Iterator[Check]:
     try:
-        remote = connect(cloud)
+        remote = connect(cloud, config_file)
     except (Failed, Refused) as error:
         yield Check("token", "bad", error.message)
         return
@@ -86,8 +86,8 @@ def _readiness(remote: Remote) -> Iterator[Check]:
     yield Check("hosts", "good" if well else "warning", each or "none yet")
 
 
-def _audit(form: Format, cloud: str | None) -> None:
-    remote = connect(cloud)
+def _audit(form: Format, cloud: str | None, config_file: Path | None) -> None:
+    remote = connect(cloud, config_file)
     with progress("Comparing databases and placement, twice"):
         audit = remote.admin("GET", "/audit")["audit"]
     if form == "json":

@@ -36,13 +36,13 @@ def names_a_cloud(environ: Mapping[str, str]) -> bool:
     return any(environ.get(name) for name in _NAMING)
 
 
-def state_clouds_yaml(environ: Mapping[str, str]) -> Path | None:
+def state_clouds_yaml(environ: Mapping[str, str], config_file: Path | None = None) -> Path | None:
     """Return the file that `skep up` wrote here, if nothing else says which cloud is meant."""
     if names_a_cloud(environ):
         return None
     from skep.config import load
 
-    path = Path(load(None, environ).config.state.directory) / "clouds.yaml"
+    path = Path(load(config_file, environ).config.state.directory) / "clouds.yaml"
     return path if path.is_file() else None
 
 
@@ -108,23 +108,23 @@ class Remote:
             raise Failed(f"{url}: {error}") from error
 
 
-def connect(cloud: str | None) -> Remote:
+def connect(cloud: str | None, config_file: Path | None = None) -> Remote:
     """Sign in to the cloud that the environment names and find its compute API.
 
     Raises Refused when it does not say which, Failed when it cannot be reached or does not let us in.
     """
     with progress("Signing in to the cloud"):
-        return _connect(cloud)
+        return _connect(cloud, config_file)
 
 
-def _connect(cloud: str | None) -> Remote:
+def _connect(cloud: str | None, config_file: Path | None) -> Remote:
     try:
         from keystoneauth1 import exceptions
         from openstack import config as cloud_config
         from openstack import exceptions as sdk
     except ImportError as error:
         raise Refused(f"{error.name} is not installed: this command needs openstacksdk") from error
-    file = state_clouds_yaml(os.environ) if cloud is None else None
+    file = state_clouds_yaml(os.environ, config_file) if cloud is None else None
     try:
         if file is not None:
             region = cloud_config.OpenStackConfig(config_files=[str(file)]).get_one(STATE_CLOUD)
