@@ -54,9 +54,13 @@ class Agent:
         clock: Clock,
         steps: Steps | None = None,
         flusher: Flusher | None = None,
+        *,
+        cell_name: str = "",
     ) -> None:
         self.settings = settings
         self.cell = cell
+        self.cell_name = cell_name or str(cell)
+        """What log lines call the cell."""
         self.name = host
         self.fenced = False
         """A younger agent with the same identity has registered, and this one has stopped or is about to."""
@@ -137,6 +141,7 @@ class Agent:
             name=self.name,
             node=node,
             cell=self.cell,
+            cell_name=self.cell_name,
             settings=self.settings,
             clock=self._clock,
             driver=self._driver,

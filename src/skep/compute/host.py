@@ -43,6 +43,7 @@ class Host:
     name: str
     node: NodeUuid
     cell: CellUuid
+    cell_name: str
     settings: ComputeSettings
     clock: Clock
     driver: Driver
@@ -66,7 +67,7 @@ class Host:
         """Return a run of a named step on this host."""
         request = context.request_id if context is not None else ""
         return self.steps.step(
-            name, request=request, instance=instance, attempt=attempt, host=self.name, cell=self.cell
+            name, request=request, instance=instance, attempt=attempt, host=self.name, cell=self.cell_name
         )
 
     async def drive(

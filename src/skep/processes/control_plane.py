@@ -156,6 +156,7 @@ class ControlPlane:
             self.clock,
             self.steps,
             self._flusher,
+            cell_name=cell.name,
         )
         await agent.start()
         self.drivers[host] = driver

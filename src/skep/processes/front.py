@@ -1,0 +1,20 @@
+"""The application on the API's port: everything of ours under `/admin/v1` and beside it, all else is Nova's."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+OURS = ("/admin/", "/healthz", "/readyz", "/metrics")
+
+
+class Front:
+    """Sends each request to the compute API or to the admin API by the beginning of its path."""
+
+    def __init__(self, compute: ASGIApp, admin: ASGIApp) -> None:
+        self._compute = compute
+        self._admin = admin
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        ours = scope["type"] == "http" and scope["path"].startswith(OURS)
+        await (self._admin if ours else self._compute)(scope, receive, send)

@@ -1,0 +1,119 @@
+"""What a new cloud starts with: users, flavors, a small image. Repeating it changes nothing that is there."""
+
+from __future__ import annotations
+
+import io
+import json
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from skep.database.api import flavors as flavor_rows
+from skep.database.api import users as user_rows
+from skep.database.api.images import ImageQuery, Viewer
+from skep.database.engine import Database
+from skep.domain.clock import Clock
+from skep.domain.flavors import Flavor
+from skep.processes.directory import StateDirectory, write_private
+from skep.standalone.identity.bootstrap import FIRST_USERS, ensure_bootstrap
+from skep.standalone.identity.service import StandaloneIdentity
+from skep.standalone.images.service import StandaloneImages
+
+IMAGE_NAME = "tiny"
+
+FLAVORS = (
+    Flavor(flavorid="1", name="m1.tiny", vcpus=1, memory_mb=512, root_gb=1),
+    Flavor(flavorid="2", name="m1.small", vcpus=1, memory_mb=2048, root_gb=20),
+    Flavor(flavorid="3", name="m1.medium", vcpus=2, memory_mb=4096, root_gb=40),
+    Flavor(flavorid="4", name="m1.large", vcpus=4, memory_mb=8192, root_gb=80),
+    Flavor(flavorid="5", name="m1.xlarge", vcpus=8, memory_mb=16384, root_gb=160),
+)
+
+
+async def users(
+    database: Database, identity: StandaloneIdentity, clock: Clock, directory: StateDirectory, identity_url: str
+) -> dict[str, str]:
+    """Make the first users and the file that clients find the cloud by; return the passwords that were made now.
+
+    The file is written before the users are, so that a crash between leaves a password that works, never users whose
+    password nobody knows.
+    """
+    passwords = passwords_in(directory.clouds_yaml)
+    if not passwords and not await database.read(user_rows.any_exists):
+        passwords = {name: secrets.token_urlsafe(18) for name in FIRST_USERS}
+        write_private(directory.clouds_yaml, clouds_yaml(identity_url, passwords).encode())
+    elif passwords:
+        _point_to(directory.clouds_yaml, identity_url)
+    made = await ensure_bootstrap(database, identity.passwords, clock, chosen=passwords)
+    return made.passwords
+
+
+def clouds_yaml(identity_url: str, passwords: dict[str, str]) -> str:
+    """Return the file: cloud `skep` is the admin, `skep-demo` an ordinary user. JSON is YAML too."""
+    clouds = {}
+    for name, password in passwords.items():
+        project, _ = FIRST_USERS[name]
+        clouds["skep" if name == "admin" else f"skep-{name}"] = {
+            "auth": {
+                "auth_url": identity_url,
+                "username": name,
+                "password": password,
+                "project_name": project,
+                "user_domain_name": "Default",
+                "project_domain_name": "Default",
+            },
+            "region_name": "RegionOne",
+            "identity_api_version": 3,
+        }
+    return json.dumps({"clouds": clouds}, indent=2) + "\n"
+
+
+def passwords_in(path: Path) -> dict[str, str]:
+    """Return user -> password of a clouds.yaml that a start wrote; nothing when somebody rewrote it in another form."""
+    try:
+        clouds = json.loads(path.read_text())["clouds"]
+        return {one["auth"]["username"]: one["auth"]["password"] for one in clouds.values()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _point_to(path: Path, identity_url: str) -> None:
+    """Put the address of this start into a file of ours; whatever else stands in it stays."""
+    said = json.loads(path.read_text())
+    before = json.dumps(said)
+    for cloud in said["clouds"].values():
+        cloud["auth"]["auth_url"] = identity_url
+    if json.dumps(said) != before:
+        write_private(path, (json.dumps(said, indent=2) + "\n").encode())
+
+
+async def flavors(database: Database, clock: Clock) -> None:
+    """Make the usual flavors in a cloud that has none."""
+
+    def unit(connection: sa.Connection) -> None:
+        if not flavor_rows.find(connection, flavor_rows.FlavorQuery(project=None, everything=True, public=None)):
+            for flavor in FLAVORS:
+                flavor_rows.add(connection, flavor, clock.now())
+
+    await database.write(unit)
+
+
+async def image(store: StandaloneImages) -> None:
+    """Make a small public image in a cloud that has none: enough for hosts without a hypervisor.
+
+    One that an interrupted start left without its bytes gets them now.
+    """
+    viewer = Viewer(project_id=None, is_admin=True)
+    there = await store.select(ImageQuery(), None, viewer)
+    if not there:
+        said = {"name": IMAGE_NAME, "visibility": "public", "disk_format": "raw", "container_format": "bare"}
+        there = [await store.create(said, viewer)]
+    if len(there) == 1 and there[0].name == IMAGE_NAME and there[0].status == "queued":
+        await store.upload(there[0].id, _content(), viewer)
+
+
+async def _content() -> AsyncIterator[bytes]:
+    content = io.BytesIO(b"Skep's tiny image: a fake host needs no more than this.\n")
+    yield content.read()

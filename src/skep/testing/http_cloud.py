@@ -1,0 +1,91 @@
+"""A whole cloud with its HTTP services on free loopback ports, in the loop of a test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+
+from skep.config.sections import (
+    ApiSettings,
+    ComputeSettings,
+    ConductorSettings,
+    Config,
+    FakeDriverSettings,
+    FakeFailure,
+    IdentitySettings,
+    ImagesSettings,
+    QuotaSettings,
+    StateSettings,
+)
+from skep.processes.all_in_one import Cloud, make_cloud
+from skep.processes.seeds import passwords_in
+from skep.testing.eventually import eventually
+
+
+def http_config(
+    root: Path, *, failures: Sequence[FakeFailure] = (), quota: QuotaSettings | None = None, backlog_limit: int = 10_000
+) -> Config:
+    """Return a configuration with free ports, fake hosts that take no time, cheap password hashes."""
+    return Config(
+        state=StateSettings(directory=str(root / "state")),
+        api=ApiSettings(port=0, backlog_limit=backlog_limit),
+        identity=IdentitySettings(port=0, scrypt_cost=10),
+        images=ImagesSettings(port=0),
+        quota=quota or QuotaSettings(),
+        compute=ComputeSettings(
+            fake=FakeDriverSettings(spawn_delay=0, destroy_delay=0, power_delay=0, failures=tuple(failures))
+        ),
+        conductor=ConductorSettings(lease_seconds=2.0, resend_seconds=0.3),
+    )
+
+
+class Session:
+    """One user's view of the compute API."""
+
+    def __init__(self, client: httpx.AsyncClient, token: str) -> None:
+        self.client = client
+        self.token = token
+
+    async def ask(
+        self, method: str, path: str, body: object = None, *, version: str = "2.1", **headers: str
+    ) -> httpx.Response:
+        """Send one request; `path` is below `/v2.1`."""
+        sent = {"X-Auth-Token": self.token, "OpenStack-API-Version": f"compute {version}", **headers}
+        return await self.client.request(method, path, json=body, headers=sent)
+
+
+@asynccontextmanager
+async def signed_in(cloud: Cloud, user: str = "admin", project: str = "admin") -> AsyncIterator[Session]:
+    """Get a token for one of the first users; its session lasts as long as the block."""
+    password = passwords_in(cloud.clouds_yaml)[user]
+    proof = {"user": {"name": user, "password": password, "domain": {"id": "default"}}}
+    body = {
+        "auth": {
+            "identity": {"methods": ["password"], "password": proof},
+            "scope": {"project": {"name": project, "domain": {"id": "default"}}},
+        }
+    }
+    async with httpx.AsyncClient(base_url=cloud.api_url, timeout=30) as client:
+        answer = await client.post(f"{cloud.identity_url}/auth/tokens", json=body)
+        answer.raise_for_status()
+        yield Session(client, answer.headers["X-Subject-Token"])
+
+
+@asynccontextmanager
+async def serving_cloud(config: Config, *, cells: int = 2, hosts: int = 3) -> AsyncIterator[Cloud]:
+    """Run a cloud for the length of a block, once all its hosts may get servers."""
+    cloud = make_cloud(config, cells=cells, hosts=hosts)
+    await cloud.start()
+    try:
+        async with httpx.AsyncClient(base_url=cloud.api_url.removesuffix("/v2.1")) as client:
+
+            async def ready() -> bool:
+                return (await client.get("/readyz")).status_code == 200
+
+            await eventually(ready, "the cloud is ready")
+        yield cloud
+    finally:
+        await cloud.stop()

@@ -1,0 +1,18 @@
+"""One cloud for tests that leave nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from skep.processes.all_in_one import Cloud
+from skep.testing.http_cloud import http_config, serving_cloud
+
+
+@pytest.fixture
+async def shared_cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
+    """A running cloud of two cells."""
+    async with serving_cloud(http_config(tmp_path)) as cloud:
+        yield cloud
