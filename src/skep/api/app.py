@@ -77,7 +77,7 @@ class ComputeApi:
         exchange = _Exchange(
             method=scope["method"],
             scope=scope,
-            headers=dict(scope["headers"]),
+            headers=_headers(scope["headers"]),
             request_id=new_request_id(),
             started=time.perf_counter(),
         )
@@ -197,6 +197,14 @@ class ComputeApi:
             project=context.project_id if context else None,
             user=context.user_id if context else None,
         )
+
+
+def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Return the headers by name; values of one that stands there several times are joined, as HTTP says."""
+    headers: dict[bytes, bytes] = {}
+    for name, value in raw:
+        headers[name] = headers[name] + b", " + value if name in headers else value
+    return headers
 
 
 def _segments(scope: Scope) -> list[str]:

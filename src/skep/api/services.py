@@ -61,9 +61,6 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     default_availability_zone: str = "nova"
     default_schedule_zone: str | None = None
     internal_service_availability_zone: str = "internal"
-    retry_after: int = 5
-    """Seconds, for 503 answers of the backlog."""
-    reclaim_instance_interval: int = 0
     policy_file: str | None = None
     quotas: QuotaDefaults = QuotaDefaults()
 

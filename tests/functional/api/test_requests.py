@@ -111,6 +111,11 @@ class TestMicroversions:
         ]
         assert response.headers["x-compute-request-id"] == response.headers["x-openstack-request-id"]
 
+    async def test_a_header_may_stand_there_twice(self, api: ApiUnderTest) -> None:
+        twice = [("OpenStack-API-Version", "compute 2.7"), ("OpenStack-API-Version", "volume 3.0")]
+        response = await api.client.get("/v2.1/flavors", headers=[("X-Auth-Token", "member"), *twice])
+        assert response.headers["OpenStack-API-Version"] == "compute 2.7"
+
     @pytest.mark.parametrize("version", ["2.105", "3.1", "1.0", "2.0"])
     async def test_an_unsupported_one_is_not_acceptable(self, api: ApiUnderTest, version: str) -> None:
         response = await api.ask("GET", "/flavors", version=version)

@@ -16,9 +16,9 @@ from skep.api.schemas.fields import (
     Number,
     Object,
     String,
-    breakpoints,
     fields,
 )
+from skep.api.schemas.traversal import breakpoints
 from skep.api.schemas.validation import Body, Parameter, Query, Shape
 from skep.domain.errors import BadRequest
 

@@ -56,7 +56,7 @@ def _view(alias: str) -> dict[str, Any]:
         "alias": alias,
         "name": _NAMES[alias],
         "description": f"{_NAMES[alias]}: part of the API.",
-        "namespace": "http://docs.openstack.org/compute/ext/fake_xml",
+        "namespace": "https://docs.openstack.org/api-ref/compute/",
         "updated": _UPDATED,
         "links": [],
     }

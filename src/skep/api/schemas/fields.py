@@ -359,38 +359,6 @@ def fields(*parts: Field) -> Object:
     return Object(parts)
 
 
-def breakpoints(description: Type) -> tuple[int, ...]:
-    """Return, in order, the microversions at which the description changes; the first is the minimum."""
-    found = {MINIMUM}
-    todo: list[Type | Field] = [description]
-    while todo:
-        part = todo.pop()
-        if isinstance(part, Field):
-            found.add(part.since)
-            if part.until < MAXIMUM:
-                found.add(part.until + 1)
-            todo.append(part.type)
-        else:
-            found.update(part.changes)
-            todo.extend(part.inner())
-    return tuple(sorted(found))
-
-
-def secret_names(description: Type) -> frozenset[str]:
-    """Return the names of all secret fields in the description."""
-    found: set[str] = set()
-    todo: list[Type | Field] = [description]
-    while todo:
-        part = todo.pop()
-        if isinstance(part, Field):
-            if part.secret:
-                found.add(part.name)
-            todo.append(part.type)
-        else:
-            todo.extend(part.inner())
-    return frozenset(found)
-
-
 def _for_each(convert: Convert | None) -> Convert | None:
     if convert is None:
         return None

@@ -16,7 +16,8 @@ from typing import Any, Generic, TypeVar
 import jsonschema_rs
 
 from skep.api.microversions import MAXIMUM, MINIMUM
-from skep.api.schemas.fields import REQUEST, RESPONSE, Convert, Field, Json, Type, breakpoints, secret_names
+from skep.api.schemas.fields import REQUEST, RESPONSE, Convert, Field, Json, Type
+from skep.api.schemas.traversal import breakpoints, secret_names
 from skep.domain.errors import BadRequest
 
 T = TypeVar("T")
