@@ -53,20 +53,31 @@ def limits(
 ) -> dict[str, int]:
     """Return the limits of a project, or of one user of it, by resource: what was set, else the defaults."""
     found = default_limits(connection, defaults=defaults)
-    owners = [_WHOLE_PROJECT] if user is None else [_WHOLE_PROJECT, user]
-    rows = connection.execute(
-        sa.select(quota_limits)
-        .where(quota_limits.c.project_id == project, quota_limits.c.user_id.in_(owners))
-        .order_by(quota_limits.c.user_id)
-    )
+    rows = connection.execute(_LIMITS, {"of": project, "user": user or _WHOLE_PROJECT})
     found.update((row.resource, row.hard_limit) for row in rows if row.resource in found)
     return found
 
 
+_LIMITS = (
+    sa.select(quota_limits)
+    .where(
+        quota_limits.c.project_id == sa.bindparam("of"),
+        quota_limits.c.user_id.in_((sa.literal(_WHOLE_PROJECT), sa.bindparam("user"))),
+    )
+    .order_by(quota_limits.c.user_id)
+)
+_CLASS_LIMITS = sa.select(quota_class_limits).where(quota_class_limits.c.class_name == sa.bindparam("of"))
+_ANY_OF_USER = (
+    sa.select(quota_limits.c.resource)
+    .where(quota_limits.c.project_id == sa.bindparam("of"), quota_limits.c.user_id == sa.bindparam("user"))
+    .limit(1)
+)
+"""Statements of a create are made once: making one costs more than running it."""
+
+
 def has_user_limits(connection: sa.Connection, project: ProjectId, user: UserId) -> bool:
     """Tell whether anything was set for this user of the project."""
-    there = (quota_limits.c.project_id == project) & (quota_limits.c.user_id == user)
-    return connection.execute(sa.select(quota_limits.c.resource).where(there).limit(1)).first() is not None
+    return connection.execute(_ANY_OF_USER, {"of": project, "user": user}).first() is not None
 
 
 def default_limits(connection: sa.Connection, *, defaults: Mapping[str, int]) -> dict[str, int]:
@@ -76,7 +87,7 @@ def default_limits(connection: sa.Connection, *, defaults: Mapping[str, int]) ->
 
 def class_limits(connection: sa.Connection, name: str, *, defaults: Mapping[str, int]) -> dict[str, int]:
     """Return the limits of a quota class."""
-    rows = connection.execute(sa.select(quota_class_limits).where(quota_class_limits.c.class_name == name))
+    rows = connection.execute(_CLASS_LIMITS, {"of": name})
     return {**defaults, **{row.resource: row.hard_limit for row in rows if row.resource in defaults}}
 
 
@@ -193,14 +204,31 @@ def _add_to_sums(
     most = {name: _NO_LIMIT if limits[name] == UNLIMITED else limits[name] for name in COUNTED}
     if any(wanted[name] > most[name] for name in COUNTED):
         return False
-    statement = insert(connection, quota_sums).values(project_id=project, **wanted)
-    fits = sa.and_(*(quota_sums.c[name] + wanted[name] <= most[name] for name in COUNTED if wanted[name] > 0))
-    statement = statement.on_conflict_do_update(
-        index_elements=["project_id"],
-        set_={name: quota_sums.c[name] + wanted[name] for name in COUNTED},
-        where=fits,
-    )
-    return connection.execute(statement).rowcount > 0
+    statement = _charging(connection)
+    values = {"project_id": project, **wanted, **{f"{name}_most": most[name] for name in COUNTED}}
+    return connection.execute(statement, values).rowcount > 0
+
+
+def _charging(connection: sa.Connection) -> sa.Executable:
+    """Return the statement that raises the sums of a project within its limits; made once for each dialect."""
+    dialect = connection.dialect.name
+    known = _CHARGING.get(dialect)
+    if known is None:
+        statement = insert(connection, quota_sums).values(
+            {"project_id": sa.bindparam("project_id"), **{name: sa.bindparam(name) for name in COUNTED}}
+        )
+        sums = {name: quota_sums.c[name] + statement.excluded[name] for name in COUNTED}
+        fits = (
+            sa.or_(statement.excluded[name] == 0, sums[name] <= sa.bindparam(f"{name}_most", type_=sa.BigInteger()))
+            for name in COUNTED
+        )
+        known = _CHARGING[dialect] = statement.on_conflict_do_update(
+            index_elements=["project_id"], set_=sums, where=sa.and_(*fits)
+        )
+    return known
+
+
+_CHARGING: dict[str, sa.Executable] = {}
 
 
 def _exceeded(wanted: Mapping[str, int], already: Mapping[str, int], limits: Mapping[str, int]) -> Exceeded | None:
