@@ -218,6 +218,9 @@ ABORTING = frozenset(
         "InvalidInput",
         "RequestedVRamTooHigh",
         "BlockDevicePrepFailed",
+        "OverQuota",
+        "InvalidBDM",
+        "InstanceUnacceptable",
         "CleanupFailed",
     }
 )
@@ -227,6 +230,7 @@ BY_POLICY = frozenset({"GroupAffinityViolation"})
 
 NETWORK_ABORTS = frozenset(
     {
+        "NoMoreFixedIps",
         "ExternalNetworkAttachForbidden",
         "VirtualInterfaceCreateException",
         "VirtualInterfaceMacAddressException",

@@ -38,10 +38,11 @@ def parse_iso(text: str) -> Timestamp:
     parsed = datetime.datetime.fromisoformat(text.strip())
     if parsed.tzinfo is None:
         parsed = parsed.replace(tzinfo=datetime.UTC)
-    return Timestamp(round((parsed - _EPOCH).total_seconds() * SECOND))
+    return Timestamp((parsed - _EPOCH) // _MICROSECOND)
 
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 def _utc(at: int) -> datetime.datetime:

@@ -38,7 +38,7 @@ class Flavor(msgspec.Struct, frozen=True, kw_only=True):
         }
         for key, value in self.extra_specs.items():
             prefix, _, resource_class = key.partition(":")
-            if prefix == "resources" and value.isdigit():
+            if prefix == "resources" and value.isdecimal():
                 amounts[resource_class] = int(value)
         return {resource_class: amount for resource_class, amount in amounts.items() if amount > 0}
 

@@ -8,7 +8,7 @@ from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.ids import ProjectId, UserId
 from skep.domain.images import Image
-from skep.domain.resources import DISK_GB, Resources
+from skep.domain.resources import Resources
 
 
 class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +41,10 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     required_aggregates: tuple[int, ...] = ()
 
     def resources(self) -> Resources:
-        """Return what a host must have free. A server that boots from a volume has no local root disk."""
-        amounts = self.flavor.resources()
-        if self.boot_from_volume and DISK_GB in amounts:
-            rest = amounts[DISK_GB] - self.flavor.root_gb
-            amounts = {**amounts, DISK_GB: rest}
-            if rest <= 0:
-                del amounts[DISK_GB]
-        return amounts
+        """Return what a host must have free. A server that boots from a volume has no local root disk.
+
+        An amount of disk that the flavor's extra specs name holds for it all the same.
+        """
+        if not self.boot_from_volume:
+            return self.flavor.resources()
+        return msgspec.structs.replace(self.flavor, root_gb=0).resources()
