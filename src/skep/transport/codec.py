@@ -37,6 +37,11 @@ _encoder = msgspec.msgpack.Encoder()
 _envelope_decoder = msgspec.msgpack.Decoder(Envelope)
 _reply_decoder = msgspec.msgpack.Decoder(Reply)
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+_ERRORS: dict[str, type[errors.SkepError]] = {
+    name: found
+    for name, found in vars(errors).items()
+    if isinstance(found, type) and issubclass(found, errors.SkepError)
+}
 _NOTHING = msgspec.Raw(_encoder.encode(None))
 
 
@@ -83,8 +88,7 @@ def decode_reply(data: bytes, reply_type: Any) -> Any:
             return _decoder(reply_type).decode(reply.body)
     except msgspec.DecodeError as error:
         raise errors.Unreachable(f"malformed reply: {error}") from error
-    error_type = getattr(errors, reply.error.error, errors.SkepError)
-    raise error_type(reply.error.message)
+    raise _ERRORS.get(reply.error.error, errors.SkepError)(reply.error.message)
 
 
 def _decoder(wanted: Any) -> msgspec.msgpack.Decoder[Any]:

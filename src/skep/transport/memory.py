@@ -27,9 +27,13 @@ class MemoryTransport:
 
     async def cast(self, address: Address, message: Cast, context: RequestContext | None = None) -> None:
         """Send a hint; without a server it is lost, as on a wire."""
+        await self.deliver(address, codec.encode(message, context))
+
+    async def deliver(self, address: Address, data: bytes) -> None:
+        """Hand an encoded message to one server of `address`, if there is one. The answer goes nowhere."""
         server = self._pick(address)
         if server is not None:
-            server.start(codec.encode(message, context))
+            server.start(data)
 
     async def call(
         self,
@@ -82,7 +86,11 @@ class _Server:
         return task
 
     async def _handle(self, data: bytes) -> bytes:
-        message, context = codec.decode(data)
+        try:
+            message, context = codec.decode(data)
+        except SkepError as error:
+            log.warning("message not understood", address=self.address, bytes=len(data), error=str(error))
+            return codec.encode_error(error)
         handler = self._handlers.get(type(message))
         try:
             if handler is None:
@@ -90,7 +98,7 @@ class _Server:
             return codec.encode_reply(await handler(message, context))
         except SkepError as error:
             if isinstance(message, Cast):
-                log.warning("cast failed", message=type(message).__name__, error=str(error))
+                log.warning("cast failed", address=self.address, message=type(message).__name__, error=str(error))
             return codec.encode_error(error)
         except Exception as error:
             log.exception("handler failed", address=self.address, message=type(message).__name__)
