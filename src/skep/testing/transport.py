@@ -1,0 +1,301 @@
+"""The contract of a transport as tests: a class to inherit, with fixtures `transport` and `raw` of one's own.
+
+    class TestMyTransport(TransportContract):
+        @pytest.fixture
+        async def transport(self): ...
+
+        @pytest.fixture
+        def raw(self, transport): ...   # sends bytes to an address as if they were a message
+
+Nothing here waits for a while: a handler that is to be slow waits for an event that the test sets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import structlog
+
+from skep.domain.context import RequestContext
+from skep.domain.errors import BadRequest, Conflict, NotFound, QuotaExceeded, SkepError, Unreachable
+from skep.domain.ids import CellUuid, InstanceUuid, ProjectId, RequestId, UserId
+from skep.messages.to_cell_conductor import InstancesChanged, MayBuild, Permission
+from skep.messages.to_scheduler import ListNamespaces, ListNamespacesReply
+from skep.messages.to_super_conductor import CellChanged
+from skep.testing.eventually import eventually
+from skep.transport.base import Address, Handlers, Transport
+
+SHORT = 0.05
+"""Seconds that a call waits where nobody will answer."""
+LONG = 20.0
+"""Seconds that a wait may take at most where an answer will come."""
+
+CONTEXT = RequestContext(
+    request_id=RequestId("req-1"), project_id=ProjectId("p"), user_id=UserId("u"), roles=("member",)
+)
+QUESTION = MayBuild(instance=InstanceUuid("i"), attempt=3, host="h")
+
+Raw = Callable[[Address, bytes], Awaitable[None]]
+"""Sends bytes to an address as if they were a message."""
+
+
+class Server:
+    """Handlers that note what they get. `hold` makes them wait; `error` makes them fail."""
+
+    def __init__(self, *, granted: bool = True) -> None:
+        self.granted = granted
+        self.taken: list[tuple[Any, RequestContext | None]] = []
+        self.finished = 0
+        self.arrived = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.error: Exception | None = None
+
+    @property
+    def handlers(self) -> Handlers:
+        """What to serve."""
+        return {MayBuild: self.answer, CellChanged: self.answer}
+
+    def hold(self) -> None:
+        """Have handlers wait until `go_on` is set."""
+        self.go_on.clear()
+
+    async def answer(self, message: Any, context: RequestContext | None) -> Permission:
+        """Note a message; answer it as this server does."""
+        self.taken.append((message, context))
+        self.arrived.set()
+        await self.go_on.wait()
+        if self.error is not None:
+            raise self.error
+        self.finished += 1
+        return Permission(granted=self.granted)
+
+
+class TransportContract:
+    """What every transport must do."""
+
+    @pytest.fixture
+    def address(self) -> Address:
+        """Where the server of a test listens; one that servers of other tests do not share."""
+        return Address("cell.c.conductor")
+
+    @pytest.fixture
+    def server(self) -> Server:
+        """A server that is not serving yet."""
+        return Server()
+
+    async def test_a_call_is_answered(self, transport: Transport, address: Address, server: Server) -> None:
+        await transport.serve(address, server.handlers)
+        assert await transport.call(address, QUESTION) == Permission(granted=True)
+        assert server.taken == [(QUESTION, None)]
+
+    async def test_who_asked_travels_with_the_message(
+        self, transport: Transport, address: Address, server: Server
+    ) -> None:
+        await transport.serve(address, server.handlers)
+        await transport.call(address, QUESTION, context=CONTEXT)
+        assert server.taken[0][1] == CONTEXT
+
+    async def test_a_cast_arrives_with_its_context_and_nobody_waits_for_it(
+        self, transport: Transport, address: Address, server: Server
+    ) -> None:
+        server.hold()
+        await transport.serve(address, server.handlers)
+        await transport.cast(address, CellChanged(cell=CellUuid("c")), CONTEXT)
+        await asyncio.wait_for(server.arrived.wait(), LONG)
+        assert server.taken == [(CellChanged(cell=CellUuid("c")), CONTEXT)]
+        assert server.finished == 0
+        server.go_on.set()
+
+    async def test_a_cast_to_nobody_is_lost_without_an_error(self, transport: Transport) -> None:
+        await transport.cast(Address("cell.nowhere.conductor"), InstancesChanged())
+
+    async def test_a_call_to_nobody_is_unreachable_before_its_deadline(self, transport: Transport) -> None:
+        async with asyncio.timeout(LONG):
+            with pytest.raises(Unreachable, match="nowhere"):
+                await transport.call(Address("cell.nowhere.conductor"), QUESTION, timeout=1000.0)
+
+    async def test_servers_of_one_address_take_turns(self, transport: Transport, address: Address) -> None:
+        servers = [Server(granted=True), Server(granted=False)]
+        for server in servers:
+            await transport.serve(address, server.handlers)
+        for _ in range(40):
+            await transport.call(address, QUESTION)
+        taken = [len(server.taken) for server in servers]
+        assert sum(taken) == 40, "each message goes to one server"
+        assert min(taken) > 0, "all servers get some"
+
+    async def test_servers_of_other_addresses_hear_nothing(
+        self, transport: Transport, address: Address, server: Server
+    ) -> None:
+        other = Server()
+        await transport.serve(address, server.handlers)
+        await transport.serve(Address("cell.other.conductor"), other.handlers)
+        await transport.call(address, QUESTION)
+        assert other.taken == []
+
+    async def test_calls_under_way_do_not_wait_for_each_other(
+        self, transport: Transport, address: Address, server: Server
+    ) -> None:
+        server.hold()
+        await transport.serve(address, server.handlers)
+        calls = [asyncio.create_task(transport.call(address, QUESTION, timeout=LONG)) for _ in range(5)]
+        await eventually(_has_taken(server, 5), "all calls are under way")
+        server.go_on.set()
+        assert await asyncio.gather(*calls) == [Permission(granted=True)] * 5
+
+    async def test_after_its_deadline_a_call_is_unreachable_and_the_handler_goes_on(
+        self, transport: Transport, address: Address, server: Server
+    ) -> None:
+        server.hold()
+        await transport.serve(address, server.handlers)
+        with pytest.raises(Unreachable, match="MayBuild"):
+            await transport.call(address, QUESTION, timeout=SHORT)
+        server.go_on.set()
+        await eventually(_has_finished(server, 1), "the handler came to its end")
+
+    async def test_a_caller_that_gives_up_does_not_stop_the_handler(
+        self, transport: Transport, address: Address, server: Server
+    ) -> None:
+        server.hold()
+        await transport.serve(address, server.handlers)
+        call = asyncio.create_task(transport.call(address, QUESTION, timeout=LONG))
+        await asyncio.wait_for(server.arrived.wait(), LONG)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        server.go_on.set()
+        await eventually(_has_finished(server, 1), "the handler came to its end")
+
+    @pytest.mark.parametrize(
+        "error",
+        [BadRequest("name: too long"), QuotaExceeded("no cores left"), NotFound(""), Conflict("é"), SkepError("x")],
+    )
+    async def test_errors_of_the_tree_travel_by_class_and_text(
+        self, transport: Transport, address: Address, server: Server, error: SkepError
+    ) -> None:
+        server.error = error
+        await transport.serve(address, server.handlers)
+        with pytest.raises(SkepError) as raised:
+            await transport.call(address, QUESTION)
+        assert type(raised.value) is type(error)
+        assert str(raised.value) == str(error)
+
+    async def test_an_unknown_exception_says_its_class_and_keeps_its_text_for_the_log(
+        self, transport: Transport, address: Address, server: Server
+    ) -> None:
+        server.error = RuntimeError("password=secret")
+        await transport.serve(address, server.handlers)
+        with structlog.testing.capture_logs() as logged, pytest.raises(SkepError) as raised:
+            await transport.call(address, QUESTION)
+        assert str(raised.value) == "MayBuild failed: RuntimeError"
+        assert any(line["log_level"] == "error" for line in logged)
+
+    async def test_a_message_that_an_address_does_not_take_is_an_error_naming_it(
+        self, transport: Transport, address: Address, server: Server
+    ) -> None:
+        await transport.serve(address, server.handlers)
+        with pytest.raises(SkepError, match="does not take ListNamespaces"):
+            await transport.call(address, ListNamespaces())
+
+    async def test_an_answer_of_another_kind_is_no_answer(self, transport: Transport, address: Address) -> None:
+        async def answer(_message: Any, _context: RequestContext | None) -> Any:
+            return ListNamespacesReply(namespaces={})
+
+        await transport.serve(address, {MayBuild: answer})
+        with pytest.raises(Unreachable, match="malformed reply"):
+            await transport.call(address, QUESTION)
+
+    @pytest.mark.parametrize("garbage", [b"", b"\xc1", b"garbage", b"\x93\xa1x\xc0\xc0", b"\x93\xa8MayBuild\xc0\x80"])
+    async def test_garbage_is_logged_and_the_server_goes_on(
+        self, transport: Transport, address: Address, server: Server, raw: Raw, garbage: bytes
+    ) -> None:
+        await transport.serve(address, server.handlers)
+
+        async def is_logged() -> bool:
+            return any(line["event"] == "message not understood" for line in logged)
+
+        with structlog.testing.capture_logs() as logged:
+            await raw(address, garbage)
+            await eventually(is_logged, "the garbage is in the log")
+        assert [line["log_level"] for line in logged] == ["warning"]
+        assert server.taken == []
+        assert await transport.call(address, QUESTION) == Permission(granted=True)
+
+    async def test_a_cast_whose_handler_fails_is_logged_and_the_server_goes_on(
+        self, transport: Transport, address: Address, server: Server
+    ) -> None:
+        server.error = Conflict("not now")
+
+        async def is_logged() -> bool:
+            return any(line["event"] == "cast failed" and line["error"] == "not now" for line in logged)
+
+        await transport.serve(address, server.handlers)
+        with structlog.testing.capture_logs() as logged:
+            await transport.cast(address, CellChanged(cell=CellUuid("c")))
+            await eventually(is_logged, "the failure is in the log")
+        server.error = None
+        assert await transport.call(address, QUESTION) == Permission(granted=True)
+
+    async def test_closing_waits_for_what_is_under_way_and_takes_no_more(
+        self, transport: Transport, address: Address, server: Server
+    ) -> None:
+        server.hold()
+        subscription = await transport.serve(address, server.handlers)
+        call = asyncio.create_task(transport.call(address, QUESTION, timeout=LONG))
+        await asyncio.wait_for(server.arrived.wait(), LONG)
+        closing = asyncio.create_task(subscription.close())
+
+        async def takes_no_more() -> bool:
+            try:
+                await transport.call(address, QUESTION, timeout=SHORT)
+            except Unreachable:
+                return True
+            return False
+
+        await eventually(takes_no_more, "the address is served no more")
+        assert not closing.done()
+        server.go_on.set()
+        assert await call == Permission(granted=True)
+        await asyncio.wait_for(closing, LONG)
+
+    async def test_closing_twice_is_once(self, transport: Transport, address: Address, server: Server) -> None:
+        subscription = await transport.serve(address, server.handlers)
+        await subscription.close()
+        await subscription.close()
+
+    async def test_one_of_two_servers_closes_and_the_other_takes_all(
+        self, transport: Transport, address: Address
+    ) -> None:
+        first, second = Server(), Server()
+        subscription = await transport.serve(address, first.handlers)
+        await transport.serve(address, second.handlers)
+        await subscription.close()
+        for _ in range(10):
+            await transport.call(address, QUESTION)
+        assert (len(first.taken), len(second.taken)) == (0, 10)
+
+    async def test_an_address_can_be_served_again(self, transport: Transport, address: Address, server: Server) -> None:
+        subscription = await transport.serve(address, server.handlers)
+        await subscription.close()
+        with pytest.raises(Unreachable):
+            await transport.call(address, QUESTION, timeout=SHORT)
+        await transport.serve(address, server.handlers)
+        assert await transport.call(address, QUESTION) == Permission(granted=True)
+
+
+def _has_taken(server: Server, count: int) -> Callable[[], Awaitable[bool]]:
+    async def probe() -> bool:
+        return len(server.taken) == count
+
+    return probe
+
+
+def _has_finished(server: Server, count: int) -> Callable[[], Awaitable[bool]]:
+    async def probe() -> bool:
+        return server.finished == count
+
+    return probe
