@@ -261,8 +261,9 @@ async def _send(exchange: _Exchange, payload: bytes, send: Send) -> None:
     headers: Headers = [
         (b"x-openstack-request-id", request_id),
         (b"x-compute-request-id", request_id),
-        (b"content-length", str(len(payload)).encode()),
     ]
+    if exchange.status != 204:
+        headers.append((b"content-length", str(len(payload)).encode()))
     if payload:
         headers.append((b"content-type", b"application/json"))
     if exchange.versioned:

@@ -183,6 +183,14 @@ class TestPaths:
     async def test_what_is_no_text_is_a_bad_request(self, api: ApiUnderTest, path: str) -> None:
         assert (await api.ask("GET", path)).status_code == 400
 
+    async def test_an_empty_answer_has_neither_body_nor_length(self, api: ApiUnderTest) -> None:
+        body = {"server_group": {"name": "g", "policies": ["affinity"]}}
+        group = (await api.good("POST", "/os-server-groups", body))["server_group"]["id"]
+        response = await api.ask("DELETE", f"/os-server-groups/{group}")
+        assert (response.status_code, response.content) == (204, b"")
+        assert "content-length" not in response.headers
+        assert "content-type" not in response.headers
+
     async def test_a_head_is_a_get_without_its_body(self, api: ApiUnderTest) -> None:
         response = await api.ask("HEAD", "/flavors")
         assert (response.status_code, response.content) == (200, b"")
@@ -260,6 +268,15 @@ class TestBodies:
         response = await api.ask("POST", "/flavors", {"flavor": {**FLAVOR["flavor"], **change}})
         assert response.status_code == 400
         assert response.json()["badRequest"]["message"] == f"Invalid input for field/attribute {message}"
+
+    @pytest.mark.parametrize(
+        "change", [{"ram": 10**400}, {"id": 10**400}, {"rxtx_factor": 1e300}, {"disk": -1}, {"ram": 1.5}]
+    )
+    async def test_absurd_numbers_are_refused(self, api: ApiUnderTest, change: dict[str, object]) -> None:
+        response = await api.ask("POST", "/flavors", {"flavor": {**FLAVOR["flavor"], **change}})
+        assert response.status_code == 400
+        assert f"flavor.{next(iter(change))}" in response.text
+        assert (await self._post(api, b"1" * 5000))[0] == 400
 
 
 class TestFaults:

@@ -43,7 +43,7 @@ DESCRIPTION = String(max=65535, nullable=True, pattern=r"^[^\x00-\x08\x0b\x0c\x0
 FLAVOR_ID = Either(
     types=(
         String(max=255, pattern=r"^[a-zA-Z0-9._-]([a-zA-Z0-9. _-]*[a-zA-Z0-9._-])?$"),
-        Integer(min=0, exact=True),
+        Integer(min=0, max=10**18, exact=True),
     ),
     nullable=True,
 )

@@ -48,7 +48,7 @@ ADDRESS_V6 = Either(types=(String(format="ipv6"), Constant(value="")), nullable=
 USER_DATA = String(format="base64", max=65535, nullable=True)
 IMAGE_REF = Either(types=(UUID, Constant(value="")))
 """Empty where the server boots from a volume."""
-FLAVOR_REF = Either(types=(String(min=1), Integer(min=0, exact=True)))
+FLAVOR_REF = Either(types=(String(min=1), Integer(min=0, max=10**18, exact=True)))
 CERTIFICATES = Array(item=String(min=1), min=1, max=50, unique=True, nullable=True)
 VOLUME_SIZE = Integer(min=1, max=MAX_INT)
 DEVICE_NAME = String(min=1, max=255, pattern=r"^(/dev/)?x?[shv]?[a-zA-Z0-9]*$")
@@ -74,7 +74,7 @@ BLOCK_DEVICE = fields(
     asked("guest_format", String(max=255, nullable=True)),
     asked("device_type", String(max=255, nullable=True)),
     asked("disk_bus", String(max=255, nullable=True)),
-    asked("boot_index", Integer(nullable=True)),
+    asked("boot_index", Integer(min=-MAX_INT, max=MAX_INT, nullable=True)),
     asked("delete_on_termination", Boolean()),
     asked("no_device", Anything()),
     asked("tag", DEVICE_TAG, since=32, until=32),
@@ -124,8 +124,8 @@ def _network_keys() -> tuple[Field, ...]:
 
 def _multiple_create() -> tuple[Field, ...]:
     return (
-        asked("min_count", Integer(min=1)),
-        asked("max_count", Integer(min=1)),
+        asked("min_count", Integer(min=1, max=MAX_INT)),
+        asked("max_count", Integer(min=1, max=MAX_INT)),
         asked("return_reservation_id", Boolean()),
     )
 
