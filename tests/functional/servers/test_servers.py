@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from skep.database.api import instance_mappings as mappings
-from skep.database.cell import attempts, tasks
+from skep.database.cell import tasks
 from skep.database.cell import tables as cell_tables
 from skep.database.cell.builds import fail
 from skep.database.cell.reschedules import rescheduled
@@ -309,8 +309,10 @@ async def test_the_events_of_a_create_are_its_attempts(cloud: ServersUnderTest) 
 
     def unit(connection: sa.Connection) -> None:
         assert fail(connection, instance, taken.attempt, "host-1", None, now)
-        attempts.finish(
-            connection, instance, taken.attempt, now, "failed", keep_open=False, error="NoSpace", message="disk full"
+        table = cell_tables.attempts
+        failed = table.update().where(table.c.instance == uuid, table.c.attempt == taken.attempt)
+        connection.execute(
+            failed.values(open=False, outcome="failed", error="NoSpace", message="disk full", ended_at=now)
         )
         (work,) = take_rescheduling(connection, OWNER, now, 1)
         placed = Placed(node=NodeUuid("n2"), host="host-2", cell=CELL1, epoch="e1")
