@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from skep.database.api import instance_mappings as mappings
-from skep.database.cell import tasks
 from skep.database.cell import tables as cell_tables
+from skep.database.cell import tasks
 from skep.database.cell.builds import fail
 from skep.database.cell.reschedules import rescheduled
 from skep.database.cell.reschedules import take as take_rescheduling
