@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,6 @@ from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
 
-
 SWITCH_SECONDS = 0.0005
 """How long one thread may keep the interpreter. Databases are written in threads: at Python's 5 ms each of their
 statements would wait that long for a busy event loop."""
@@ -64,6 +64,7 @@ class Cloud:
         self._waiting = 0
         self._backlog = Loop("backlog", self._count_backlog, every=0.5)
         self._started: list[Any] = []
+        self._front: Front | None = None
 
     @property
     def api_url(self) -> str:
@@ -120,6 +121,7 @@ class Cloud:
             notifier=Notifier(self.clock),
             steps=self._steps,
             hosts=self.hosts,
+            busy=lambda: self._front.under_way if self._front is not None else 0,
         )
         self.identity = self._identity()
         images = StandaloneImages(
@@ -133,7 +135,11 @@ class Cloud:
         self._started.append(self._backlog)
         await self._listeners["identity"].start(identity_app(self.identity))
         await self._listeners["images"].start(images_app(images, self.identity))
-        await self._listeners["api"].start(self._front(images))
+        self._front = self._applications(images)
+        await self._listeners["api"].start(self._front)
+        # What is there now stays: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way, stop; builds under way go on at the next start."""
@@ -174,7 +180,7 @@ class Cloud:
         await seeds.flavors(api, self.clock)
         await seeds.image(images)
 
-    def _front(self, images: StandaloneImages) -> Front:
+    def _applications(self, images: StandaloneImages) -> Front:
         """Return the application on the API's port: compute, admin, health, metrics."""
         plane = self.plane
         databases = {uuid: access.database for uuid, access in plane.cell_databases().items()}

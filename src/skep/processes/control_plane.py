@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
@@ -35,6 +35,10 @@ from skep.transport.memory import MemoryTransport
 CELL0_NAME = "cell0"
 
 
+def _nobody_waits() -> int:
+    return 0
+
+
 class ControlPlane:
     """Scheduler, super conductor, and per cell a conductor and its agents. Cells are the rows of the API database."""
 
@@ -49,6 +53,7 @@ class ControlPlane:
         notifier: Notifier,
         steps: Steps | None = None,
         hosts: int,
+        busy: Callable[[], int] = _nobody_waits,
     ) -> None:
         self.config = config
         self.directory = directory
@@ -58,6 +63,7 @@ class ControlPlane:
         self.notifier = notifier
         self.steps = steps or Steps(metrics)
         self.hosts = hosts
+        self._busy = busy
         self.transport = MemoryTransport()
         self.backend = MemoryBackend()
         self.cells: dict[CellUuid, Cell] = {}
@@ -174,6 +180,7 @@ class ControlPlane:
             notifier=self.notifier,
             settings=self.config.conductor,
             max_attempts=self.config.scheduler.max_attempts,
+            busy=self._busy,
         )
 
     def _on_decision(self, seconds: float, outcome: str) -> None:

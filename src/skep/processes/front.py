@@ -13,8 +13,16 @@ class Front:
     def __init__(self, compute: ASGIApp, admin: ASGIApp) -> None:
         self._compute = compute
         self._admin = admin
+        self.under_way = 0
+        """Requests to the compute API that are being answered."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        ours = scope["type"] == "http" and scope["path"].startswith(OURS)
-        await (self._admin if ours else self._compute)(scope, receive, send)
+        if scope["type"] == "http" and scope["path"].startswith(OURS):
+            await self._admin(scope, receive, send)
+            return
+        self.under_way += 1
+        try:
+            await self._compute(scope, receive, send)
+        finally:
+            self.under_way -= 1

@@ -8,7 +8,7 @@ one transaction of the API database, and lets the cells go on. A server without 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 
@@ -16,7 +16,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.api import instance_mappings as mappings
-from skep.database.api.instance_mappings import Taken
+from skep.database.api.instance_mappings import Mapping, Taken
 from skep.database.cell import builds as cell_builds
 from skep.database.cell.builds import Staged
 from skep.domain.builds import Decision, Explanation, NotReady, NoValidHost, Placed
@@ -37,6 +37,11 @@ log = get_logger(__name__)
 
 BATCH = 64
 """Servers taken in one pass (more when one request has more members)."""
+BATCH_WHEN_BUSY = 8
+FEW_REQUESTS = 2
+"""So many requests of users may be under way in this process before building makes room for them."""
+YIELD_SECONDS = 0.2
+"""Building waits no longer than this for them, so that it goes on however many there are."""
 AVOID_SECONDS = 5.0
 """How long a cell that could not store is left out of selections."""
 
@@ -53,10 +58,11 @@ class Builds:
     async def run(self) -> bool:
         """Do one pass; True when there may be more to take."""
         parts = self._parts
+        limit = await self._make_room()
         if not await parts.api.read(partial(mappings.any_waiting, owner=parts.owner, now=parts.clock.now())):
             return False
         async with parts.steps.step("take") as step:
-            taken = await parts.api.write(partial(mappings.take, owner=parts.owner, now=parts.clock.now(), limit=BATCH))
+            taken = await parts.api.write(partial(mappings.take, owner=parts.owner, now=parts.clock.now(), limit=limit))
             step.note(members=len(taken))
         if not taken:
             return False
@@ -65,7 +71,15 @@ class Builds:
         except Unavailable as error:
             log.warning("placing is put off", error=str(error), members=len(taken))
             await self._give_back(taken, seconds=1.0)
-        return len(taken) >= BATCH
+        return len(taken) >= limit
+
+    async def _make_room(self) -> int:
+        """Let requests of users go first: while several wait, take little, and only now and then. Return how much."""
+        for _ in range(10):
+            if self._parts.busy() <= FEW_REQUESTS:
+                break
+            await asyncio.sleep(YIELD_SECONDS / 10)
+        return BATCH if self._parts.busy() <= FEW_REQUESTS else BATCH_WHEN_BUSY
 
     async def _place(self, taken: list[Taken]) -> None:
         requests = [list(members) for _, members in groupby(taken, key=lambda one: one.context.request_id)]
@@ -83,15 +97,24 @@ class Builds:
         by_cell: dict[CellUuid, list[Fated]] = {}
         for one, fate in fated:
             by_cell.setdefault(fate.cell if isinstance(fate, Placed) else CELL0, []).append((one, fate))
-        await asyncio.gather(*(self._into_cell(cell, members) for cell, members in by_cell.items()))
+        stored = await asyncio.gather(
+            *(self._into_cell(cell, members) for cell, members in by_cell.items()), return_exceptions=True
+        )
+        for outcome in stored:
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def _select(self, members: Sequence[Taken]) -> list[tuple[Taken, Decision]]:
-        """Ask the scheduler once for all members of a request. An unreachable scheduler is "not ready"."""
+        """Ask the scheduler once for all members of a request.
+
+        Whatever keeps it from deciding is "not ready": these members are asked for again, and after their deadline they
+        end in cell0 with that reason; all others go on.
+        """
         parts, first = self._parts, members[0]
         async with parts.steps.step("select", request=first.context.request_id, members=len(members)) as step:
-            spec = await self._resolved(first.spec)
-            notifications.select(parts.notifier, "start", spec, members)
             try:
+                spec = await self._resolved(first.spec)
+                notifications.select(parts.notifier, "start", spec, members)
                 reply = await parts.transport.call(
                     SCHEDULER,
                     SelectDestinations(
@@ -103,9 +126,10 @@ class Builds:
                     ),
                     context=first.context,
                 )
-            except Unavailable as error:
+            except SkepError as error:
                 step.outcome = "unavailable"
-                return [(one, NotReady(reason=f"no scheduler answered: {error}")) for one in members]
+                log.warning("no decision", request=first.context.request_id, members=len(members), error=str(error))
+                return [(one, NotReady(reason=_no_answer(error))) for one in members]
             if any(isinstance(decision, Placed) for decision in reply.decisions):
                 notifications.select(parts.notifier, "end", spec, members)
             return list(zip(members, reply.decisions, strict=True))
@@ -133,7 +157,7 @@ class Builds:
         except SkepError as error:
             log.warning("cell cannot store", cell=name, error=str(error))
             self._avoid[cell] = parts.after(AVOID_SECONDS)
-            await self._release(members)
+            await self._release(_claims_of(members))
             await self._give_back([one for one, _ in members], seconds=0.5)
             return
         async with parts.steps.step("map", cell=name, members=len(members)) as step:
@@ -155,22 +179,19 @@ class Builds:
         """A mapping did not take: the user deleted or changed the server, or somebody replaced me."""
         parts = self._parts
         found = await parts.api.read(partial(mappings.get_many, instances=[one.instance.uuid for one, _ in lost]))
+        lost = [(one, fate) for one, fate in lost if not _is_mapped(found.get(one.instance.uuid), cell, one)]
         again: list[Taken] = []
-        gone: list[Fated] = []
-        for one, fate in lost:
+        for one, _ in lost:
             mapping = found.get(one.instance.uuid)
             still_mine = mapping is not None and mapping.attempt == one.attempt and mapping.cell is None
             if still_mine and mapping is not None and mapping.delete_intent_at is None:
                 again.append(one)
-            gone.append((one, fate))
-        access = parts.cells[cell]
 
-        def unit(connection: sa.Connection) -> None:
-            for one, _ in gone:
-                cell_builds.unstage(connection, one.instance.uuid, one.attempt)
+        def unit(connection: sa.Connection) -> list[ClaimKey]:
+            return [key for one, _ in lost for key in cell_builds.unstage(connection, one.instance.uuid, one.attempt)]
 
-        await access.database.write(unit)
-        await self._release(gone)
+        overwritten = await parts.cells[cell].database.write(unit)
+        await self._release({*_claims_of(lost), *overwritten})
         await self._give_back(again, seconds=0.0)
 
     def _staged(self, one: Taken, fate: Placed | NoValidHost) -> Staged:
@@ -198,17 +219,12 @@ class Builds:
         instance = msgspec.structs.replace(one.instance, attempt=one.attempt, fault=fault, state=State.ERROR)
         return Staged(instance=instance, spec=one.spec, context=one.context, epoch="", explanation=fate.explanation)
 
-    async def _release(self, members: Iterable[Fated]) -> None:
+    async def _release(self, keys: Collection[ClaimKey]) -> None:
         """Free the claims of attempts that came to nothing; what stays is found by comparing claims with rows."""
-        keys = tuple(
-            ClaimKey(one.instance.uuid, one.attempt, fate.node, one.spec.group.uuid if one.spec.group else None)
-            for one, fate in members
-            if isinstance(fate, Placed)
-        )
         if not keys:
             return
         try:
-            await self._parts.transport.call(SCHEDULER, ReleaseClaims(claims=keys))
+            await self._parts.transport.call(SCHEDULER, ReleaseClaims(claims=tuple(keys)))
         except SkepError as error:
             log.warning("claims stay for now", claims=len(keys), error=str(error))
 
@@ -245,6 +261,24 @@ def _map(connection: sa.Connection, cell: CellUuid, members: Sequence[Fated]) ->
     if met:
         mappings.mark_met(connection, list(met))
     return mapped
+
+
+def _is_mapped(mapping: Mapping | None, cell: CellUuid, one: Taken) -> bool:
+    """Tell whether a mapping names this cell for this very attempt: it was done before, and is left to be settled."""
+    return mapping is not None and mapping.cell == cell and mapping.attempt == one.attempt
+
+
+def _claims_of(members: Iterable[Fated]) -> list[ClaimKey]:
+    return [
+        ClaimKey(one.instance.uuid, one.attempt, fate.node, one.spec.group.uuid if one.spec.group else None)
+        for one, fate in members
+        if isinstance(fate, Placed)
+    ]
+
+
+def _no_answer(error: SkepError) -> str:
+    """Say why there is no decision: the text of an error that is no "try again" is for the log."""
+    return f"no scheduler answered: {error}" if isinstance(error, Unavailable) else "the scheduler failed"
 
 
 def _never_ready(decision: NotReady) -> NoValidHost:

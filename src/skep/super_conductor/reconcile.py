@@ -61,13 +61,12 @@ class Leftovers:
         return len(rows) >= BATCH and bool(mapped or orphans)
 
     async def _remove(self, access: CellAccess, orphans: Sequence[StagedRow]) -> None:
-        def unit(connection: sa.Connection) -> list[StagedRow]:
-            return [orphan for orphan in orphans if cell_builds.unstage(connection, orphan[0], orphan[1])]
+        def unit(connection: sa.Connection) -> list[ClaimKey]:
+            return [key for orphan in orphans for key in cell_builds.unstage(connection, orphan[0], orphan[1])]
 
-        removed = await access.database.write(unit)
-        keys = tuple(ClaimKey(instance, attempt, node) for instance, attempt, node in removed if node is not None)
+        keys = await access.database.write(unit)
         if keys:
-            await self._parts.transport.call(SCHEDULER, ReleaseClaims(claims=keys))
+            await self._parts.transport.call(SCHEDULER, ReleaseClaims(claims=tuple(keys)))
 
 
 def _sorted_out(

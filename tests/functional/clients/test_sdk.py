@@ -14,7 +14,7 @@ from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_
 
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::openstack.warnings.OpenStackDeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # the SDK leaves its sockets to the collector
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
