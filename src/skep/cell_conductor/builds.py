@@ -178,18 +178,19 @@ class Builds:
         current = message.failure.kind is not FailureKind.GONE and builds.fail(
             connection, message.instance, message.attempt, message.host, fault, now
         )
-        closed = attempts.close(connection, message.instance, message.host, message.attempt, now)
         failure = message.failure
         attempts.finish(
             connection,
             message.instance,
             message.attempt,
+            message.host,
             now,
             "failed" if current else "undone",
-            keep_open=False,
+            keep_open=True,
             error=failure.error,
             message=failure.message,
         )
+        closed = attempts.close(connection, message.instance, message.host, message.attempt, now)
         deleted = deletes.finish_if_closed(connection, message.instance, now)
         group = work.spec.group.uuid if work is not None and work.spec.group is not None else None
         return Outcome(
@@ -208,7 +209,8 @@ class Builds:
         tried = len(set(attempts.tried_nodes(connection, message.instance)))
         if tried < self._parts.max_attempts:
             return None
-        text = f"Build failed on {tried} hosts, the most allowed. The last said: {failure.message}"
+        hosts = "hosts" if tried != 1 else "host"
+        text = f"Build failed on {tried} {hosts}, the most allowed. The last said: {failure.message}"
         return Fault(code=500, message=text, created_at=now, details=_details(message.host, failure))
 
     async def _work(self, instance: InstanceUuid) -> Work | None:

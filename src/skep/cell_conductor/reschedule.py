@@ -16,7 +16,7 @@ from skep.database.cell.builds import Work
 from skep.domain.builds import NotReady, NoValidHost, Placed
 from skep.domain.claims import ClaimKey
 from skep.domain.clock import SECOND
-from skep.domain.errors import Unavailable
+from skep.domain.errors import SkepError, Unavailable
 from skep.domain.ids import NodeUuid
 from skep.domain.instances import Fault, State
 from skep.messages.to_scheduler import Member, SelectDestinations
@@ -60,6 +60,10 @@ class Reschedules:
             attempt=instance.attempt,
             cell=parts.cell.name,
         ) as run:
+            if len(tried) >= parts.max_attempts:
+                run.outcome = "exhausted"
+                await self._exhausted(work, "No more may be tried", len(tried))
+                return
             request = SelectDestinations(
                 spec=work.spec,
                 members=(Member(instance.uuid, instance.attempt),),
@@ -71,8 +75,10 @@ class Reschedules:
             try:
                 reply = await parts.above.call(SCHEDULER, request, context=work.context)
                 decision = reply.decisions[0]
-            except Unavailable as error:
-                decision = NotReady(reason=f"no scheduler answered: {error}")
+            except SkepError as error:
+                log.warning("no decision", instance=instance.uuid, attempt=instance.attempt, error=str(error))
+                why = f"no scheduler answered: {error}" if isinstance(error, Unavailable) else "the scheduler failed"
+                decision = NotReady(reason=why)
             match decision:
                 case Placed():
                     run.note(chosen=decision.host)
@@ -80,9 +86,14 @@ class Reschedules:
                 case NotReady() if not self._too_late(work):
                     run.outcome = "not_ready"
                     await self._later(work)
-                case NoValidHost() | NotReady():
+                case NoValidHost():
                     run.outcome = "exhausted"
-                    await self._exhausted(work, decision, len(tried))
+                    await self._exhausted(work, f"No other of the cell fits. {decision.message()}", len(tried))
+                case NotReady():
+                    run.outcome = "exhausted"
+                    await self._exhausted(
+                        work, f"No other of the cell was found in time: {decision.reason}", len(tried)
+                    )
 
     async def _placed(self, work: Work, placed: Placed) -> None:
         parts, instance = self._parts, work.instance
@@ -112,9 +123,8 @@ class Reschedules:
             )
         )
 
-    async def _exhausted(self, work: Work, decision: NoValidHost | NotReady, tried: int) -> None:
+    async def _exhausted(self, work: Work, why: str, tried: int) -> None:
         parts, instance = self._parts, work.instance
-        why = decision.message() if isinstance(decision, NoValidHost) else decision.reason
 
         def unit(connection: sa.Connection) -> Fault | None:
             history = attempts.history(connection, instance.uuid)
@@ -123,7 +133,7 @@ class Reschedules:
             hosts = "hosts" if tried != 1 else "host"
             fault = Fault(
                 code=500,
-                message=f"Build failed on {tried} {hosts}, and no other of the cell fits. {why}.{last}",
+                message=f"Build failed on {tried} {hosts}. {why}.{last}",
                 created_at=parts.clock.now(),
                 details="; ".join(f"{one.host}: {one.error}: {one.message}" for one in history if one.host) or None,
             )

@@ -61,6 +61,7 @@ def finish(
     connection: sa.Connection,
     instance: InstanceUuid,
     attempt: int,
+    host: str,
     now: int,
     outcome: str,
     *,
@@ -68,10 +69,10 @@ def finish(
     error: str | None = None,
     message: str | None = None,
 ) -> None:
-    """Note how an attempt went. It stays open while its host has a guest of it."""
+    """Note how an open attempt on this host went; a closed one stays as it is. It stays open while there is a guest."""
     connection.execute(
         attempts.update()
-        .where(row.instance == instance, row.attempt == attempt)
+        .where(row.instance == instance, row.attempt == attempt, row.host == host, row.open)
         .values(open=keep_open, outcome=outcome, error=error, message=message, ended_at=now)
     )
 
@@ -161,6 +162,9 @@ def history(connection: sa.Connection, instance: InstanceUuid) -> list[AttemptRe
     ]
 
 
-def remove(connection: sa.Connection, instance: InstanceUuid, attempt: int) -> None:
-    """Remove an attempt that never reached its host: its staged row is gone."""
-    connection.execute(attempts.delete().where(row.instance == instance, row.attempt == attempt))
+def remove(connection: sa.Connection, instance: InstanceUuid) -> list[ClaimKey]:
+    """Remove the attempts of a staged row that is gone: none has reached its host. Return their claims."""
+    removed = connection.execute(
+        attempts.delete().where(row.instance == instance).returning(row.attempt, row.node)
+    ).all()
+    return [ClaimKey(instance, one.attempt, one.node) for one in removed if one.node is not None]

@@ -17,6 +17,7 @@ from skep.database.cell.tables import UNDER_WAY, instances
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
 from skep.domain.builds import Alternate, Explanation
+from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Fault, Instance, PowerState, State
@@ -116,15 +117,22 @@ def settle(connection: sa.Connection, mapped: Sequence[tuple[InstanceUuid, int]]
     ).rowcount
 
 
-def unstage(connection: sa.Connection, uuid: InstanceUuid, attempt: int) -> bool:
-    """Remove a staged row that its mapping does not name; False when it is another's by now."""
+def unstage(connection: sa.Connection, uuid: InstanceUuid, attempt: int) -> list[ClaimKey]:
+    """Remove a staged row that its mapping does not name, and return the claims that go with it.
+
+    Those of lower attempts too, over which it was written. Nothing is done when the row is another's by now.
+    """
     removed = connection.execute(
-        instances.delete().where(row.uuid == uuid, row.state == State.STAGED, row.attempt == attempt)
-    ).rowcount
-    if removed:
-        attempts.remove(connection, uuid, attempt)
-        actions.remove(connection, uuid)
-    return removed == 1
+        instances.delete()
+        .where(row.uuid == uuid, row.state == State.STAGED, row.attempt == attempt)
+        .returning(row.spec)
+    ).first()
+    if removed is None:
+        return []
+    actions.remove(connection, uuid)
+    spec: RequestSpec = load(removed.spec, RequestSpec)
+    group = spec.group.uuid if spec.group is not None else None
+    return [msgspec.structs.replace(key, group=group) for key in attempts.remove(connection, uuid)]
 
 
 def staged_before(
@@ -217,7 +225,7 @@ def built(
         )
     ).rowcount
     if done:
-        attempts.finish(connection, uuid, attempt, now, "built", keep_open=True)
+        attempts.finish(connection, uuid, attempt, host, now, "built", keep_open=True)
         return True
     return connection.execute(sa.select(row.uuid).where(mine, row.launched_at.is_not(None))).first() is not None
 
