@@ -36,9 +36,7 @@ PURE = {
 
 def test_layers() -> None:
     command = Path(sys.executable).parent / "lint-imports"
-    done = subprocess.run(
-        [command, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
-    )
+    done = subprocess.run([command, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout
 
 

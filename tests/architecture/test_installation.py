@@ -69,9 +69,7 @@ def test_no_python_at_all(clone: Path) -> None:
 
 
 @pytest.mark.parametrize(("ci", "status", "outcome"), [("true", 1, "1 error"), ("", 0, "1 skipped")])
-def test_an_absent_part_is_skipped_at_home_and_fails_in_ci(
-    tmp_path: Path, ci: str, status: int, outcome: str
-) -> None:
+def test_an_absent_part_is_skipped_at_home_and_fails_in_ci(tmp_path: Path, ci: str, status: int, outcome: str) -> None:
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = needs_part(name): as in the project\n")
     (tmp_path / "test_part.py").write_text(

@@ -12,7 +12,6 @@ from skep.processes.all_in_one import Cloud
 from skep.testing.eventually import eventually
 from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
-
 pytestmark = [
     pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # the SDK leaves its sockets to the collector
@@ -29,8 +28,8 @@ def connect(cloud: Cloud) -> openstack.connection.Connection:
 async def test_the_sdk_builds_shows_and_deletes(tmp_path: Path) -> None:
     def story(cloud: Cloud) -> None:
         with connect(cloud) as sdk:
-            image = sdk.image.find_image("tiny")
-            flavor = sdk.compute.find_flavor("m1.tiny")
+            image = sdk.image.find_image("tiny", ignore_missing=False)
+            flavor = sdk.compute.find_flavor("m1.tiny", ignore_missing=False)
             server = sdk.compute.create_server(
                 name="sdk", image_id=image.id, flavor_id=flavor.id, networks="none", metadata={"a": "b"}
             )
@@ -38,7 +37,7 @@ async def test_the_sdk_builds_shows_and_deletes(tmp_path: Path) -> None:
             assert server.status == "ACTIVE"
             assert server.metadata == {"a": "b"}
             assert [one.id for one in sdk.compute.servers()] == [server.id]
-            assert sdk.compute.find_server("sdk").id == server.id
+            assert sdk.compute.find_server("sdk", ignore_missing=False).id == server.id
             sdk.compute.reboot_server(server, "SOFT")
             sdk.compute.wait_for_server(server, wait=30)
             assert {one.action for one in sdk.compute.server_actions(server)} == {"create", "reboot"}

@@ -59,9 +59,7 @@ def test_lists_of_the_environment() -> None:
 
 
 def test_unknown_keys_name_the_nearest_known_one(tmp_path: Path) -> None:
-    path = written(
-        tmp_path, "[api]\nprot = 1\n[skeduler]\n[compute.fake]\nvcpu = 1\n[[cells]]\nname = 'a'\nurl = ''\n"
-    )
+    path = written(tmp_path, "[api]\nprot = 1\n[skeduler]\n[compute.fake]\nvcpu = 1\n[[cells]]\nname = 'a'\nurl = ''\n")
     assert refused(path, {"SKEP_API__PORTT": "1"}) == [
         f"api.prot: unknown key, the nearest known one is `port` ({path}:[api])",
         f"skeduler: unknown key, the nearest known one is `scheduler` ({path})",
@@ -93,10 +91,7 @@ def test_unknown_keys_name_the_nearest_known_one(tmp_path: Path) -> None:
         ),
         (
             "[[cells]]",
-            (
-                "cells[0].name: is missing, "
-                "expected str like ^[A-Za-z0-9][A-Za-z0-9._-]{{0,62}}$ ({path}:[[cells]])"
-            ),
+            ("cells[0].name: is missing, expected str like ^[A-Za-z0-9][A-Za-z0-9._-]{{0,62}}$ ({path}:[[cells]])"),
         ),
         (
             "[[cells]]\nname = 'a'\n[[cells]]\nname = 'a'",

@@ -39,9 +39,7 @@ def test_each_value_says_where_it_came_from(tmp_path: Path) -> None:
     ],
 )
 def test_passwords_inside_addresses_are_hidden(url: str, expected: str) -> None:
-    loaded = load(
-        None, {"SKEP_DATABASE__API_URL": url, "SKEP_CELLS": f'[{{"name": "a", "database_url": "{url}"}}]'}
-    )
+    loaded = load(None, {"SKEP_DATABASE__API_URL": url, "SKEP_CELLS": f'[{{"name": "a", "database_url": "{url}"}}]'})
     value = {setting.key: setting.value for setting in settings(loaded.config, loaded.sources)}
     assert value["database.api_url"] == expected
     assert value["cells"] == [{"name": "a", "database_url": expected}]

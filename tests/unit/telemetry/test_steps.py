@@ -19,9 +19,7 @@ from skep.telemetry.steps import CrashPoint, Steps
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[MutableMapping[str, Any]]]:
     structlog.reset_defaults()
-    monkeypatch.setattr(
-        step_runner, "log", get_logger("skep.telemetry.steps")
-    )  # whatever the old one has cached
+    monkeypatch.setattr(step_runner, "log", get_logger("skep.telemetry.steps"))  # whatever the old one has cached
     with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as captured:
         yield captured
 
@@ -42,10 +40,7 @@ async def test_a_step_counts_and_logs_when_it_ends(lines: list[MutableMapping[st
     async with steps.step("stage", instance="i", attempt=1, cell="c", members=3) as run:
         run.note(rows=2)
     assert counted(metrics, "stage", "ok") == 1
-    assert (
-        metrics.registry.get_sample_value("skep_build_step_seconds_sum", {"step": "stage", "outcome": "ok"})
-        == 0.25
-    )
+    assert metrics.registry.get_sample_value("skep_build_step_seconds_sum", {"step": "stage", "outcome": "ok"}) == 0.25
     (line,) = lines
     assert line == {
         "event": "stage",
