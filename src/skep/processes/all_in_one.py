@@ -16,17 +16,15 @@ from skep.api.policy import Policy
 from skep.api.routes import ROUTES
 from skep.api.services import ApiServices, RunningService
 from skep.config.sections import Config
-from skep.database.api import build_requests
 from skep.domain.clock import Clock
-from skep.domain.errors import SkepError
 from skep.domain.ids import new_uuid
 from skep.processes import mapping, seeds
 from skep.processes.control_plane import ControlPlane
 from skep.processes.databases import Databases, open_all, paths_of
 from skep.processes.directory import StateDirectory
 from skep.processes.front import Front
+from skep.processes.gauges import Gauges
 from skep.processes.listener import Listener
-from skep.reconciler.loop import Loop
 from skep.standalone.binding import check_bind
 from skep.standalone.identity.app import identity_app
 from skep.standalone.identity.service import StandaloneIdentity
@@ -61,8 +59,7 @@ class Cloud:
         self._steps = steps
         self._databases: Databases | None = None
         self._listeners: dict[str, Listener] = {}
-        self._waiting = 0
-        self._backlog = Loop("backlog", self._count_backlog, every=0.5)
+        self._gauges: Gauges | None = None
         self._started: list[Any] = []
         self._front: Front | None = None
 
@@ -93,7 +90,6 @@ class Cloud:
 
     def metrics_text(self) -> bytes:
         """Return everything counted, in Prometheus' text format."""
-        self.metrics.backlog.set(self._waiting)
         return self.metrics.exposition()
 
     async def start(self) -> None:
@@ -131,8 +127,9 @@ class Cloud:
         await self._seed(images)
         self._started.append(self.plane)
         await self.plane.start()
-        self._backlog.start()
-        self._started.append(self._backlog)
+        self._gauges = Gauges(self.plane, self.metrics)
+        self._gauges.start()
+        self._started.append(self._gauges)
         await self._listeners["identity"].start(identity_app(self.identity))
         await self._listeners["images"].start(images_app(images, self.identity))
         self._front = self._applications(images)
@@ -194,7 +191,7 @@ class Cloud:
             policy=Policy(self.config.api.policy_file or None),
             seal=self.directory.seal().encrypt,
             settings=mapping.api_settings(self.config, self.identity_url),
-            backlog=lambda: self._waiting,
+            backlog=lambda: self._gauges.backlog if self._gauges is not None else 0,
             running=partial(_running, self._services(), self.clock.now()),
             observe=self._observe,
         )
@@ -217,15 +214,6 @@ class Cloud:
 
     def _observe(self, method: str, template: str, status: int, seconds: float) -> None:
         self.metrics.http_request_seconds.labels("compute", method, template, str(status)).observe(seconds)
-
-    async def _count_backlog(self) -> bool:
-        assert self._databases is not None
-        try:
-            self._waiting = await self._databases.api.read(build_requests.count)
-        except SkepError:
-            # Storage that cannot be read says so to the next request itself.
-            self._waiting = 0
-        return False
 
 
 def _running(services: tuple[tuple[str, str, str], ...], started_at: int) -> tuple[RunningService, ...]:

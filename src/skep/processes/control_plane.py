@@ -70,7 +70,12 @@ class ControlPlane:
         self.cell_transports: dict[CellUuid, Transport] = {}
         """Of each cell but cell0. In one process it is one transport: addresses name their cell."""
         self.scheduler = SchedulerService(
-            self.transport, self.backend, scheduler_settings(config), clock, on_decision=self._on_decision
+            self.transport,
+            self.backend,
+            scheduler_settings(config),
+            clock,
+            on_decision=self._on_decision,
+            on_conflict=metrics.claim_conflicts.inc,
         )
         self.agents: dict[str, Agent] = {}
         self.drivers: dict[str, FakeDriver] = {}

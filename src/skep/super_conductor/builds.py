@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from itertools import groupby
+from typing import TypedDict
 
 import msgspec
 import sqlalchemy as sa
@@ -151,7 +152,7 @@ class Builds:
         staged = [self._staged(one, fate) for one, fate in members]
         name = access.cell.name
         try:
-            async with parts.steps.step("stage", cell=name, members=len(members)):
+            async with parts.steps.step("stage", cell=name, **_named_once(members)):
                 now = parts.clock.now()
                 await access.database.write(partial(cell_builds.stage, staged=staged, now=now))
         except SkepError as error:
@@ -160,12 +161,12 @@ class Builds:
             await self._release(_claims_of(members))
             await self._give_back([one for one, _ in members], seconds=0.5)
             return
-        async with parts.steps.step("map", cell=name, members=len(members)) as step:
+        async with parts.steps.step("map", cell=name, **_named_once(members)) as step:
             mapped = await parts.api.write(partial(_map, cell=cell, members=members))
             step.note(mapped=len(mapped))
         mine = [one for one in staged if one.instance.uuid in mapped]
         if mine:
-            async with parts.steps.step("settle", cell=name, members=len(mine)):
+            async with parts.steps.step("settle", cell=name, **_named_once(members)):
                 keys = [(one.instance.uuid, one.instance.attempt) for one in mine]
                 await access.database.write(partial(cell_builds.settle, mapped=keys, now=parts.clock.now()))
             await parts.nudge(cell)
@@ -279,6 +280,24 @@ def _claims_of(members: Iterable[Fated]) -> list[ClaimKey]:
 def _no_answer(error: SkepError) -> str:
     """Say why there is no decision: the text of an error that is no "try again" is for the log."""
     return f"no scheduler answered: {error}" if isinstance(error, Unavailable) else "the scheduler failed"
+
+
+class _Named(TypedDict, total=False):
+    request: str
+    instance: str
+    attempt: int
+    host: str
+    members: int
+
+
+def _named_once(members: Sequence[Fated]) -> _Named:
+    """Return what a line about these members can say: who it is when there is one, else how many."""
+    if len(members) > 1:
+        return {"members": len(members)}
+    one, fate = members[0]
+    host = fate.host if isinstance(fate, Placed) else ""
+    instance = one.instance.uuid
+    return {"request": one.context.request_id, "instance": instance, "attempt": one.attempt, "host": host}
 
 
 def _never_ready(decision: NotReady) -> NoValidHost:

@@ -45,8 +45,15 @@ class _Waiting:
 class Commits:
     """The only way between this scheduler's states and the backend, in both directions."""
 
-    def __init__(self, backend: Backend, states: HostStates, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        states: HostStates,
+        monotonic: Callable[[], float],
+        on_conflict: Callable[[], None] | None = None,
+    ) -> None:
         self._backend = backend
+        self._on_conflict = on_conflict
         self._states = states
         self._monotonic = monotonic
         self._queue: list[_Waiting] = []
@@ -174,6 +181,8 @@ class Commits:
 
     def _refused(self, write: Write, refusal: Refusal, now: float) -> bool:
         """Take the fresh record; tell whether the backend has lost what it had."""
+        if self._on_conflict is not None:
+            self._on_conflict()
         if refusal.record is None or refusal.record.generation < write.expected:
             return True
         self._take(refusal.record, now)

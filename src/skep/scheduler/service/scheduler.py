@@ -67,6 +67,7 @@ class SchedulerService:
         clock: Clock,
         *,
         on_decision: OnDecision | None = None,
+        on_conflict: Callable[[], None] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raises Misconfigured for an unknown filter or weigher."""
@@ -76,7 +77,7 @@ class SchedulerService:
         self._monotonic = monotonic
         self._on_decision = on_decision
         self._states = HostStates(config)
-        self._commits = Commits(backend, self._states, monotonic)
+        self._commits = Commits(backend, self._states, monotonic, on_conflict)
         self._selecting = Selecting(self._states, self._commits, config)
         self._under_way: dict[tuple[str, int], asyncio.Future[None]] = {}
         self._subscription: Subscription | None = None

@@ -1,0 +1,64 @@
+"""Numbers that are looked at, not counted: hosts, claims and waiting servers, every few seconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from skep.database.api import build_requests
+from skep.domain.errors import SkepError
+from skep.messages.to_scheduler import GetHostStates
+from skep.processes.control_plane import ControlPlane
+from skep.reconciler.loop import Loop
+from skep.telemetry.metrics import Metrics
+from skep.transport.base import SCHEDULER
+
+STATES = ("up", "silent", "disabled")
+
+
+class Gauges:
+    """Keeps the gauges of a process, and the backlog that the API asks for before each create."""
+
+    def __init__(self, plane: ControlPlane, metrics: Metrics) -> None:
+        self.backlog = 0
+        """Servers that wait for a cell, as of half a second ago."""
+        self._plane = plane
+        self._metrics = metrics
+        self._loops = (
+            Loop("backlog", self._count_backlog, every=0.5),
+            Loop("host-gauges", self._count_hosts, every=5.0),
+        )
+
+    def start(self) -> None:
+        """Begin to look."""
+        for loop in self._loops:
+            loop.start()
+
+    async def stop(self) -> None:
+        """Stop looking."""
+        for loop in self._loops:
+            await loop.stop()
+
+    async def _count_backlog(self) -> bool:
+        try:
+            self.backlog = await self._plane.databases.api.read(build_requests.count)
+        except SkepError:
+            # A database that cannot be read says so to the next create itself.
+            self.backlog = 0
+        self._metrics.backlog.set(self.backlog)
+        return False
+
+    async def _count_hosts(self) -> bool:
+        reply = await self._plane.transport.call(SCHEDULER, GetHostStates())
+        hosts: Counter[tuple[str, str]] = Counter()
+        claims: Counter[str] = Counter()
+        for host in reply.hosts:
+            known = self._plane.cells.get(host.cell)
+            name = known.name if known is not None else str(host.cell)
+            hosts[name, "disabled" if host.disabled else "up" if host.up else "silent"] += 1
+            claims[name] += len(host.claims)
+        for cell in self._plane.cells.values():
+            if not cell.is_cell0:
+                self._metrics.claims.labels(cell.name).set(claims[cell.name])
+                for state in STATES:
+                    self._metrics.hosts.labels(cell.name, state).set(hosts[cell.name, state])
+        return False
