@@ -62,6 +62,15 @@ def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> None
         ),
         [_staged_columns(one, now) for one in staged],
     )
+    written = {
+        (one.uuid, one.attempt)
+        for one in connection.execute(
+            sa.select(row.uuid, row.attempt).where(
+                UNDER_WAY, row.state == State.STAGED, row.uuid.in_([one.instance.uuid for one in staged])
+            )
+        )
+    }
+    staged = [one for one in staged if (one.instance.uuid, one.instance.attempt) in written]
     attempts.begin(
         connection,
         (

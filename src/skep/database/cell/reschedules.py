@@ -38,7 +38,7 @@ def give_back(connection: sa.Connection, uuid: InstanceUuid, attempt: int, not_b
     """Let anybody take the instance again, from `not_before` on."""
     connection.execute(
         instances.update()
-        .where(row.uuid == uuid, row.attempt == attempt, row.state == State.RESCHEDULING)
+        .where(row.uuid == uuid, row.attempt == attempt, row.state == State.RESCHEDULING, row.task.is_(None))
         .values(owner=None, sent_at=not_before)
     )
 
