@@ -1,9 +1,8 @@
-"""Databases with the real schemas, and rows to try the writes on."""
+"""Databases with the real tables, and rows to try the writes on. Each test's changes are rolled back at its end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -12,21 +11,33 @@ from skep.database.api.schema import metadata as api_metadata
 from skep.database.cell.schema import metadata as cell_metadata
 
 
-def _opened(path: Path, metadata: sa.MetaData) -> Iterator[sa.Connection]:
-    engine = sa.create_engine(f"sqlite:///{path}")
+def _opened(metadata: sa.MetaData) -> Iterator[sa.Connection]:
+    engine = sa.create_engine("sqlite://")
     metadata.create_all(engine)
     with engine.connect() as connection:
         yield connection
     engine.dispose()
 
 
+@pytest.fixture(scope="session")
+def _cell() -> Iterator[sa.Connection]:
+    yield from _opened(cell_metadata)
+
+
+@pytest.fixture(scope="session")
+def _api() -> Iterator[sa.Connection]:
+    yield from _opened(api_metadata)
+
+
 @pytest.fixture
-def cell(tmp_path: Path) -> Iterator[sa.Connection]:
+def cell(_cell: sa.Connection) -> Iterator[sa.Connection]:
     """A connection to an empty cell."""
-    yield from _opened(tmp_path / "cell.db", cell_metadata)
+    yield _cell
+    _cell.rollback()
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[sa.Connection]:
+def api(_api: sa.Connection) -> Iterator[sa.Connection]:
     """A connection to an empty API database."""
-    yield from _opened(tmp_path / "api.db", api_metadata)
+    yield _api
+    _api.rollback()

@@ -1,0 +1,127 @@
+"""Rows to try the databases' writes on: a server in any state of its life, brought there by the real writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from skep.database.api.build_requests import NewRequest
+from skep.database.cell import attempts, builds, deletes, reschedules, tasks
+from skep.database.cell import tables as cell_tables
+from skep.domain.builds import Placed
+from skep.domain.context import RequestContext
+from skep.domain.flavors import Flavor
+from skep.domain.ids import CellUuid, Incarnation, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId
+from skep.domain.instances import Fault, Instance, PowerState, State, Task
+from skep.domain.request_specs import RequestSpec
+
+PROJECT = ProjectId("p")
+USER = UserId("u")
+FLAVOR = Flavor(flavorid="1", name="m1.tiny", vcpus=1, memory_mb=512, root_gb=1)
+ONE = InstanceUuid("00000000-0000-4000-8000-000000000001")
+HOST = "host1"
+ME = Incarnation("me")
+FAULT = Fault(code=500, message="it broke", created_at=5)
+
+
+def server(uuid: InstanceUuid = ONE, *, attempt: int = 1, host: str | None = HOST, request: str = "req-1") -> Instance:
+    """Return a server on a host; its node is named after the host."""
+    return Instance(
+        uuid=uuid,
+        project_id=PROJECT,
+        user_id=USER,
+        name="server",
+        hostname="server",
+        flavor=FLAVOR,
+        created_at=1,
+        request_id=RequestId(request),
+        attempt=attempt,
+        host=host,
+        node=None if host is None else NodeUuid(f"node-{host}"),
+    )
+
+
+def context(request: str = "req-1") -> RequestContext:
+    """Return who asks."""
+    return RequestContext(request_id=RequestId(request), project_id=PROJECT, user_id=USER, roles=("member",))
+
+
+def spec() -> RequestSpec:
+    """Return what is asked for."""
+    return RequestSpec(project_id=PROJECT, user_id=USER, flavor=FLAVOR)
+
+
+def staged(uuid: InstanceUuid = ONE, *, attempt: int = 1, host: str | None = HOST) -> builds.Staged:
+    """Return a server as the super conductor writes it into a cell."""
+    return builds.Staged(
+        instance=server(uuid, attempt=attempt, host=host),
+        spec=spec(),
+        context=context(),
+        epoch="e",
+        secrets=b"sealed",
+    )
+
+
+def placed(host: str) -> Placed:
+    """Return a decision for a host."""
+    return Placed(node=NodeUuid(f"node-{host}"), host=host, cell=CellUuid("c"), epoch="e")
+
+
+def request(uuids: Sequence[InstanceUuid], *, name: str = "req-1", now: int = 1, minimum: int = 1) -> NewRequest:
+    """Return a create request as the API stores it."""
+    return NewRequest(
+        context=context(name),
+        instances=tuple(server(uuid, attempt=0, host=None, request=name) for uuid in uuids),
+        spec=spec(),
+        min_count=minimum,
+        now=now,
+    )
+
+
+def bring_to(connection: sa.Connection, state: State, *, now: int = 10) -> None:
+    """Make server `ONE`, attempt 1 on `HOST`, and bring it into `state` as a build or a user would."""
+    builds.stage(connection, [staged()], now)
+    if state is State.STAGED:
+        return
+    builds.settle(connection, [(ONE, 1)], now)
+    if state is State.RESCHEDULING:
+        assert builds.fail(connection, ONE, 1, HOST, None, now)
+    if state is State.ERROR:
+        assert builds.fail(connection, ONE, 1, HOST, FAULT, now)
+    if state in (State.BUILDING, State.SPAWNING, State.ACTIVE, State.STOPPED, State.DELETED):
+        assert builds.may_build(connection, ONE, 1, HOST, now)
+    if state in (State.SPAWNING, State.ACTIVE, State.STOPPED, State.DELETED):
+        assert builds.may_spawn(connection, ONE, 1, HOST, now)
+    if state in (State.ACTIVE, State.STOPPED, State.DELETED):
+        assert builds.built(connection, ONE, 1, HOST, now, PowerState.RUNNING, now)
+    if state is State.STOPPED:
+        assert tasks.begin(connection, ONE, Task.POWERING_OFF, frozenset({State.ACTIVE}), context("req-stop"), now)
+        assert tasks.done(connection, ONE, 1, Task.POWERING_OFF, "req-stop", PowerState.SHUTDOWN, None, now)
+    if state is State.DELETED:
+        assert deletes.begin(connection, ONE, context("req-delete"), now)
+        assert attempts.close(connection, ONE, HOST, 2, now)
+        assert deletes.finish_if_closed(connection, ONE, now)
+
+
+def give_up(connection: sa.Connection, *, now: int = 10) -> None:
+    """Bring server `ONE` into ERROR because its host fell silent after the point of no return."""
+    bring_to(connection, State.SPAWNING, now=now)
+    assert reschedules.give_up_on_host(connection, ONE, 1, FAULT, now)
+
+
+def everything(connection: sa.Connection) -> dict[str, list[tuple[Any, ...]]]:
+    """Return every row of a cell's tables, to see whether something changed."""
+    return {
+        table.name: [tuple(row) for row in connection.execute(sa.select(table).order_by(*table.primary_key))]
+        for table in cell_tables.metadata.sorted_tables
+    }
+
+
+def state_of(connection: sa.Connection, uuid: InstanceUuid = ONE) -> State | None:
+    """Return the state of a server's row, None where there is no row."""
+    found = connection.execute(
+        sa.select(cell_tables.instances.c.state).where(cell_tables.instances.c.uuid == uuid)
+    ).scalar_one_or_none()
+    return None if found is None else State(found)
