@@ -34,6 +34,20 @@ async def test_keys_by_microversion(api: ApiUnderTest) -> None:
     assert shown["metadata"] == {"availability_zone": "east"}
 
 
+async def test_which_numbers_are_not_there_and_which_are_none(api: ApiUnderTest) -> None:
+    for identifier, status in (
+        ("-1", 404),
+        ("0", 404),
+        ("9" * 30, 404),
+        ("-", 400),
+        ("1.5", 400),
+        ("--1", 400),
+        ("x", 400),
+    ):
+        for method in ("GET", "DELETE"):
+            assert (await api.ask(method, f"/os-aggregates/{identifier}")).status_code == status, (method, identifier)
+
+
 async def test_hosts_come_and_go_and_schedulers_are_told(api: ApiUnderTest) -> None:
     await api.map_host("h1")
     fast = await make(api, "fast")

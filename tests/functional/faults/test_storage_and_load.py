@@ -8,6 +8,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from skep.config.sections import QuotaSettings
 from skep.processes.all_in_one import Cloud
 from skep.telemetry.steps import CrashPoint
 from skep.testing.eventually import eventually
@@ -94,7 +95,8 @@ async def test_a_cell_that_cannot_store_is_left_out_until_it_can(tmp_path: Path)
 
 
 async def test_a_backlog_beyond_its_limit_is_503_with_retry_after(tmp_path: Path) -> None:
-    async with serving_cloud(http_config(tmp_path, backlog_limit=1)) as cloud, signed_in(cloud) as session:
+    config = http_config(tmp_path, backlog_limit=1, quota=QuotaSettings(instances=-1, cores=-1, ram=-1))
+    async with serving_cloud(config) as cloud, signed_in(cloud) as session:
         held = asyncio.Event()
 
         async def hold(_point: CrashPoint) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from skep.database.api import build_requests
 from skep.database.api import instance_mappings as mappings
 from skep.database.cell import tables as cell_tables
 from skep.database.cell import tasks
@@ -167,6 +168,45 @@ async def test_updates_in_every_place(cloud: ServersUnderTest) -> None:
         answer = await cloud.good("PUT", f"/servers/{uuid}", cleared, version=19)
         assert (answer["server"]["description"], answer["server"]["accessIPv6"]) == (None, "")
         assert "OS-EXT-STS:vm_state" not in answer["server"]
+
+
+async def test_addresses_are_shown_in_one_form(cloud: ServersUnderTest) -> None:
+    mixed, canonical = "0000:0000:0000:0000:0000:cafe:198.51.100.7", "::cafe:c633:6407"
+    uuid = await cloud.create(accessIPv6=mixed, accessIPv4="198.51.100.7")
+    server = await show(cloud, uuid)
+    assert (server["accessIPv4"], server["accessIPv6"]) == ("198.51.100.7", canonical)
+    answer = await cloud.good("PUT", f"/servers/{uuid}", {"server": {"accessIPv6": "2001:DB8:0::1"}})
+    assert answer["server"]["accessIPv6"] == "2001:db8::1"
+
+
+async def test_pinning_to_a_zone(cloud: ServersUnderTest) -> None:
+    pinned, loose = await cloud.create(availability_zone="east"), await cloud.create()
+
+    async def pin(uuid: str, zone: str | None, version: int = 104) -> tuple[int, Any]:
+        body = {"server": {"pinned_availability_zone": zone}}
+        answer = await cloud.ask("PUT", f"/servers/{uuid}", body, version=version)
+        shown = (await show(cloud, uuid, version=104))["pinned_availability_zone"]
+        return answer.status_code, shown
+
+    async def spec_zone(uuid: str) -> str | None:
+        spec = await cloud.database.read(partial(build_requests.spec_of, instance=InstanceUuid(uuid)))
+        assert spec is not None
+        return spec.availability_zone
+
+    assert await pin(pinned, None, version=103) == (400, "east")
+    assert await pin(pinned, None) == (409, "east"), "it is not placed yet"
+    assert await pin(loose, None) == (200, None)
+    await cloud.build(pinned)
+    for zone, outcome, kept in (
+        ("east", (200, "east"), "east"),
+        ("west", (400, "east"), "east"),
+        (None, (200, None), None),
+        (None, (200, None), None),
+        ("west", (400, None), None),
+        ("east", (200, "east"), "east"),
+    ):
+        assert await pin(pinned, zone) == outcome
+        assert await spec_zone(pinned) == kept
 
 
 async def test_an_update_before_the_cell_is_not_lost(cloud: ServersUnderTest) -> None:

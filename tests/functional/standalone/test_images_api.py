@@ -7,6 +7,7 @@ import hashlib
 import resource
 import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ import pytest
 
 from skep.database.api.images import Viewer
 from skep.standalone.images.fields import BODY_PATCH
+from skep.testing.eventually import eventually
 from skep.testing.neighbours import Neighbours, SteppedClock, token
 
 RAW = {"disk_format": "raw", "container_format": "bare"}
@@ -374,6 +376,10 @@ def _files(cloud: Neighbours) -> list[str]:
     return sorted(path.name for path in cloud.images.settings.directory.rglob("*") if path.is_file())
 
 
+async def _has_files(cloud: Neighbours, wanted: bool) -> bool:
+    return bool(_files(cloud)) is wanted
+
+
 async def test_a_client_that_goes_away_leaves_nothing(
     cloud: Neighbours, identity: httpx.AsyncClient, demo: Client
 ) -> None:
@@ -387,10 +393,8 @@ async def test_a_client_that_goes_away_leaves_nothing(
         )
         writer.write(head.encode() + b"x" * 100_000)
         await writer.drain()
-        while not _files(cloud):  # noqa: ASYNC110 - a directory wakes nobody
-            await asyncio.sleep(0.01)
+        await eventually(partial(_has_files, cloud, True), "the upload has begun")
         writer.close()
-        while _files(cloud):  # noqa: ASYNC110 - likewise
-            await asyncio.sleep(0.01)
+        await eventually(partial(_has_files, cloud, False), "what was uploaded is removed")
     assert (await demo("GET", f"/v2/images/{image['id']}")).json()["status"] == "queued"
     assert (await demo.upload(image["id"], b"whole")).status_code == 204

@@ -91,6 +91,27 @@ async def test_names_are_unique(identity: httpx.AsyncClient, admin: dict[str, st
     assert renamed.status_code == 409
 
 
+async def test_the_default_project_by_either_name(
+    cloud: Neighbours, identity: httpx.AsyncClient, admin: dict[str, str]
+) -> None:
+    project, other = cloud.first.project_ids["demo"], cloud.first.project_ids["admin"]
+    body: dict[str, Any] = {"user": {"name": "older", "project_id": project}}
+    made = (await identity.post("/v3/users", json=body, headers=admin)).json()["user"]
+    assert made["default_project_id"] == project
+    path = f"/v3/users/{made['id']}"
+    for change, expected in (
+        ({"email": "o@example.org"}, project),
+        ({"default_project_id": other}, other),
+        ({"default_project_id": project, "project_id": project}, project),
+    ):
+        changed = await identity.patch(path, json={"user": change}, headers=admin)
+        assert changed.json()["user"]["default_project_id"] == expected
+    assert (
+        "default_project_id"
+        not in (await identity.patch(path, json={"user": {"project_id": None}}, headers=admin)).json()["user"]
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "body", "field"),
     [
@@ -102,6 +123,8 @@ async def test_names_are_unique(identity: httpx.AsyncClient, admin: dict[str, st
         ("/v3/users", {"user": {"name": "x", "nonsense": 1}}, "nonsense"),
         ("/v3/users", {"user": {"name": "x", "domain_id": "other"}}, "user.domain_id"),
         ("/v3/users", {"user": {"name": "x", "default_project_id": "absent"}}, "user.default_project_id"),
+        ("/v3/users", {"user": {"name": "x", "project_id": "absent"}}, "user.default_project_id"),
+        ("/v3/users", {"user": {"name": "x", "project_id": "a", "default_project_id": "b"}}, "user.project_id"),
         ("/v3/projects", {"project": {"name": 7}}, "project.name"),
         ("/v3/projects", {"project": {"name": "x" * 65}}, "project.name"),
         ("/v3/projects", {"project": {"name": "x", "parent_id": "other"}}, "project.parent_id"),
