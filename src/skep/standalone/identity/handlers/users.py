@@ -37,6 +37,8 @@ class UserFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     description: Text | UnsetType | None = UNSET
     enabled: bool | UnsetType = UNSET
     default_project_id: Text | UnsetType | None = UNSET
+    project_id: Text | UnsetType | None = UNSET
+    """What older clients call `default_project_id`."""
     domain_id: str | UnsetType | None = UNSET
     options: NoOptions | UnsetType = UNSET
 
@@ -199,10 +201,11 @@ async def _hash(identity: StandaloneIdentity, fields: UserFields) -> str | None:
 
 def _changed(user: User, fields: UserFields, password_hash: str | None, now: int) -> User:
     values: dict[str, Any] = {
-        name: value
-        for name in ("name", "email", "enabled", "default_project_id")
-        if (value := getattr(fields, name)) is not UNSET
+        name: value for name in ("name", "email", "enabled") if (value := getattr(fields, name)) is not UNSET
     }
+    project = _default_project(fields)
+    if project is not UNSET:
+        values["default_project_id"] = project
     if fields.description is not UNSET:
         values["description"] = fields.description or ""
     if fields.password is not UNSET:
@@ -210,3 +213,12 @@ def _changed(user: User, fields: UserFields, password_hash: str | None, now: int
     if fields.password is not UNSET or fields.enabled is False:
         values["tokens_invalid_before"] = now
     return msgspec.structs.replace(user, **values)
+
+
+def _default_project(fields: UserFields) -> str | UnsetType | None:
+    """Return the project under whichever of its two names it was given."""
+    if fields.project_id is UNSET:
+        return fields.default_project_id
+    if fields.default_project_id not in (UNSET, fields.project_id):
+        raise BadRequest("user.project_id: is not the same as user.default_project_id")
+    return fields.project_id
