@@ -190,12 +190,14 @@ def _merged(before: dict[str, str], changes: dict[str, str | None]) -> dict[str,
 def _identifier(request: ApiRequest) -> int:
     """Read the number in the path.
 
-    Raises BadRequest for what is no number at all, as Nova does; a number that is too large is just not found.
+    Raises BadRequest for what is no number at all, as Nova does; a negative one or one that is too large is just not
+    found.
     """
     text = request.params["aggregate_id"]
-    if not (text.isascii() and text.isdigit()):
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
         raise BadRequest(f"Aggregate id must be an integer, not {text[:40]!r}")
-    return min(int(text[:20]), MAX_ID)
+    return -1 if text != digits else min(int(digits[:20]), MAX_ID)
 
 
 def _there(request: ApiRequest, found: Aggregate | None) -> Aggregate:
