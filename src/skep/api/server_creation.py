@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from skep.api.creating.absent_services import networks, refuse
+from skep.api.creating.addresses import access_address
 from skep.api.creating.contents import InjectedFile, generate_password, injected_files
 from skep.api.creating.destination import Destination, Hints, destination, hints
 from skep.api.creating.disks import Disks, disks
@@ -119,8 +120,8 @@ def instances_of(wish: Wish, found: Resolved, context: RequestContext, now: int)
         block_devices=wish.disks.all(found.flavor),
         config_drive=bool(server.get("config_drive")),
         disk_config=server.get("OS-DCF:diskConfig", "MANUAL"),
-        access_ip_v4=server.get("accessIPv4") or None,
-        access_ip_v6=server.get("accessIPv6") or None,
+        access_ip_v4=access_address(server.get("accessIPv4")),
+        access_ip_v6=access_address(server.get("accessIPv6")),
         user_data=server.get("user_data"),
         networks=wish.networks,
         availability_zone=wish.destination.zone,

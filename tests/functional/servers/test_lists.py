@@ -18,6 +18,7 @@ from skep.domain.clock import isoformat
 from skep.domain.context import RequestContext
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import CELL0, InstanceUuid, RequestId
+from skep.testing.api import PROJECT
 from skep.testing.servers import CELL1, CELL2, IMAGE, ServersUnderTest, servers_under_test
 
 CONTEXT = RequestContext(request_id=RequestId("req-1"))
@@ -192,6 +193,10 @@ async def test_filters(cloud: ServersUnderTest) -> None:
     ):
         all_tenants = "" if "None" in query else "&all_tenants=True"
         assert await places(query + all_tenants) == wanted, query
+    for key in ("project_id", "tenant_id"):
+        assert await places(f"{key}={PROJECT}&all_tenants=1") == list(made)
+        assert await places(f"{key}=nobody&all_tenants=1") == []
+        assert await places(f"{key}={PROJECT}") == [], "without all_tenants it is the admin's own project that is listed"
     assert await places("host=elsewhere&power_state=4", token="member") == list(made)
     assert (await cloud.bad("GET", "/servers?all_tenants=1"))[0] == 403
     assert (await cloud.bad("GET", "/servers?locked=perhaps", version=73))[0] == 400

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from skep.api.creating.addresses import access_address
 from skep.api.handlers.server_patterns import check_pattern
 from skep.api.requests import ApiRequest
 from skep.api.schemas.fields import FALSE_WORDS, TRUE_WORDS
@@ -78,8 +79,8 @@ _ATTRIBUTES: dict[str, tuple[str, Callable[[str], object]]] = {
     "description": ("description", str),
     "display_description": ("description", str),
     "launch_index": ("launch_index", int),
-    "access_ip_v4": ("access_ip_v4", str),
-    "access_ip_v6": ("access_ip_v6", str),
+    "access_ip_v4": ("access_ip_v4", access_address),
+    "access_ip_v6": ("access_ip_v6", access_address),
     "created_at": ("created_at", parse_iso),
     "launched_at": ("launched_at", parse_iso),
     "terminated_at": ("terminated_at", parse_iso),
@@ -155,15 +156,14 @@ def _given(request: ApiRequest) -> dict[str, str]:
 
 
 def _project(request: ApiRequest, given: dict[str, str]) -> str | None:
-    """Return whose servers are listed; None: everybody's. To name a project means to ask for other projects' too."""
-    wanted = given.get("project_id", given.get("tenant_id"))
-    everybody = "all_tenants" in given or wanted is not None
+    """Return whose servers are listed; None: everybody's. A project that is named counts with `all_tenants` only."""
+    everybody = "all_tenants" in given
     if given.get("all_tenants"):
         everybody = _boolean("all_tenants", given["all_tenants"])
     if not everybody:
         return request.context.project_id
     request.authorize(rule=f"{request.rule}:get_all_tenants")
-    return wanted
+    return given.get("project_id", given.get("tenant_id"))
 
 
 def _states(request: ApiRequest, given: dict[str, str], values: dict[str, Any]) -> bool:

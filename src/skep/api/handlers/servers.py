@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,15 +10,16 @@ import msgspec
 import sqlalchemy as sa
 import structlog
 
+from skep.api.creating.addresses import access_address
 from skep.api.handlers.server_lookup import CellUnreadable, change, find, not_found, refuse_if_locked
 from skep.api.handlers.server_views import view_for
 from skep.api.requests import Answer, ApiRequest
 from skep.database.api import build_requests, quotas, server_groups
 from skep.database.api import instance_mappings as mappings
 from skep.domain.context import RequestContext
-from skep.domain.errors import NotFound, SkepError
+from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
 from skep.domain.ids import InstanceUuid
-from skep.domain.instances import Instance
+from skep.domain.instances import BUILD_STATES, Instance
 from skep.messages.to_super_conductor import DeleteInstances
 from skep.transport.base import SUPER_CONDUCTOR
 
@@ -33,9 +35,12 @@ _CHANGES = {
     "accessIPv4": "access_ip_v4",
     "accessIPv6": "access_ip_v6",
     "OS-DCF:diskConfig": "disk_config",
+    "pinned_availability_zone": "pinned_availability_zone",
 }
 """Key of the body -> attribute of the instance."""
-_EMPTY_IS_NONE = frozenset({"accessIPv4", "accessIPv6"})
+_READ: dict[str, Callable[[Any], Any]] = {"accessIPv4": access_address, "accessIPv6": access_address}
+"""Key of the body -> how its value is read, where it is not taken as it is."""
+_PIN = "pinned_availability_zone"
 
 
 async def show(request: ApiRequest) -> Answer:
@@ -61,17 +66,40 @@ async def _show_unknown(request: ApiRequest, error: CellUnreadable) -> Answer:
 
 async def update(request: ApiRequest) -> Answer:
     """Change the name, the description, the addresses shown, the hostname."""
-    wanted: dict[str, Any] = {
-        _CHANGES[key]: (value or None) if key in _EMPTY_IS_NONE else value
-        for key, value in request.body["server"].items()
-    }
+    wanted = {_CHANGES[key]: _READ.get(key, _as_given)(value) for key, value in request.body["server"].items()}
+    pins = _PIN in wanted
 
     def alter(instance: Instance) -> Instance:
+        if pins:
+            _check_pin(instance, wanted[_PIN])
         return msgspec.structs.replace(instance, **wanted) if wanted else instance
 
     found = await change(request, alter)
+    if pins:
+        # A failure in between is mended by asking again: what the row says already does not keep the spec from it.
+        unit = partial(build_requests.pin, instance=found.instance.uuid, zone=wanted[_PIN])
+        await request.services.database.write(unit, intake=True)
     view = await view_for(request)
     return Answer({"server": view.whole(found.instance, found.groups)})
+
+
+def _as_given(value: Any) -> Any:
+    return value
+
+
+def _check_pin(instance: Instance, zone: str | None) -> None:
+    """Raise unless the server may be pinned to the zone, or unpinned (2.104): only to the zone that it is in."""
+    if zone == instance.pinned_availability_zone:
+        return
+    if instance.host is None or instance.state in BUILD_STATES:
+        raise Conflict(
+            f"Instance {instance.uuid} has no availability zone yet that it could be pinned to or unpinned from"
+        )
+    if zone is not None and zone != instance.availability_zone:
+        raise BadRequest(
+            f"Instance {instance.uuid} can be pinned only to the availability zone that it is in, "
+            f"{instance.availability_zone}"
+        )
 
 
 async def delete(request: ApiRequest) -> Answer:

@@ -171,7 +171,18 @@ CREATE = Body(
 )
 """`POST /servers`. The two names of the hints mean the same; Nova's clients use the first."""
 
-UPDATE = Body(fields(asked("server", fields(asked("name", NAME), *_COMMON), required=True)))
+PINNED_ZONE = String(max=255, nullable=True)
+"""Null unpins; which zone a server may be pinned to is for its handler to say."""
+
+UPDATE = Body(
+    fields(
+        asked(
+            "server",
+            fields(asked("name", NAME), asked("pinned_availability_zone", PINNED_ZONE, since=104), *_COMMON),
+            required=True,
+        )
+    )
+)
 """`PUT /servers/{id}`."""
 
 # --- sub-resources ---------------------------------------------------------------------------------

@@ -164,5 +164,13 @@ def spec_of(connection: sa.Connection, instance: InstanceUuid) -> RequestSpec | 
     return None if body is None else load(body, RequestSpec)
 
 
+def pin(connection: sa.Connection, instance: InstanceUuid, zone: str | None) -> None:
+    """Write the zone that a server shall stay in when it is moved; None: any."""
+    spec = spec_of(connection, instance)
+    if spec is not None and spec.availability_zone != zone:
+        body = dump(msgspec.structs.replace(spec, availability_zone=zone))
+        connection.execute(request_specs.update().where(request_specs.c.instance == instance).values(body=body))
+
+
 def _unplaced(body: bytes) -> Instance:
     return msgspec.structs.replace(load(body, Instance), state=State.SCHEDULED)

@@ -76,8 +76,9 @@ def change(
     after = msgspec.structs.replace(after, updated_at=now)
     old, new = columns_of(before), columns_of(after)
     values = {name: new[name] for name in _CHANGEABLE if new[name] != old[name]}
-    if after.disk_config != before.disk_config:
-        values["body"] = dump(msgspec.structs.replace(load(found.body, Instance), disk_config=after.disk_config))
+    if (after.disk_config, after.pinned_availability_zone) != (before.disk_config, before.pinned_availability_zone):
+        kept = {"disk_config": after.disk_config, "pinned_availability_zone": after.pinned_availability_zone}
+        values["body"] = dump(msgspec.structs.replace(load(found.body, Instance), **kept))
     connection.execute(instances.update().where(row.uuid == uuid).values(updated_at=now, changed_at=now, **values))
     return after
 
