@@ -120,14 +120,10 @@ class OneInstance(RuleBasedStateMachine):
 
     # --- hosts, which answer late and repeat themselves ---
 
-    @rule(back=BACK, host=HOSTS)
-    def may_build(self, back: int, host: str) -> None:
-        granted = builds.may_build(self.connection, ONE, self.attempt(back), host, self.tick())
-        self._only_the_current(granted, back, host)
-
-    @rule(back=BACK, host=HOSTS)
-    def may_spawn(self, back: int, host: str) -> None:
-        granted = builds.may_spawn(self.connection, ONE, self.attempt(back), host, self.tick())
+    @rule(name=st.sampled_from(["may_build", "may_spawn"]), back=BACK, host=HOSTS)
+    def asks(self, name: str, back: int, host: str) -> None:
+        write = builds.may_build if name == "may_build" else builds.may_spawn
+        granted = write(self.connection, ONE, self.attempt(back), host, self.tick())
         self._only_the_current(granted, back, host)
 
     def _only_the_current(self, granted: bool, back: int, host: str) -> None:
@@ -170,21 +166,29 @@ class OneInstance(RuleBasedStateMachine):
             self.holding -= {held for held in self.holding if held[1] == stale.host and held[0] <= stale.attempt}
         deletes.finish_if_closed(self.connection, ONE, self.now)
 
-    @rule()
-    def as_it_should_go(self) -> None:
+    @rule(late=st.booleans())
+    def as_it_should_go(self, late: bool) -> None:
         """Do what comes next for the current attempt, so that builds get to their end among all the noise."""
         there = self.row
         if there is None or there.task is not None:
             return
+        if late:
+            self._every_late_host(there.host)
         if there.state == State.STAGED:
             self.settle(0)
         elif there.state == State.SCHEDULED:
             self.dispatch()
-            self.may_build(0, there.host)
+            self.asks("may_build", 0, there.host)
         elif there.state == State.BUILDING:
-            self.may_spawn(0, there.host)
+            self.asks("may_spawn", 0, there.host)
         elif there.state == State.SPAWNING:
             self.built(0, there.host)
+
+    def _every_late_host(self, host: str | None) -> None:
+        """Whoever was replaced asks and reports, just before the current attempt goes on."""
+        for name in ("may_build", "may_spawn"):
+            self.asks(name, 1, host or "host1")
+        self.built(1, host or "host1")
 
     # --- users ---
 
@@ -240,11 +244,17 @@ class OneInstance(RuleBasedStateMachine):
             assert (there.attempt, there.host) in open_ones
 
     @invariant()
+    def what_is_being_deleted_has_left_all_its_attempts_behind(self) -> None:
+        there = self.row
+        if there is not None and there.task == Task.DELETING:
+            assert all(one.attempt < there.attempt for one in attempts.history(self.connection, ONE))
+
+    @invariant()
     def an_end_keeps_no_secret(self) -> None:
         there = self.row
         if there is not None and there.state in (State.ACTIVE, State.STOPPED, State.ERROR, State.DELETED):
             assert there.secrets is None
 
 
-OneInstance.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+OneInstance.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestOneInstance = OneInstance.TestCase
