@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import contextvars
 import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import sqlalchemy as sa
 import structlog
@@ -26,6 +27,9 @@ from skep.domain.errors import Overloaded, StorageUnavailable
 
 T = TypeVar("T")
 Unit = Callable[[sa.Connection], T]
+CommitHook = Callable[[Literal["before", "after"], Unit[Any], contextvars.Context], None]
+"""Told of each unit just before its COMMIT, and just after it while its caller has no answer yet; in the writing
+thread, with the context that the unit was submitted in."""
 
 log = structlog.get_logger("skep.database")
 
@@ -42,6 +46,8 @@ class Database:
         self.path = path
         self.name = path.stem
         self.busy_timeout = busy_timeout
+        self.commit_hook: CommitHook | None = None
+        """Tests end the process there."""
         self.engine = _engine(path, busy_timeout)
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix=f"{self.name}-read")
         self._reading = threading.local()
@@ -92,13 +98,14 @@ class Database:
 
 
 class _Job(Generic[T]):
-    __slots__ = ("future", "loop", "outcome", "unit")
+    __slots__ = ("context", "future", "loop", "outcome", "unit")
 
     def __init__(self, unit: Unit[T], loop: asyncio.AbstractEventLoop) -> None:
         self.unit = unit
         self.loop = loop
         self.future: asyncio.Future[T] = loop.create_future()
         self.outcome: tuple[bool, Any] = (False, None)
+        self.context: contextvars.Context | None = None
 
 
 class _Writer:
@@ -123,6 +130,8 @@ class _Writer:
         if self.waiting >= MAX_WAITING:
             raise Overloaded(f"database {self._database.name} has {self.waiting} writes waiting")
         job = _Job(unit, asyncio.get_running_loop())
+        if self._database.commit_hook is not None:
+            job.context = contextvars.copy_context()
         with self._wake:
             (self._intake if intake else self._work).append(job)
             self._wake.notify()
@@ -141,6 +150,7 @@ class _Writer:
                 if connection is None:
                     connection = self._database.engine.connect()
                 self._commit(connection, batch)
+                self._tell("after", batch)
             except (exc.SQLAlchemyError, sqlite3.Error) as error:
                 connection = self._fail(connection, batch, error)
             self._answer(batch)
@@ -162,12 +172,21 @@ class _Writer:
         try:
             for job in batch:
                 job.outcome = _run_unit(connection, job.unit)
+            self._tell("before", batch)
             transaction.commit()
         except BaseException:
             # A full disk has rolled back by itself, so this may fail too; the first error is the one that tells.
             with contextlib.suppress(exc.SQLAlchemyError, sqlite3.Error):
                 transaction.rollback()
             raise
+
+    def _tell(self, moment: Literal["before", "after"], batch: list[_Job[Any]]) -> None:
+        hook = self._database.commit_hook
+        if hook is None:
+            return
+        for job in batch:
+            if job.context is not None:
+                hook(moment, job.unit, job.context)
 
     def _fail(self, connection: sa.Connection | None, batch: list[_Job[Any]], error: Exception) -> sa.Connection | None:
         """Answer the whole batch with the reason: a failed transaction stored nothing of it."""
