@@ -1,0 +1,57 @@
+"""Where a crash test can end the process: generated from the table of steps, so that no step is forgotten.
+
+A point is a step or a write, and a way. Ways: `before` the effect, `after` it, and `lost`: what the step wrote is
+committed, and nobody is told so.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from skep.domain.builds import STEPS
+
+Way = Literal["before", "after", "lost"]
+WAYS: tuple[Way, ...] = ("before", "after", "lost")
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the process ends itself: at the `nth` time that it comes there after it was told."""
+
+    step: str = ""
+    """A name of `STEPS`; or empty, and `unit` is set."""
+    unit: str = ""
+    """A function that writes, as `module.function`; `before` is just before its COMMIT."""
+    way: Way
+    nth: int = 1
+
+    def __str__(self) -> str:
+        """Return what a test is called by."""
+        return f"{self.step or self.unit.rpartition('.')[2]}-{self.way}"
+
+
+WRITES = {"store": "skep.api.handlers.server_create._write"}
+"""Steps of the API, which runs each as one write: the write is where they begin and end."""
+
+_NO_COMMIT = "writes no database; that its effect is there and nobody heard of it is the way `after`"
+
+UNREACHABLE: dict[tuple[str, Way], str] = {
+    ("store", "after"): "the answer of the commit is the last thing before the 202: the same place as `lost`",
+    ("select", "lost"): _NO_COMMIT,
+    ("dispatch", "lost"): "the time of sending is committed before the step: the same place as `before`",
+    ("claim", "lost"): _NO_COMMIT,
+    ("prepare", "lost"): _NO_COMMIT,
+    ("spawn", "lost"): _NO_COMMIT,
+    ("destroy", "lost"): _NO_COMMIT,
+}
+"""Points that do not exist, and why."""
+
+
+def points_of(step: str) -> tuple[Point, ...]:
+    """Return the points of one step. Raises KeyError when there is no such step."""
+    STEPS[step]
+    ways = [way for way in WAYS if (step, way) not in UNREACHABLE]
+    if step in WRITES:
+        return tuple(Point(unit=WRITES[step], way=way) for way in ways)
+    return tuple(Point(step=step, way=way) for way in ways)

@@ -1,0 +1,172 @@
+"""The other end of `skep.testing.crash`: starts that child, arms it, kills it, waits for its end, starts it anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from skep.config.sections import Config
+from skep.testing.crash import Order, Said
+from skep.testing.crash_points import Point
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+POLL_SECONDS = 0.05
+MICROVERSION = "2.96"
+
+
+class CloudDied(AssertionError):
+    """The child ended although nobody told it to, or did not start."""
+
+
+class CrashProcess:
+    """One cloud over one state directory, through as many lives of its process as a test wants."""
+
+    def __init__(self, root: Path, config: Config, *, cells: int, hosts: int) -> None:
+        self.root = root
+        self.cells, self.hosts = cells, hosts
+        self.state = Path(config.state.directory)
+        self.log = root / "cloud.log"
+        self.api_url = ""
+        self.headers: dict[str, str] = {}
+        self.lives = 0
+        self._order = root / "order.json"
+        self._order.write_bytes(msgspec.json.encode(Order(config=config, cells=cells, hosts=hosts)))
+        self._child: subprocess.Popen[bytes] | None = None
+        self._rest = b""
+        self._images_url = ""
+        self._image = ""
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a child that has not ended."""
+        return self._child is not None and self._child.poll() is None
+
+    @property
+    def image(self) -> str:
+        """The id of the image `tiny`."""
+        return self._image
+
+    def start(self) -> None:
+        """Start the child and wait until all its hosts may get servers. Raises CloudDied when they do not."""
+        command = [sys.executable, "-m", "skep.testing.crash", str(self._order)]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
+        with self.log.open("ab") as log:
+            self._child = subprocess.Popen(
+                command, env=environment, cwd=self.root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
+        self._rest = b""
+        self.lives += 1
+        deadline = time.monotonic() + START_SECONDS
+        said = self._heard(deadline)
+        if said is None or said.event != "started":
+            raise CloudDied(f"the cloud did not start; the end of its log:\n{self.tail()}")
+        self.api_url, self._images_url = said.api_url, said.images_url
+        self._sign_in(said.identity_url)
+        while self._hosts_up() < self.cells * self.hosts:
+            if time.monotonic() > deadline or not self.running:
+                raise CloudDied(f"not all hosts came up; the end of the log:\n{self.tail()}")
+            time.sleep(POLL_SECONDS)
+
+    def arm(self, point: Point) -> None:
+        """Have the child end itself at `point`; returns once it knows."""
+        assert self._child is not None
+        assert self._child.stdin is not None
+        self._child.stdin.write(msgspec.json.encode(point) + b"\n")
+        self._child.stdin.flush()
+        said = self._heard(time.monotonic() + STOP_SECONDS)
+        if said is None or said.event not in ("armed", "dies"):
+            raise CloudDied(f"the cloud does not obey; the end of its log:\n{self.tail()}")
+
+    def died_by_itself(self, seconds: float) -> bool:
+        """Wait for the end of the child; False when it still runs after `seconds`."""
+        assert self._child is not None
+        try:
+            self._child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        self._close_pipes()
+        return True
+
+    def kill(self) -> None:
+        """End the child as a power failure does."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+            self._close_pipes()
+
+    def stop(self) -> None:
+        """End the child in good order; kill it when it does not."""
+        if self._child is None:
+            return
+        if self._child.stdin is not None and not self._child.stdin.closed:
+            self._child.stdin.close()
+        try:
+            self._child.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._close_pipes()
+
+    def ask(self, method: str, path: str, body: object = None) -> httpx.Response:
+        """Send one request to the compute API (`/servers`) or the admin API (`/admin/v1/...`)."""
+        base = self.api_url.removesuffix("/v2.1") if path.startswith("/admin/") else self.api_url
+        return httpx.request(method, f"{base}{path}", json=body, headers=self.headers, timeout=30, trust_env=False)
+
+    def answer(self, path: str) -> Any:
+        """Return what a GET answers. Raises httpx.HTTPStatusError unless it answers well."""
+        return self.ask("GET", path).raise_for_status().json()
+
+    def tail(self) -> str:
+        """Return the end of the child's log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+
+    def _sign_in(self, identity_url: str) -> None:
+        auth = json.loads((self.state / "clouds.yaml").read_text())["clouds"]["skep"]["auth"]
+        domain = {"name": "Default"}
+        proof = {"user": {"name": auth["username"], "password": auth["password"], "domain": domain}}
+        scope = {"project": {"name": auth["project_name"], "domain": domain}}
+        body = {"auth": {"identity": {"methods": ["password"], "password": proof}, "scope": scope}}
+        given = httpx.post(f"{identity_url}/auth/tokens", json=body, timeout=30, trust_env=False)
+        given.raise_for_status()
+        token = given.headers["X-Subject-Token"]
+        self.headers = {"X-Auth-Token": token, "OpenStack-API-Version": f"compute {MICROVERSION}"}
+        if not self._image:
+            url = f"{self._images_url.removesuffix('/v2')}/v2/images?name=tiny"
+            found = httpx.get(url, headers=self.headers, timeout=30, trust_env=False).raise_for_status()
+            self._image = found.json()["images"][0]["id"]
+
+    def _hosts_up(self) -> int:
+        ready = httpx.get(f"{self.api_url.removesuffix('/v2.1')}/readyz", timeout=30, trust_env=False)
+        if ready.status_code != 200:
+            return 0
+        return sum(host["state"] == "up" for host in self.answer("/admin/v1/hosts")["hosts"])
+
+    def _heard(self, deadline: float) -> Said | None:
+        """Return the next line of the child; None when it ends or is silent."""
+        assert self._child is not None
+        assert self._child.stdout is not None
+        file = self._child.stdout.fileno()
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([file], [], [], max(0.0, deadline - time.monotonic()))
+            data = os.read(file, 65536) if ready else b""
+            if not data:
+                return None
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return msgspec.json.decode(line, type=Said)
+
+    def _close_pipes(self) -> None:
+        assert self._child is not None
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None and not pipe.closed:
+                pipe.close()

@@ -1,0 +1,92 @@
+"""What the hypervisors did, counted from the logs of the fake hosts: outside Skep's databases, and nothing is removed.
+
+A life is one guest on one host, from the moment that its making began until it was destroyed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+from pathlib import Path
+
+import msgspec
+
+from skep.compute.drivers.fake import GUESTS_FILE
+from skep.compute.drivers.guest_log import GuestEvent, read_events
+from skep.domain.ids import InstanceUuid
+from skep.domain.resources import Resources
+
+
+class Life(msgspec.Struct, kw_only=True):
+    """One guest. Times are microseconds since the epoch."""
+
+    host: str
+    instance: InstanceUuid
+    attempt: int
+    began: int
+    ended: int | None = None
+    finished: int = 0
+    """How often its making was finished: once, if all is well; never, of one that stayed partial."""
+    resources: Resources = {}
+
+    def overlaps(self, other: Life) -> bool:
+        """Tell whether both guests existed at one moment."""
+        first, second = sorted((self, other), key=lambda life: life.began)
+        return first.ended is None or first.ended > second.began
+
+    def __str__(self) -> str:
+        """Return what a report says of it."""
+        return f"{self.instance} attempt {self.attempt} on {self.host}"
+
+
+def lives(state: Path) -> list[Life]:
+    """Return all guests that the hosts of a state directory ever had."""
+    found: list[Life] = []
+    for path in sorted(state.glob(f"hosts/*/*/{GUESTS_FILE}")):
+        found.extend(lives_on(path.parent.name, read_events(path)))
+    return found
+
+
+def lives_on(host: str, events: Iterable[GuestEvent]) -> Iterator[Life]:
+    """Return the guests of one host, from its log."""
+    there: dict[tuple[InstanceUuid, int], Life] = {}
+    for event in events:
+        key = (event.instance, event.attempt)
+        if event.event == "spawn_begun":
+            if key in there:
+                yield there[key]
+            there[key] = Life(
+                host=host,
+                instance=event.instance,
+                attempt=event.attempt,
+                began=event.at,
+                resources=event.resources,
+            )
+        elif event.event == "spawned" and key in there:
+            there[key].finished += 1
+        elif event.event == "destroyed" and key in there:
+            life = there.pop(key)
+            life.ended = event.at
+            yield life
+    yield from there.values()
+
+
+def double_built(all_lives: Iterable[Life]) -> list[str]:
+    """Return servers that had two guests at one moment, ever, and guests that were made twice."""
+    by_instance: dict[InstanceUuid, list[Life]] = {}
+    for life in all_lives:
+        by_instance.setdefault(life.instance, []).append(life)
+    found = [
+        f"{life} was finished {life.finished} times"
+        for one in by_instance.values()
+        for life in one
+        if life.finished > 1
+    ]
+    for one in by_instance.values():
+        found += [f"{first} beside {second}" for first, second in combinations(one, 2) if first.overlaps(second)]
+    return found
+
+
+def living(all_lives: Iterable[Life]) -> list[Life]:
+    """Return the guests that are there now."""
+    return [life for life in all_lives if life.ended is None]

@@ -1,0 +1,124 @@
+"""What the databases say, read from outside: SQL of its own on read-only connections, none of Skep's functions."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+_UNOWNED = "owner IS NOT NULL AND owner NOT IN (SELECT owner FROM leases WHERE lapses_at > :now)"
+
+_ABOVE = {
+    "build request of a server that is placed or gone": (
+        "SELECT b.instance FROM build_requests b LEFT JOIN instance_mappings m ON m.instance = b.instance "
+        "WHERE m.instance IS NULL OR m.cell IS NOT NULL OR m.deleted_at IS NOT NULL"
+    ),
+    "quota unit without its server": (
+        "SELECT q.instance FROM quota_charges q LEFT JOIN instance_mappings m ON m.instance = q.instance "
+        "WHERE m.instance IS NULL OR m.deleted_at IS NOT NULL"
+    ),
+    "sum of quota that is not the sum of its units": (
+        "SELECT s.project_id FROM quota_sums s LEFT JOIN quota_charges q ON q.project_id = s.project_id "
+        "GROUP BY s.project_id HAVING s.instances <> coalesce(sum(q.instances), 0) "
+        "OR s.cores <> coalesce(sum(q.cores), 0) OR s.ram <> coalesce(sum(q.ram), 0)"
+    ),
+    "request spec without its server": (
+        "SELECT s.instance FROM request_specs s LEFT JOIN instance_mappings m ON m.instance = s.instance "
+        "WHERE m.instance IS NULL OR m.deleted_at IS NOT NULL"
+    ),
+    "group member that is gone": (
+        "SELECT g.instance FROM server_group_members g LEFT JOIN instance_mappings m ON m.instance = g.instance "
+        "WHERE m.instance IS NULL OR m.deleted_at IS NOT NULL"
+    ),
+    "mapping owned by nobody living": f"SELECT instance FROM instance_mappings WHERE {_UNOWNED}",
+}
+_IN_CELL = {
+    "staged row": "SELECT uuid FROM instances WHERE state = 'staged'",
+    "open attempt without its server": (
+        "SELECT a.instance FROM attempts a LEFT JOIN instances i ON i.uuid = a.instance "
+        "WHERE a.open AND (i.uuid IS NULL OR i.deleted_at IS NOT NULL OR i.attempt <> a.attempt)"
+    ),
+    "row owned by nobody living": f"SELECT uuid FROM instances WHERE {_UNOWNED}",
+    "secret of a server that is built": (
+        "SELECT uuid FROM instances WHERE secrets IS NOT NULL AND state IN ('active', 'stopped', 'error', 'deleted')"
+    ),
+}
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that is not deleted, as the row of its cell says it."""
+
+    uuid: str
+    name: str
+    cell: str
+    state: str
+    task: str | None
+    host: str | None
+    attempt: int
+    fault: str
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is to be done for it."""
+        return self.state in ("active", "stopped", "error") and self.task is None
+
+
+class Mapped(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that lives, as the API database says it."""
+
+    cell: str | None
+    deleting: bool
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """All databases of a state directory, each read at one moment of its own."""
+
+    mapped: dict[str, Mapped]
+    rows: tuple[Row, ...]
+    leaked: tuple[str, ...]
+
+
+def read(state: Path) -> Rows:
+    """Read the databases. The API's first: a server on its way down is then seen in one of them."""
+    mapped: dict[str, Mapped] = {}
+    rows: list[Row] = []
+    leaked: list[str] = []
+    paths = sorted((state / "db").glob("*.db"), key=lambda path: path.stem != "api")
+    for path in paths:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            connection.execute("BEGIN")
+            if path.stem == "api":
+                mapped = _mapped(connection)
+                leaked += _leaked(connection, "api", _ABOVE)
+            else:
+                rows += _rows(connection, path.stem)
+                leaked += _leaked(connection, path.stem, _IN_CELL)
+    return Rows(mapped=mapped, rows=tuple(rows), leaked=tuple(leaked))
+
+
+def _mapped(connection: sqlite3.Connection) -> dict[str, Mapped]:
+    found = connection.execute(
+        "SELECT m.instance, c.name, m.delete_intent_at IS NOT NULL FROM instance_mappings m "
+        "LEFT JOIN cells c ON c.uuid = m.cell WHERE m.deleted_at IS NULL"
+    )
+    return {uuid: Mapped(cell=cell, deleting=bool(deleting)) for uuid, cell, deleting in found}
+
+
+def _rows(connection: sqlite3.Connection, cell: str) -> Iterator[Row]:
+    found = connection.execute(
+        "SELECT uuid, name, state, task, host, attempt, fault FROM instances WHERE deleted_at IS NULL"
+    )
+    for uuid, name, state, task, host, attempt, fault in found:
+        text = bytes(fault).decode(errors="replace") if fault is not None else ""
+        yield Row(uuid=uuid, name=name, cell=cell, state=state, task=task, host=host, attempt=attempt, fault=text)
+
+
+def _leaked(connection: sqlite3.Connection, database: str, queries: dict[str, str]) -> Iterator[str]:
+    now = {"now": time.time_ns() // 1000}
+    for what, query in queries.items():
+        for (subject,) in connection.execute(query, now if ":now" in query else {}):
+            yield f"{database}: {what}: {subject}"

@@ -1,0 +1,19 @@
+"""The cloud dies at every point of the rest: guests, failures, other hosts, deletes; and goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from skep.domain.builds import STEPS
+from skep.testing.crash_points import Point, points_of
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
+
+POINTS = [(step, point) for step in list(STEPS)[len(STEPS) // 2 :] for point in points_of(step)]
+
+
+@pytest.mark.parametrize(("step", "point"), POINTS, ids=[f"{step}-{point.way}" for step, point in POINTS])
+def test_a_crash_at_any_point_loses_nothing(walked: Callable[[str, Point], None], step: str, point: Point) -> None:
+    walked(step, point)
