@@ -46,6 +46,7 @@ class Builds:
         self._parts = parts
         self._releases = releases
         self._under_way: dict[InstanceUuid, Work] = {}
+        """What this process has sent to hosts and has not heard the end of, for events; without secrets."""
         self.asserted = False
         """Whether the scheduler knows this cell's claims: nothing is sent to a host before it does."""
         self.dispatching = Loop("dispatch", self._dispatch, every=parts.settings.resend_seconds)
@@ -69,7 +70,7 @@ class Builds:
         parts, instance = self._parts, work.instance
         assert instance.host is not None
         assert instance.node is not None
-        self._under_way[instance.uuid] = work
+        self._under_way[instance.uuid] = msgspec.structs.replace(work, secrets=None)
         async with parts.steps.step(
             "dispatch",
             request=work.context.request_id,
@@ -212,6 +213,12 @@ class Builds:
         hosts = "hosts" if tried != 1 else "host"
         text = f"Build failed on {tried} {hosts}, the most allowed. The last said: {failure.message}"
         return Fault(code=500, message=text, created_at=now, details=_details(message.host, failure))
+
+    def forget(self, instance: InstanceUuid, upto: int) -> None:
+        """Nothing is left of a build up to this attempt: it was deleted or replaced."""
+        known = self._under_way.get(instance)
+        if known is not None and known.instance.attempt <= upto:
+            del self._under_way[instance]
 
     async def _work(self, instance: InstanceUuid) -> Work | None:
         known = self._under_way.get(instance)

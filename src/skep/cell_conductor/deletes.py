@@ -12,6 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.cell_conductor import notifications
+from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
 from skep.database.cell import attempts, builds, deletes
@@ -33,8 +34,9 @@ BATCH = 200
 class Deletes:
     """Has stale attempts undone, and rows deleted once nothing of them is left."""
 
-    def __init__(self, parts: Parts, releases: Releases) -> None:
+    def __init__(self, parts: Parts, builds_story: Builds, releases: Releases) -> None:
         self._parts = parts
+        self._builds = builds_story
         self._releases = releases
         self.undoing = Loop("undo", self._run, every=parts.settings.resend_seconds)
 
@@ -79,6 +81,7 @@ class Deletes:
             keys, work, deleted = await parts.database.write(partial(self._close, message=message))
             run.outcome = "ok" if deleted else "attempts closed"
         self._releases.add(keys)
+        self._builds.forget(message.instance, _upto(message))
         if deleted:
             if work is not None:
                 notifications.delete_end(parts.notifier, work, parts.clock.now())
@@ -88,8 +91,11 @@ class Deletes:
     def _close(self, connection: sa.Connection, message: Destroyed) -> tuple[list[ClaimKey], Work | None, bool]:
         now = self._parts.clock.now()
         work = builds.work(connection, message.instance)
-        upto = max(message.up_to, *message.attempts) if message.attempts else message.up_to
-        keys = attempts.close(connection, message.instance, message.host, upto, now)
+        keys = attempts.close(connection, message.instance, message.host, _upto(message), now)
         deleted = deletes.finish_if_closed(connection, message.instance, now)
         group = work.spec.group.uuid if work is not None and work.spec.group is not None else None
         return [msgspec.structs.replace(key, group=group) for key in keys], work, deleted
+
+
+def _upto(message: Destroyed) -> int:
+    return max(message.up_to, *message.attempts) if message.attempts else message.up_to

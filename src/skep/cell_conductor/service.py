@@ -36,7 +36,7 @@ class CellConductor:
         self._releases = Releases(parts)
         self._builds = Builds(parts, self._releases)
         self._reschedules = Reschedules(parts, self._builds, self._releases)
-        self._deletes = Deletes(parts, self._releases)
+        self._deletes = Deletes(parts, self._builds, self._releases)
         self._tasks = Tasks(parts)
         self._hosts = Hosts(parts)
         self._hosts.on_asserted = self._on_asserted
