@@ -96,7 +96,7 @@ async def _view(services: AdminServices, cell: Cell, hosts: tuple[HostState, ...
 def _servers_by_state(connection: sa.Connection) -> dict[str, int]:
     counted = connection.execute(
         sa.select(instances.c.state, sa.func.count().label("servers"))
-        .where(instances.c.deleted_at.is_(None), instances.c.state != State.STAGED.value)
+        .where(instances.c.deleted_at.is_(None), instances.c.state.not_in([State.STAGED.value, State.MOVED.value]))
         .group_by(instances.c.state)
         .order_by(instances.c.state)
     )

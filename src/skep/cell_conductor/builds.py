@@ -175,7 +175,7 @@ class Builds:
     def _write_failure(self, connection: sa.Connection, message: BuildInstances) -> Outcome:
         now = self._parts.clock.now()
         work = builds.work(connection, message.instance)
-        fault = self._fault(connection, message, now)
+        fault = self._fault(message, now)
         current = message.failure.kind is not FailureKind.GONE and builds.fail(
             connection, message.instance, message.attempt, message.host, fault, now
         )
@@ -202,17 +202,13 @@ class Builds:
             deleted=deleted,
         )
 
-    def _fault(self, connection: sa.Connection, message: BuildInstances, now: int) -> Fault | None:
+    @staticmethod
+    def _fault(message: BuildInstances, now: int) -> Fault | None:
         """Return the fault that ends the build, or None when another host may be tried."""
         failure = message.failure
         if failure.kind is FailureKind.ABORT:
             return Fault(code=500, message=failure.message, created_at=now, details=_details(message.host, failure))
-        tried = len(set(attempts.tried_nodes(connection, message.instance)))
-        if tried < self._parts.max_attempts:
-            return None
-        hosts = "hosts" if tried != 1 else "host"
-        text = f"Build failed on {tried} {hosts}, the most allowed. The last said: {failure.message}"
-        return Fault(code=500, message=text, created_at=now, details=_details(message.host, failure))
+        return None
 
     def forget(self, instance: InstanceUuid, upto: int) -> None:
         """Nothing is left of a build up to this attempt: it was deleted or replaced."""

@@ -31,6 +31,7 @@ class Parts:
     notifier: Notifier
     settings: ConductorSettings
     max_attempts: int = 3
+    max_cells: int = 2
 
     def before(self, seconds: float) -> int:
         """Return the time `seconds` ago, in microseconds."""

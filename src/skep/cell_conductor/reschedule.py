@@ -11,7 +11,7 @@ from skep.cell_conductor import notifications
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
-from skep.database.cell import attempts, reschedules
+from skep.database.cell import attempts, moves, reschedules
 from skep.database.cell.builds import Work
 from skep.domain.builds import NotReady, NoValidHost, Placed
 from skep.domain.claims import ClaimKey
@@ -124,6 +124,7 @@ class Reschedules:
         )
 
     async def _exhausted(self, work: Work, why: str, tried: int) -> None:
+        """No host of the cell is left: back to the level above, or ERROR in the last cell that may be tried."""
         parts, instance = self._parts, work.instance
 
         def unit(connection: sa.Connection) -> Fault | None:
@@ -137,12 +138,16 @@ class Reschedules:
                 created_at=parts.clock.now(),
                 details="; ".join(f"{one.host}: {one.error}: {one.message}" for one in history if one.host) or None,
             )
-            done = reschedules.exhausted(connection, instance.uuid, instance.attempt, fault, parts.clock.now())
+            end = reschedules.exhausted if last_cell else moves.hand_back
+            done = end(connection, instance.uuid, instance.attempt, fault, parts.clock.now())
             return fault if done else None
 
+        last_cell = len(work.left_cells) + 1 >= parts.max_cells
         fault = await parts.database.write(unit)
-        if fault is not None:
+        if fault is not None and last_cell:
             notifications.exhausted(parts.notifier, work, fault.message)
+        elif fault is not None:
+            await parts.tell_above()
 
     def _too_late(self, work: Work) -> bool:
         waited = self._parts.clock.now() - work.step_at

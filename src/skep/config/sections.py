@@ -138,6 +138,7 @@ class SchedulerSettings(Section, frozen=True, kw_only=True):
     """How a host is chosen."""
 
     max_attempts: Annotated[int, Meta(ge=1, description="Most hosts tried for one server in one cell")] = 3
+    max_cells: Annotated[int, Meta(ge=1, description="Most cells tried for one server")] = 2
     host_subset_size: Annotated[int, Meta(ge=1, description="Choose at random among so many of the best hosts")] = 1
     enabled_filters: Annotated[
         tuple[str, ...],

@@ -76,6 +76,12 @@ _TABLE = (
         "taking over raises the attempt again",
     ),
     Step(
+        "move",
+        "super_conductor",
+        "another cell: staged there, mapping, `leaving` -> `moved`",
+        "as stage, map and settle",
+    ),
+    Step(
         "delete",
         "super_conductor",
         "the attempt of the row raised, task `deleting`",

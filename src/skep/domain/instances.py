@@ -35,6 +35,12 @@ class State(enum.StrEnum):
     """The point of no return: only this host may finish or undo it."""
     RESCHEDULING = "rescheduling"
     """An attempt failed; the cell conductor chooses another host of the cell."""
+    HANDED_BACK = "handed_back"
+    """No host of the cell is left; the super conductor looks for another cell."""
+    LEAVING = "leaving"
+    """Frozen while it moves to another cell: which row is the server is the mapping's to say."""
+    MOVED = "moved"
+    """Moved to another cell: nobody sees the row, which stays until its attempts are closed."""
     ACTIVE = "active"
     STOPPED = "stopped"
     ERROR = "error"
@@ -67,7 +73,10 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.SCHEDULED: frozenset({State.BUILDING, State.RESCHEDULING, State.ERROR, State.DELETED}),
     State.BUILDING: frozenset({State.SPAWNING, State.RESCHEDULING, State.ERROR, State.DELETED}),
     State.SPAWNING: frozenset({State.ACTIVE, State.RESCHEDULING, State.ERROR, State.DELETED}),
-    State.RESCHEDULING: frozenset({State.SCHEDULED, State.ERROR, State.DELETED}),
+    State.RESCHEDULING: frozenset({State.SCHEDULED, State.HANDED_BACK, State.ERROR, State.DELETED}),
+    State.HANDED_BACK: frozenset({State.LEAVING, State.ERROR, State.DELETED}),
+    State.LEAVING: frozenset({State.HANDED_BACK, State.MOVED, State.ERROR, State.DELETED}),
+    State.MOVED: frozenset(),
     State.ACTIVE: frozenset({State.STOPPED, State.ERROR, State.DELETED}),
     State.STOPPED: frozenset({State.ACTIVE, State.ERROR, State.DELETED}),
     State.ERROR: frozenset({State.ACTIVE, State.STOPPED, State.DELETED}),
@@ -75,13 +84,28 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 """Which state may follow which. ERROR to ACTIVE: a silent host was heard again, or a reboot repaired the guest."""
 
-BUILD_STATES = frozenset({State.STAGED, State.SCHEDULED, State.BUILDING, State.SPAWNING, State.RESCHEDULING})
+BUILD_STATES = frozenset(
+    {
+        State.STAGED,
+        State.SCHEDULED,
+        State.BUILDING,
+        State.SPAWNING,
+        State.RESCHEDULING,
+        State.HANDED_BACK,
+        State.LEAVING,
+    }
+)
 """States that a user sees as BUILD."""
+
+FROZEN = frozenset({State.STAGED, State.LEAVING})
+"""States of rows that users see only when the mapping names their cell, and whose writes wait for that."""
 
 _BUILD_TASKS = {
     State.STAGED: "scheduling",
     State.SCHEDULED: "scheduling",
     State.RESCHEDULING: "scheduling",
+    State.HANDED_BACK: "scheduling",
+    State.LEAVING: "scheduling",
     State.BUILDING: "networking",
     State.SPAWNING: "spawning",
 }
@@ -110,6 +134,7 @@ def status(state: State, task: Task | None) -> str:
         State.STOPPED: "SHUTOFF",
         State.ERROR: "ERROR",
         State.DELETED: "DELETED",
+        State.MOVED: "DELETED",
     }[state]
 
 

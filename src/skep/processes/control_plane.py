@@ -145,6 +145,7 @@ class ControlPlane:
                 notifier=self.notifier,
                 settings=self.config.conductor,
                 max_attempts=self.config.scheduler.max_attempts,
+                max_cells=self.config.scheduler.max_cells,
             )
         )
         await conductor.start()
@@ -185,6 +186,7 @@ class ControlPlane:
             notifier=self.notifier,
             settings=self.config.conductor,
             max_attempts=self.config.scheduler.max_attempts,
+            max_cells=self.config.scheduler.max_cells,
             busy=self._busy,
         )
 

@@ -26,10 +26,9 @@ from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError, Unavailable
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid
 from skep.domain.instances import Fault, State
-from skep.domain.request_specs import RequestSpec
 from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
 from skep.super_conductor import notifications
-from skep.super_conductor.locations import hosts_of
+from skep.super_conductor.locations import resolved
 from skep.super_conductor.parts import Parts
 from skep.telemetry.logs import get_logger
 from skep.transport.base import SCHEDULER
@@ -114,7 +113,7 @@ class Builds:
         parts, first = self._parts, members[0]
         async with parts.steps.step("select", request=first.context.request_id, members=len(members)) as step:
             try:
-                spec = await self._resolved(first.spec)
+                spec = await resolved(parts, first.spec)
                 notifications.select(parts.notifier, "start", spec, members)
                 reply = await parts.transport.call(
                     SCHEDULER,
@@ -134,17 +133,6 @@ class Builds:
             if any(isinstance(decision, Placed) for decision in reply.decisions):
                 notifications.select(parts.notifier, "end", spec, members)
             return list(zip(members, reply.decisions, strict=True))
-
-    async def _resolved(self, spec: RequestSpec) -> RequestSpec:
-        """Put the hosts of other servers, which hints name by id, into the spec: the scheduler knows hosts only."""
-        if not spec.same_host and not spec.different_host:
-            return spec
-        hosts = await hosts_of(self._parts, (*spec.same_host, *spec.different_host))
-        return msgspec.structs.replace(
-            spec,
-            same_host_names=_named(spec.same_host, hosts) if spec.same_host else None,
-            different_host_names=_named(spec.different_host, hosts),
-        )
 
     async def _into_cell(self, cell: CellUuid, members: list[Fated]) -> None:
         """Stage, map and settle the members that one cell gets. What it cannot store now is tried again elsewhere."""
@@ -302,7 +290,3 @@ def _named_once(members: Sequence[Fated]) -> _Named:
 
 def _never_ready(decision: NotReady) -> NoValidHost:
     return NoValidHost(explanation=Explanation(considered=0), reason=decision.reason)
-
-
-def _named(instances: Iterable[str], hosts: dict[str, str]) -> tuple[str, ...]:
-    return tuple(sorted({hosts[instance] for instance in instances if instance in hosts}))

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from skep.database.api.instance_mappings import Taken
-from skep.database.cell.builds import Staged
+from skep.database.cell.builds import Staged, Work
 from skep.domain import notifications
+from skep.domain.instances import Fault
 from skep.domain.request_specs import RequestSpec
 from skep.telemetry.notifier import Notifier
 
@@ -29,3 +30,9 @@ def staged(notifier: Notifier, one: Staged) -> None:
     if one.instance.fault is not None:
         payload = notifications.compute_task_error(one.instance, one.spec, one.instance.fault.message)
         notifier.emit("compute_task.build_instances.error", payload, publisher_id=PUBLISHER, priority="ERROR")
+
+
+def stays(notifier: Notifier, work: Work, fault: Fault) -> None:
+    """Emit the error of a server for which no other cell has a host."""
+    payload = notifications.compute_task_error(work.instance, work.spec, fault.message)
+    notifier.emit("compute_task.build_instances.error", payload, publisher_id=PUBLISHER, priority="ERROR")

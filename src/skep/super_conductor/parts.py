@@ -40,6 +40,7 @@ class Parts:
     notifier: Notifier
     settings: ConductorSettings
     max_attempts: int = 3
+    max_cells: int = 2
     busy: Callable[[], int] = field(default=lambda: 0)
     """Requests of users under way in this process: building makes room for them."""
 

@@ -74,8 +74,8 @@ def _sorted_out(
 ) -> tuple[list[tuple[InstanceUuid, int]], list[StagedRow]]:
     """Tell rows that their mapping names from those that it does not; leave alone what is being placed right now.
 
-    A row whose mapping has no cell and a living owner may be mapped the next moment, so only a raised attempt or
-    another cell makes an orphan of it.
+    A row whose mapping has its attempt may be mapped the next moment, so only a raised attempt or the server's
+    end makes an orphan of it.
     """
     mapped: list[tuple[InstanceUuid, int]] = []
     orphans: list[StagedRow] = []
@@ -83,7 +83,7 @@ def _sorted_out(
         mapping = found.get(instance)
         if mapping is not None and mapping.cell == cell:
             mapped.append((instance, attempt))
-        elif mapping is None or mapping.cell is not None or mapping.attempt > attempt or mapping.deleted_at:
+        elif mapping is None or mapping.attempt > attempt or mapping.deleted_at:
             orphans.append((instance, attempt, node))
     return mapped, orphans
 

@@ -16,6 +16,7 @@ from skep.reconciler.loop import Loop
 from skep.super_conductor.builds import Builds
 from skep.super_conductor.deletes import Deletes
 from skep.super_conductor.hosts import Hosts
+from skep.super_conductor.moves import Moves
 from skep.super_conductor.parts import Parts
 from skep.super_conductor.reconcile import Leftovers, Retention
 from skep.transport.base import SUPER_CONDUCTOR, Subscription
@@ -33,6 +34,7 @@ class SuperConductor:
         self._forget = Loop("forget", deletes.forget, every=resend)
         self._agents = Loop("agents", hosts.map_agents, every=resend)
         self._operator = Loop("operator-state", hosts.publish, every=5.0)
+        self._moves = Loop("moves", Moves(parts, parts.max_cells).run, every=resend)
         self._leftovers = Loop("leftovers", Leftovers(parts).run, every=resend)
         self._retention = Loop("retention", Retention(parts, retention).run, every=60.0)
         self._lease = Lease(
@@ -53,6 +55,7 @@ class SuperConductor:
             self._forget,
             self._agents,
             self._operator,
+            self._moves,
             self._leftovers,
             self._retention,
         )
@@ -92,3 +95,4 @@ class SuperConductor:
     async def _on_cell_changed(self, _message: CellChanged, _context: RequestContext | None) -> None:
         self._forget.nudge()
         self._agents.nudge()
+        self._moves.nudge()

@@ -12,11 +12,11 @@ import sqlalchemy as sa
 
 from skep.compute.drivers.base import Guest
 from skep.config.sections import ComputeSettings, ConductorSettings, Config, FakeDriverSettings, FakeFailure
-from skep.database.api import build_requests, quotas, server_groups
+from skep.database.api import build_requests, cells, operator_state, quotas, server_groups
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.tables import build_requests as build_request_rows
 from skep.database.api.tables import instance_mappings, quota_charges, request_specs
-from skep.database.cell import attempts, instances
+from skep.database.cell import attempts, instances, moves
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances as instance_rows
 from skep.domain.builds import AttemptRecord
@@ -30,7 +30,7 @@ from skep.domain.instances import Instance, State
 from skep.domain.quotas import COUNTED, charge_of
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import VCPU
-from skep.messages.to_scheduler import GetHostStates
+from skep.messages.to_scheduler import GetHostStates, PublishOperatorState
 from skep.messages.to_super_conductor import DeleteInstances, ScheduleAndBuildInstances
 from skep.processes.control_plane import ControlPlane
 from skep.processes.databases import open_all, paths_of
@@ -188,6 +188,32 @@ class Cloud:
         name = await self.cell_of(uuid)
         assert name is not None
         return await self.plane.databases.cells[name].read(partial(attempts.history, instance=uuid))
+
+    async def only_cell(self, name: str | None) -> None:
+        """Let only this cell get new servers; None lets all."""
+
+        def unit(connection: sa.Connection) -> PublishOperatorState:
+            for cell in self.plane.cells.values():
+                cells.set_disabled(connection, cell.uuid, name not in (None, cell.name))
+            return operator_state.read(connection)
+
+        wanted = await self.plane.databases.api.write(unit)
+        await self.plane.transport.call(SCHEDULER, wanted)
+
+    async def tried(self, uuid: InstanceUuid) -> None:
+        """Wait until a server was tried on a host."""
+
+        async def probe() -> bool:
+            return await self.cell_of(uuid) is not None and bool(await self.attempts(uuid))
+
+        await eventually(probe, "the server was tried")
+
+    async def cells_before(self, uuid: InstanceUuid) -> list[str]:
+        """Return the names of the cells that a server was in before."""
+        name = await self.cell_of(uuid)
+        assert name is not None
+        left = await self.plane.databases.cells[name].read(partial(moves.cells_left, uuid=uuid))
+        return [self.plane.cells[cell].name for cell in left]
 
     async def guests(self) -> list[Guest]:
         """Return all guests of all fake hosts, as their drivers know them."""

@@ -25,7 +25,7 @@ from skep.database.api.instance_mappings import Mapping
 from skep.database.cell.listing import ListQuery, list_all
 from skep.domain.errors import BadRequest, Unavailable
 from skep.domain.ids import CellUuid, InstanceUuid
-from skep.domain.instances import Instance, State, Task
+from skep.domain.instances import FROZEN, Instance, Task
 
 log = structlog.get_logger("skep.api.servers")
 
@@ -130,7 +130,7 @@ async def _collect(services: ApiServices, query: ListQuery) -> tuple[list[Instan
     staged: list[tuple[CellUuid, Instance]] = []
     for cell, rows in zip(cells, answers, strict=True):
         for one in rows or ():
-            if one.state is State.STAGED:
+            if one.state in FROZEN:
                 staged.append((cell, one))
             else:
                 found[one.uuid] = one

@@ -19,7 +19,7 @@ from skep.database.upsert import insert
 from skep.domain.builds import Alternate, Explanation
 from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
-from skep.domain.ids import InstanceUuid, NodeUuid
+from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import Fault, Instance, PowerState, State
 from skep.domain.request_specs import RequestSpec
 
@@ -36,6 +36,8 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
     alternates: tuple[Alternate, ...] = ()
     explanation: Explanation | None = None
     secrets: bytes | None = None
+    left_cells: tuple[CellUuid, ...] = ()
+    """The cells that had no host for it."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +50,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     secrets: bytes | None
     step_at: int
     task_id: str | None
+    left_cells: tuple[CellUuid, ...] = ()
 
 
 def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> None:
@@ -107,6 +110,7 @@ def _staged_columns(staged: Staged, now: int) -> dict[str, Any]:
         "spec": dump(staged.spec),
         "alternates": dump(staged.alternates),
         "secrets": staged.secrets,
+        "left_cells": dump(staged.left_cells).decode(),
     }
 
 
@@ -278,7 +282,16 @@ def ended(fault: Fault | None, now: int) -> dict[str, Any]:
     }
 
 
-_work_columns = (*live_columns, row.spec, row.context, row.alternates, row.secrets, row.step_at, row.task_id)
+_work_columns = (
+    *live_columns,
+    row.spec,
+    row.context,
+    row.alternates,
+    row.secrets,
+    row.step_at,
+    row.task_id,
+    row.left_cells,
+)
 
 
 def _work(found: Any) -> Work:
@@ -290,6 +303,7 @@ def _work(found: Any) -> Work:
         secrets=found.secrets,
         step_at=found.step_at,
         task_id=found.task_id,
+        left_cells=load(found.left_cells, tuple[CellUuid, ...]),
     )
 
 

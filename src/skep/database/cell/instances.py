@@ -11,9 +11,11 @@ import sqlalchemy as sa
 from skep.database.cell.tables import instances
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
-from skep.domain.instances import Fault, Instance, PowerState, State, Task
+from skep.domain.instances import FROZEN, Fault, Instance, PowerState, State, Task
 
 row = instances.c
+
+_FROZEN = sorted(state.value for state in FROZEN)
 
 _LIVE = (
     row.uuid,
@@ -65,7 +67,7 @@ def change(
 
     None when there is no such row, or it is staged: whoever placed it lets go of it in a moment.
     """
-    query = sa.select(*_LIVE).where(row.uuid == uuid, row.deleted_at.is_(None), row.state != State.STAGED)
+    query = sa.select(*_LIVE).where(row.uuid == uuid, row.deleted_at.is_(None), row.state.not_in(_FROZEN))
     found = connection.execute(query).first()
     if found is None:
         return None

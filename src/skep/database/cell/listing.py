@@ -10,9 +10,12 @@ import sqlalchemy as sa
 
 from skep.database.cell.instances import instance_of, live_columns
 from skep.database.cell.tables import UNDER_WAY, instances
-from skep.domain.instances import Instance, State, Task, status
+from skep.domain.instances import FROZEN, Instance, State, Task, status
 
 row = instances.c
+
+_FROZEN = sorted(state.value for state in FROZEN)
+_UNSEEN = [*_FROZEN, State.MOVED.value]
 
 CHUNK = 500
 """Rows read at a time while some are left out by what no statement can judge."""
@@ -98,12 +101,12 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_all(connection: sa.Connection, query: ListQuery) -> list[Instance]:
-    """List instances. Staged ones come first and beside the limit, whatever states are asked for.
+    """List instances. Frozen ones come first and beside the limit, whatever states are asked for.
 
-    Whether a staged one is shown, and in which state, is its mapping's to say.
+    Whether a frozen one is shown, and in which state, is its mapping's to say.
     """
     of_any_state = msgspec.structs.replace(query, states=None, statuses=None, task=None)
-    staged = sa.select(*live_columns).where(UNDER_WAY, row.state == State.STAGED, *_conditions(of_any_state))
+    staged = sa.select(*live_columns).where(UNDER_WAY, row.state.in_(_FROZEN), *_conditions(of_any_state))
     found = [one for one in map(instance_of, connection.execute(staged)) if query.accepts_details(one)]
     found.extend(_settled(connection, query, _conditions(query)))
     return found
@@ -114,7 +117,7 @@ def _settled(
 ) -> Iterator[Instance]:
     ordered = (
         sa.select(*live_columns)
-        .where(row.state != State.STAGED, *conditions)
+        .where(row.state.not_in(_UNSEEN), *conditions)
         .order_by(row.created_at.desc(), row.uuid.desc())
     )
     if not query.judged_here:

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 metadata = sa.MetaData()
 
-UNDER_WAY = sa.text("state NOT IN ('active','stopped','error','deleted')")
+UNDER_WAY = sa.text("state NOT IN ('active','stopped','error','deleted','moved')")
 """Says of an instance that it is being built. A statement that looks for one build state says this too: only then does
 SQLite see that `instances_work` holds all of its rows, and leaves the settled ones unread."""
 
@@ -54,6 +54,7 @@ instances = sa.Table(
     sa.Column("context", sa.LargeBinary, nullable=False),
     sa.Column("spec", sa.LargeBinary, nullable=False),
     sa.Column("alternates", sa.LargeBinary, nullable=False),
+    sa.Column("left_cells", sa.Text, nullable=False, default="[]", server_default="[]"),
     sa.Column("secrets", sa.LargeBinary),
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.Index("instances_list", "project_id", "created_at", "uuid"),
@@ -67,7 +68,8 @@ instances = sa.Table(
 )
 """One row per instance of the cell. `body` is the whole `Instance` as it was staged; columns beside it are what
 statements look at or change afterwards. `sent_at`: when the host was last told of the work at hand; `step_at`: when the
-state or task began, or last reported progress; `forgotten`: the API level knows that the row is deleted.
+state or task began, or last reported progress; `forgotten`: the API level knows that the row is deleted;
+`left_cells`: the cells that it was in before this one.
 """
 
 attempts = sa.Table(

@@ -1,0 +1,58 @@
+"""The writes of a move above the cells: while a row is handed back, the attempt that counts stands in the mapping."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from skep.database import leases as lease_rows
+from skep.database.api.tables import instance_mappings, leases
+from skep.domain.ids import CellUuid, Incarnation, InstanceUuid
+
+mappings = instance_mappings.c
+
+
+def take(
+    connection: sa.Connection, owner: Incarnation, instance: InstanceUuid, cell: CellUuid, attempt: int, now: int
+) -> int | None:
+    """Take a server that waits in `cell` under `attempt`; return the raised attempt that my writes must find.
+
+    None when it is elsewhere by now, somebody wants it deleted or somebody living works on it.
+    """
+    higher = sa.case((mappings.attempt > attempt, mappings.attempt), else_=attempt) + 1
+    return connection.execute(
+        instance_mappings.update()
+        .where(
+            mappings.instance == instance,
+            mappings.cell == cell,
+            mappings.delete_intent_at.is_(None),
+            mappings.deleted_at.is_(None),
+            sa.or_(mappings.owner == owner, lease_rows.unowned(leases, mappings.owner, now)),
+        )
+        .values(owner=owner, attempt=higher)
+        .returning(mappings.attempt)
+    ).scalar_one_or_none()
+
+
+def move(connection: sa.Connection, instance: InstanceUuid, attempt: int, before: CellUuid, after: CellUuid) -> bool:
+    """Point the mapping at another cell; False when I was replaced or somebody wants the server deleted."""
+    return (
+        connection.execute(
+            instance_mappings.update()
+            .where(
+                mappings.instance == instance,
+                mappings.cell == before,
+                mappings.attempt == attempt,
+                mappings.delete_intent_at.is_(None),
+                mappings.deleted_at.is_(None),
+            )
+            .values(cell=after, owner=None)
+        ).rowcount
+        == 1
+    )
+
+
+def give_back(connection: sa.Connection, owner: Incarnation, instance: InstanceUuid) -> None:
+    """Let anybody take the server again."""
+    connection.execute(
+        instance_mappings.update().where(mappings.instance == instance, mappings.owner == owner).values(owner=None)
+    )

@@ -1,0 +1,132 @@
+"""The writes of a move to another cell, in the cell that an instance leaves. All are fenced by the attempt of its row.
+
+A row is handed back when no host of the cell is left; frozen (`leaving`) while another cell is tried; `moved` when the
+mapping names the other cell, `error` when there is none. A moved row is seen by nobody and stays until its attempts are
+closed, like a deleted one that the level above knows of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.cell import builds
+from skep.database.cell.builds import Work
+from skep.database.cell.tables import UNDER_WAY, instances
+from skep.database.stored import dump, load
+from skep.domain.ids import CellUuid, InstanceUuid
+from skep.domain.instances import Fault, State
+
+row = instances.c
+
+
+class Leaver(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance that waits for another cell."""
+
+    instance: InstanceUuid
+    attempt: int
+
+
+def hand_back(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault: Fault, now: int) -> bool:
+    """Write rescheduling -> handed_back, keeping why this cell has no host; False when the attempt was replaced."""
+    return _write(
+        connection,
+        uuid,
+        attempt,
+        (State.RESCHEDULING,),
+        state=State.HANDED_BACK.value,
+        fault=dump(fault),
+        owner=None,
+        sent_at=None,
+        host=None,
+        node=None,
+        step_at=now,
+        changed_at=now,
+    )
+
+
+def waiting(connection: sa.Connection, now: int, limit: int) -> list[Leaver]:
+    """Return instances that the level above is to find another cell for."""
+    found = connection.execute(
+        sa.select(row.uuid, row.attempt)
+        .where(
+            UNDER_WAY,
+            row.state.in_((State.HANDED_BACK.value, State.LEAVING.value)),
+            row.task.is_(None),
+            sa.or_(row.sent_at.is_(None), row.sent_at <= now),
+        )
+        .order_by(row.step_at)
+        .limit(limit)
+    )
+    return [Leaver(instance=one.uuid, attempt=one.attempt) for one in found]
+
+
+def freeze(connection: sa.Connection, uuid: InstanceUuid, attempt: int) -> Work | None:
+    """Write handed_back -> leaving and return the row as it stays from now on; None when it was replaced."""
+    frozen = connection.execute(
+        instances.update()
+        .where(
+            row.uuid == uuid,
+            row.attempt == attempt,
+            row.task.is_(None),
+            row.state.in_((State.HANDED_BACK.value, State.LEAVING.value)),
+        )
+        .values(state=State.LEAVING.value)
+        .returning(*builds.work_columns)
+    ).first()
+    return None if frozen is None else builds.work_of(frozen)
+
+
+def thaw(connection: sa.Connection, uuid: InstanceUuid, attempt: int, not_before: int) -> bool:
+    """Write leaving -> handed_back: no cell can answer now; it is tried again from `not_before` on."""
+    return _write(connection, uuid, attempt, (State.LEAVING,), state=State.HANDED_BACK.value, sent_at=not_before)
+
+
+def stay(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault: Fault, now: int) -> bool:
+    """Write leaving -> error: no other cell has a host. The server stays here, never in cell0."""
+    return _write(connection, uuid, attempt, (State.LEAVING,), **builds.ended(fault, now))
+
+
+def left(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
+    """Write leaving -> moved: the mapping names another cell."""
+    return (
+        connection.execute(
+            instances.update()
+            .where(row.uuid == uuid, row.state == State.LEAVING.value)
+            .values(
+                state=State.MOVED.value,
+                deleted_at=now,
+                changed_at=now,
+                forgotten=True,
+                secrets=None,
+                owner=None,
+                sent_at=None,
+            )
+        ).rowcount
+        == 1
+    )
+
+
+def cells_left(connection: sa.Connection, uuid: InstanceUuid) -> tuple[CellUuid, ...]:
+    """Return the cells that an instance was in before this one, first to last."""
+    stored = connection.execute(sa.select(row.left_cells).where(row.uuid == uuid)).scalar_one_or_none()
+    return () if stored is None else load(stored, tuple[CellUuid, ...])
+
+
+def _write(connection: sa.Connection, uuid: InstanceUuid, attempt: int, before: Sequence[State], **values: Any) -> bool:
+    return (
+        connection.execute(
+            instances.update()
+            .where(
+                row.uuid == uuid,
+                row.attempt == attempt,
+                row.task.is_(None),
+                row.state.in_([state.value for state in before]),
+            )
+            .values(**values)
+        ).rowcount
+        == 1
+    )

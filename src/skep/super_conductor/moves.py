@@ -1,0 +1,199 @@
+"""The story of a move: a server for which its cell has no host is staged in another, and its mapping follows.
+
+The row is frozen in its cell, then it goes the way of any build: a selection (without the cells that it was in), a
+staged row, the mapping, `scheduled`. Until the mapping names the other cell, the frozen row is the server.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from skep.database.api import instance_mappings as mappings
+from skep.database.api import moves as above
+from skep.database.cell import builds as cell_builds
+from skep.database.cell import moves as below
+from skep.database.cell.builds import Staged, Work
+from skep.database.cell.moves import Leaver
+from skep.domain.builds import Decision, NotReady, NoValidHost, Placed
+from skep.domain.claims import ClaimKey
+from skep.domain.clock import SECOND
+from skep.domain.errors import SkepError, Unavailable
+from skep.domain.ids import CellUuid, InstanceUuid
+from skep.domain.instances import Fault, State
+from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
+from skep.super_conductor import notifications
+from skep.super_conductor.locations import resolved
+from skep.super_conductor.parts import CellAccess, Parts
+from skep.telemetry.logs import get_logger
+from skep.transport.base import SCHEDULER
+
+log = get_logger(__name__)
+
+BATCH = 50
+
+
+class Moves:
+    """Finds another cell for servers that their cells hand back."""
+
+    def __init__(self, parts: Parts, max_cells: int) -> None:
+        self._parts = parts
+        self._max_cells = max_cells
+
+    async def run(self) -> bool:
+        """Look at every cell for servers that wait for another."""
+        more = False
+        for access in self._parts.cells.values():
+            if access.cell.is_cell0:
+                continue
+            try:
+                now = self._parts.clock.now()
+                leavers = await access.database.read(partial(below.waiting, now=now, limit=BATCH))
+            except SkepError as error:
+                log.warning("servers that wait for another cell wait on", cell=access.cell.name, error=str(error))
+                continue
+            for leaver in leavers:
+                await self._try(access, leaver)
+            more = more or len(leavers) >= BATCH
+        return more
+
+    async def _try(self, access: CellAccess, leaver: Leaver) -> None:
+        """One that fails does not hold up the others; its row is found again."""
+        try:
+            await self._move(access, leaver)
+        except SkepError as error:
+            log.warning("move is put off", instance=leaver.instance, cell=access.cell.name, error=str(error))
+
+    async def _move(self, access: CellAccess, leaver: Leaver) -> None:
+        parts, cell = self._parts, access.cell.uuid
+        take = partial(
+            above.take,
+            owner=parts.owner,
+            instance=leaver.instance,
+            cell=cell,
+            attempt=leaver.attempt,
+            now=parts.clock.now(),
+        )
+        attempt = await parts.api.write(take)
+        if attempt is None:
+            await self._not_mine(access, leaver.instance)
+            return
+        work = await access.database.write(partial(below.freeze, uuid=leaver.instance, attempt=leaver.attempt))
+        if work is not None:
+            await self._elsewhere(access, work, attempt)
+        await parts.api.write(partial(above.give_back, owner=parts.owner, instance=leaver.instance))
+
+    async def _not_mine(self, access: CellAccess, instance: InstanceUuid) -> None:
+        """The mapping names another cell (a conductor died after moving it), or it is deleted, or another acts."""
+        mapping = await self._parts.api.read(partial(mappings.get, instance=instance))
+        if mapping is not None and mapping.cell not in (None, access.cell.uuid):
+            await access.database.write(partial(below.left, uuid=instance, now=self._parts.clock.now()))
+
+    async def _elsewhere(self, access: CellAccess, work: Work, attempt: int) -> None:
+        parts, instance = self._parts, work.instance
+        tried = (*work.left_cells, access.cell.uuid)
+        async with parts.steps.step(
+            "move",
+            request=work.context.request_id,
+            instance=instance.uuid,
+            attempt=attempt,
+            cell=access.cell.name,
+        ) as run:
+            decision = await self._select(work, attempt, tried)
+            match decision:
+                case Placed():
+                    run.note(chosen=decision.host)
+                    moved = await self._stage(access, work, attempt, decision, tried)
+                    run.outcome = "ok" if moved else "replaced"
+                case NotReady() if not self._too_late(work):
+                    run.outcome = "not_ready"
+                    again = parts.after(1.0)
+                    await access.database.write(
+                        partial(below.thaw, uuid=instance.uuid, attempt=instance.attempt, not_before=again)
+                    )
+                case NotReady():
+                    run.outcome = "stays"
+                    await self._stay(access, work, decision.reason)
+                case NoValidHost():
+                    run.outcome = "stays"
+                    await self._stay(access, work, decision.message())
+
+    async def _select(self, work: Work, attempt: int, tried: tuple[CellUuid, ...]) -> Decision:
+        parts = self._parts
+        request = SelectDestinations(
+            spec=await resolved(parts, work.spec),
+            members=(Member(work.instance.uuid, attempt),),
+            exclude_cells=tried,
+            alternates=parts.max_attempts - 1,
+        )
+        try:
+            reply = await parts.transport.call(SCHEDULER, request, context=work.context)
+        except Unavailable as error:
+            return NotReady(reason=f"no scheduler answered: {error}")
+        return reply.decisions[0]
+
+    async def _stage(
+        self, access: CellAccess, work: Work, attempt: int, placed: Placed, tried: tuple[CellUuid, ...]
+    ) -> bool:
+        """Stage in the other cell, move the mapping, let the row go here and there."""
+        parts, uuid = self._parts, work.instance.uuid
+        other = parts.cells[placed.cell]
+        staged = self._staged(work, attempt, placed, tried)
+        key = ClaimKey(uuid, attempt, placed.node, work.spec.group.uuid if work.spec.group else None)
+        ids = {"instance": uuid, "host": placed.host, "cell": other.cell.name}
+        try:
+            async with parts.steps.step("stage", attempt=attempt, **ids):
+                await other.database.write(partial(cell_builds.stage, staged=[staged], now=parts.clock.now()))
+        except SkepError:
+            await parts.transport.call(SCHEDULER, ReleaseClaims(claims=(key,)))
+            raise
+        async with parts.steps.step("map", attempt=attempt, **ids):
+            moved = await parts.api.write(
+                partial(above.move, instance=uuid, attempt=attempt, before=access.cell.uuid, after=placed.cell)
+            )
+        if not moved:
+            await other.database.write(partial(cell_builds.unstage, uuid=uuid, attempt=attempt))
+            await parts.transport.call(SCHEDULER, ReleaseClaims(claims=(key,)))
+            return False
+        async with parts.steps.step("settle", attempt=attempt, **ids):
+            await other.database.write(partial(cell_builds.settle, mapped=[(uuid, attempt)], now=parts.clock.now()))
+        await parts.nudge(placed.cell)
+        await access.database.write(partial(below.left, uuid=uuid, now=parts.clock.now()))
+        notifications.staged(parts.notifier, staged)
+        return True
+
+    def _staged(self, work: Work, attempt: int, placed: Placed, tried: tuple[CellUuid, ...]) -> Staged:
+        instance = msgspec.structs.replace(
+            work.instance,
+            attempt=attempt,
+            host=placed.host,
+            node=placed.node,
+            availability_zone=placed.zone,
+            state=State.SCHEDULED,
+            fault=None,
+        )
+        return Staged(
+            instance=instance,
+            spec=work.spec,
+            context=work.context,
+            epoch=placed.epoch,
+            alternates=placed.alternates,
+            explanation=placed.explanation,
+            secrets=work.secrets,
+            left_cells=tried,
+        )
+
+    async def _stay(self, access: CellAccess, work: Work, why: str) -> None:
+        parts, instance = self._parts, work.instance
+        now = parts.clock.now()
+        before = instance.fault or Fault(code=500, message="Build failed.", created_at=now)
+        fault = msgspec.structs.replace(before, message=f"{before.message} In other cells: {why}", created_at=now)
+        done = await access.database.write(
+            partial(below.stay, uuid=instance.uuid, attempt=instance.attempt, fault=fault, now=now)
+        )
+        if done:
+            notifications.stays(parts.notifier, work, fault)
+
+    def _too_late(self, work: Work) -> bool:
+        return self._parts.clock.now() - work.step_at > self._parts.settings.not_ready_deadline * SECOND
