@@ -71,9 +71,18 @@ def check_media_type(request: Request, accepted: tuple[str, ...]) -> None:
 
     Raises HTTPException 415.
     """
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given not in accepted:
-        raise HTTPException(415, f"Content-Type must be {' or '.join(accepted)}, not {given or 'absent'}")
+    if not is_media_type(request, *accepted):
+        given = _media_type(request) or "absent"
+        raise HTTPException(415, f"Content-Type must be {' or '.join(accepted)}, not {given}")
+
+
+def is_media_type(request: Request, *wanted: str) -> bool:
+    """Tell whether the body is of one of these kinds."""
+    return _media_type(request) in wanted
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from skep.database.api.images import Viewer
-from skep.standalone.images.fields import BODY_PATCH
+from skep.standalone.images.fields import BODY_PATCH, BODY_PATCH_BEFORE
 from skep.testing.eventually import eventually
 from skep.testing.neighbours import Neighbours, SteppedClock, token
 
@@ -59,6 +59,37 @@ async def admin(identity: httpx.AsyncClient, images: httpx.AsyncClient) -> Clien
 @pytest.fixture
 async def demo(identity: httpx.AsyncClient, images: httpx.AsyncClient) -> Client:
     return Client(images, await token(identity, "demo", "demo"))
+
+
+async def test_the_older_form_of_a_patch(demo: Client) -> None:
+    image = await demo.create(name="one", os_distro="none")
+
+    async def patch(*operations: dict[str, Any]) -> httpx.Response:
+        headers = {"Content-Type": BODY_PATCH_BEFORE}
+        return await demo("PATCH", f"/v2/images/{image['id']}", json=list(operations), headers=headers)
+
+    changed = await patch(
+        {"replace": "/name", "value": "two"}, {"add": "/os_version", "value": "7"}, {"remove": "/os_distro"}
+    )
+    assert changed.status_code == 200, changed.text
+    assert (changed.json()["name"], changed.json()["os_version"]) == ("two", "7")
+    assert "os_distro" not in changed.json()
+    for wrong in (
+        {"value": "x"},
+        {"add": "/name", "replace": "/name", "value": "x"},
+        {"replace": "/name"},
+        {"replace": "name", "value": "x"},
+        {"op": "replace", "path": "/name", "value": "x"},
+    ):
+        assert (await patch(wrong)).status_code == 400, wrong
+
+
+async def test_the_service_s_own_properties_are_its_own(demo: Client) -> None:
+    created = await demo("POST", "/v2/images", json={**RAW, "os_glance_note": "x"})
+    assert created.status_code == 403
+    image = await demo.create(name="one")
+    patched = await demo.patch(image["id"], {"op": "add", "path": "/os_glance_note", "value": "x"})
+    assert patched.status_code == 403
 
 
 async def test_a_token_is_needed(images: httpx.AsyncClient) -> None:

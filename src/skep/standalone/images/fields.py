@@ -45,15 +45,43 @@ READ_ONLY = frozenset(
     "direct_url locations stores".split()
 )
 
+RESERVED = "os_glance"
+"""Properties whose names begin so are the service's own (Glance, "Common image properties")."""
+
 BODY_PATCH = "application/openstack-images-v2.1-json-patch"
+BODY_PATCH_BEFORE = "application/openstack-images-v2.0-json-patch"
+"""The form of an early draft of JSON patch: the operation's name is the key of its path."""
+
+Path = Annotated[str, Meta(pattern=r"^/[^\x00]+\Z")]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One step of a JSON patch, as far as the images API allows: on whole fields."""
 
     op: Literal["add", "replace", "remove"]
-    path: Annotated[str, Meta(pattern=r"^/[^\x00]+\Z")]
+    path: Path
     value: Any = UNSET
+
+
+class OperationBefore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One step in the form of `BODY_PATCH_BEFORE`."""
+
+    add: Path | UnsetType = UNSET
+    replace: Path | UnsetType = UNSET
+    remove: Path | UnsetType = UNSET
+    value: Any = UNSET
+
+    def operation(self) -> Operation:
+        """Return the same step in today's form.
+
+        Raises BadRequest unless it says exactly one thing.
+        """
+        words: tuple[Literal["add", "replace", "remove"], ...] = ("add", "replace", "remove")
+        said = [(word, path) for word in words if (path := getattr(self, word)) is not UNSET]
+        if len(said) != 1:
+            raise BadRequest("each operation is one of `add`, `replace` and `remove`")
+        ((word, path),) = said
+        return Operation(op=word, path=path, value=self.value)
 
 
 def with_fields(image: StoredImage, said: dict[str, Any], settings: ImagesSettings) -> StoredImage:
@@ -64,6 +92,8 @@ def with_fields(image: StoredImage, said: dict[str, Any], settings: ImagesSettin
     for name in said:
         if name in READ_ONLY:
             raise Forbidden(f"Attribute '{name}' is read-only.")
+        if name.startswith(RESERVED):
+            raise Forbidden(f"Attribute '{name}' is reserved.")
     known = {name: value for name, value in said.items() if name in ImageFields.__struct_fields__}
     fields: ImageFields = convert(known, ImageFields)
     values = {name: value for name in known if (value := getattr(fields, name)) is not UNSET}

@@ -10,12 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from skep.standalone.application import base_url
-from skep.standalone.bodies import json_response, read_json
+from skep.standalone.bodies import is_media_type, json_response, read_json
 from skep.standalone.images import queries, views
 from skep.standalone.images.callers import ImagesApi, image_id, member, reader
-from skep.standalone.images.fields import BODY_PATCH, Operation
+from skep.standalone.images.fields import BODY_PATCH, BODY_PATCH_BEFORE, Operation, OperationBefore
 
-Operations = Annotated[list[Operation], Meta(max_length=1000)]
+MOST_OPERATIONS = Meta(max_length=1000)
+Operations = Annotated[list[Operation], MOST_OPERATIONS]
+OperationsBefore = Annotated[list[OperationBefore], MOST_OPERATIONS]
 
 
 async def list_(api: ImagesApi, request: Request) -> Response:
@@ -52,8 +54,17 @@ async def show(api: ImagesApi, request: Request) -> Response:
 async def update(api: ImagesApi, request: Request) -> Response:
     """Change an image by a JSON patch."""
     viewer = await member(api, request)
-    operations: list[Operation] = await read_json(request, Operations, (BODY_PATCH,))
+    operations = await _operations(request)
     return json_response(views.image(await api.images.patch(image_id(request), operations, viewer)))
+
+
+async def _operations(request: Request) -> list[Operation]:
+    """Read a JSON patch in the form that its content type names."""
+    if is_media_type(request, BODY_PATCH_BEFORE):
+        before: list[OperationBefore] = await read_json(request, OperationsBefore, (BODY_PATCH_BEFORE,))
+        return [one.operation() for one in before]
+    operations: list[Operation] = await read_json(request, Operations, (BODY_PATCH, BODY_PATCH_BEFORE))
+    return operations
 
 
 async def delete(api: ImagesApi, request: Request) -> Response:
