@@ -147,7 +147,13 @@ async def test_a_body_without_a_length_is_cut_off(identity: httpx.AsyncClient) -
 
 async def test_validation_of_others_is_for_services(identity: httpx.AsyncClient) -> None:
     admin, demo = await token(identity, "admin", "admin"), await token(identity, "demo", "demo")
-    for who, subject, status in ((admin, demo, 200), (demo, demo, 200), (demo, admin, 403), (admin, "gAAAAA", 404)):
+    for who, subject, status in (
+        (admin, demo, 200),
+        (demo, demo, 200),
+        (demo, admin, 403),
+        (admin, "gAAAAA", 404),
+        (demo, "gAAAAA", 404),
+    ):
         headers = {"X-Auth-Token": who, "X-Subject-Token": subject}
         assert (await identity.get("/v3/auth/tokens", headers=headers)).status_code == status
         assert (await identity.head("/v3/auth/tokens", headers=headers)).status_code == status

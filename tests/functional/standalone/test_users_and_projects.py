@@ -105,11 +105,22 @@ async def test_the_default_project_by_either_name(
         ({"default_project_id": project, "project_id": project}, project),
     ):
         changed = await identity.patch(path, json={"user": change}, headers=admin)
-        assert changed.json()["user"]["default_project_id"] == expected
-    assert (
-        "default_project_id"
-        not in (await identity.patch(path, json={"user": {"project_id": None}}, headers=admin)).json()["user"]
-    )
+        user = changed.json()["user"]
+        assert (user["default_project_id"], user["project_id"]) == (expected, expected)
+    without = (await identity.patch(path, json={"user": {"project_id": None}}, headers=admin)).json()["user"]
+    assert not {"default_project_id", "project_id"} & set(without)
+
+
+async def test_an_id_may_be_repeated_and_not_changed(identity: httpx.AsyncClient, admin: dict[str, str]) -> None:
+    for noun in ("user", "project"):
+        refused = await identity.post(f"/v3/{noun}s", json={noun: {"id": "mine", "name": "new"}}, headers=admin)
+        assert (refused.status_code, f"{noun}.id" in refused.text) == (400, True)
+        made = (await identity.post(f"/v3/{noun}s", json={noun: {"name": "new"}}, headers=admin)).json()[noun]
+        for given, status in ((made["id"], 200), ("other", 400)):
+            body = {noun: {"id": given, "name": "newer"}}
+            changed = await identity.patch(f"/v3/{noun}s/{made['id']}", json=body, headers=admin)
+            assert changed.status_code == status
+            assert status == 400 or changed.json()[noun]["id"] == made["id"]
 
 
 @pytest.mark.parametrize(

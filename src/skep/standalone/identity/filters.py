@@ -19,6 +19,15 @@ def chosen(request: Request, name: str, only: str) -> bool:
     return request.query_params.get(name, only) == only
 
 
+def check_same_id(given: str | UnsetType, known: str | None, field: str) -> None:
+    """Refuse an id in a body, but where it repeats the one in the path (`known`), as clients that send all they got do.
+
+    Raises BadRequest.
+    """
+    if isinstance(given, str) and given != known:
+        raise BadRequest(f"{field}: cannot be chosen or changed")
+
+
 def check_default_domain(domain_id: str | UnsetType | None, field: str) -> None:
     """Refuse any domain but the one there is.
 

@@ -32,7 +32,7 @@ def user(value: User, base: str) -> dict[str, Any]:
     if value.email is not None:
         shown["email"] = value.email
     if value.default_project_id is not None:
-        shown["default_project_id"] = value.default_project_id
+        shown["default_project_id"] = shown["project_id"] = value.default_project_id
     return shown
 
 

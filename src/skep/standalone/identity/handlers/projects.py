@@ -18,7 +18,7 @@ from skep.standalone.application import base_url
 from skep.standalone.bodies import NAME, TEXT, json_response, read_json
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
-from skep.standalone.identity.filters import check_default_domain, chosen, flag
+from skep.standalone.identity.filters import check_default_domain, check_same_id, chosen, flag
 from skep.standalone.identity.service import StandaloneIdentity
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=NAME)]
@@ -28,6 +28,7 @@ Text = Annotated[str, Meta(max_length=4096, pattern=TEXT)]
 class ProjectFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a client may say of a project. There are no trees of projects, tags or options here."""
 
+    id: str | UnsetType = UNSET
     name: Name | UnsetType = UNSET
     description: Text | UnsetType | None = UNSET
     enabled: bool | UnsetType = UNSET
@@ -71,7 +72,7 @@ async def create(identity: StandaloneIdentity, request: Request) -> Response:
     """Make a project."""
     await admin(identity, request)
     fields = (await read_json(request, ProjectBody)).project
-    _check(fields)
+    _check(fields, None)
     if fields.name is UNSET:
         raise BadRequest("project.name: is required")
     project = _changed(Project(id=uuid.uuid4().hex, name=fields.name, created_at=identity.clock.now()), fields)
@@ -84,7 +85,7 @@ async def update(identity: StandaloneIdentity, request: Request) -> Response:
     await admin(identity, request)
     project_id = request.path_params["project_id"]
     fields = (await read_json(request, ProjectBody)).project
-    _check(fields)
+    _check(fields, project_id)
 
     def unit(connection: sa.Connection) -> Project:
         project = _changed(find(connection, project_id), fields)
@@ -119,7 +120,8 @@ def find(connection: sa.Connection, project_id: str) -> Project:
     return project
 
 
-def _check(fields: ProjectFields) -> None:
+def _check(fields: ProjectFields, known_id: str | None) -> None:
+    check_same_id(fields.id, known_id, "project.id")
     check_default_domain(fields.domain_id, "project.domain_id")
     check_default_domain(fields.parent_id, "project.parent_id")
     if fields.is_domain is True:

@@ -19,7 +19,7 @@ from skep.standalone.bodies import NAME, TEXT, json_response, read_json
 from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
-from skep.standalone.identity.filters import check_default_domain, chosen, flag
+from skep.standalone.identity.filters import check_default_domain, check_same_id, chosen, flag
 from skep.standalone.identity.service import StandaloneIdentity
 
 Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=NAME)]
@@ -31,6 +31,7 @@ NoOptions = Annotated[dict[str, Any], Meta(max_length=0)]
 class UserFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a client may say of a user."""
 
+    id: str | UnsetType = UNSET
     name: Name | UnsetType = UNSET
     password: Secret | UnsetType | None = UNSET
     email: Text | UnsetType | None = UNSET
@@ -93,6 +94,7 @@ async def create(identity: StandaloneIdentity, request: Request) -> Response:
     """Make a user."""
     await admin(identity, request)
     fields = (await read_json(request, UserBody)).user
+    check_same_id(fields.id, None, "user.id")
     check_default_domain(fields.domain_id, "user.domain_id")
     if fields.name is UNSET:
         raise BadRequest("user.name: is required")
@@ -107,6 +109,7 @@ async def update(identity: StandaloneIdentity, request: Request) -> Response:
     await admin(identity, request)
     user_id = request.path_params["user_id"]
     fields = (await read_json(request, UserBody)).user
+    check_same_id(fields.id, user_id, "user.id")
     check_default_domain(fields.domain_id, "user.domain_id")
     await identity.database.read(lambda connection: find(connection, user_id))
     password_hash = await _hash(identity, fields)
