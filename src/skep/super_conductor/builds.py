@@ -54,6 +54,7 @@ class Builds:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._avoid: dict[CellUuid, int] = {}
+        self._started_at = parts.clock.now()
 
     async def run(self) -> bool:
         """Do one pass; True when there may be more to take."""
@@ -68,7 +69,7 @@ class Builds:
             return False
         try:
             await self._place(taken)
-        except Unavailable as error:
+        except SkepError as error:
             log.warning("placing is put off", error=str(error), members=len(taken))
             await self._give_back(taken, seconds=1.0)
         return len(taken) >= limit
@@ -93,12 +94,14 @@ class Builds:
                 fated.append((one, _never_ready(decision)))
             else:
                 fated.append((one, decision))
-        await self._give_back(waiting, seconds=0.5)
         by_cell: dict[CellUuid, list[Fated]] = {}
         for one, fate in fated:
             by_cell.setdefault(fate.cell if isinstance(fate, Placed) else CELL0, []).append((one, fate))
+        # What is claimed goes first and each cell by itself: nothing else may keep a claim from getting its row.
         stored = await asyncio.gather(
-            *(self._into_cell(cell, members) for cell, members in by_cell.items()), return_exceptions=True
+            *(self._into_cell(cell, members) for cell, members in by_cell.items()),
+            self._give_back(waiting, seconds=0.5),
+            return_exceptions=True,
         )
         for outcome in stored:
             if isinstance(outcome, BaseException):
@@ -110,7 +113,7 @@ class Builds:
         Whatever keeps it from deciding is "not ready": these members are asked for again, and after their deadline they
         end in cell0 with that reason; all others go on.
         """
-        parts, first = self._parts, members[0]
+        parts, first, avoided = self._parts, members[0], self._avoided()
         async with parts.steps.step("select", request=first.context.request_id, members=len(members)) as step:
             try:
                 spec = await resolved(parts, first.spec)
@@ -121,7 +124,7 @@ class Builds:
                         spec=spec,
                         members=tuple(Member(one.instance.uuid, one.attempt) for one in members),
                         min_count=1 if first.met else first.min_count,
-                        exclude_cells=self._avoided(),
+                        exclude_cells=avoided,
                         alternates=parts.max_attempts - 1,
                     ),
                     context=first.context,
@@ -130,9 +133,17 @@ class Builds:
                 step.outcome = "unavailable"
                 log.warning("no decision", request=first.context.request_id, members=len(members), error=str(error))
                 return [(one, NotReady(reason=_no_answer(error))) for one in members]
+            except Exception:
+                # A request that nobody can decide must not keep the others from being placed.
+                step.outcome = "failed"
+                log.exception("no decision", request=first.context.request_id, members=len(members))
+                return [(one, NotReady(reason="the request cannot be decided")) for one in members]
             if any(isinstance(decision, Placed) for decision in reply.decisions):
                 notifications.select(parts.notifier, "end", spec, members)
-            return list(zip(members, reply.decisions, strict=True))
+            return [
+                (one, _not_final(decision) if avoided else decision)
+                for one, decision in zip(members, reply.decisions, strict=True)
+            ]
 
     async def _into_cell(self, cell: CellUuid, members: list[Fated]) -> None:
         """Stage, map and settle the members that one cell gets. What it cannot store now is tried again elsewhere."""
@@ -142,9 +153,9 @@ class Builds:
         try:
             async with parts.steps.step("stage", cell=name, **_named_once(members)):
                 now = parts.clock.now()
-                await access.database.write(partial(cell_builds.stage, staged=staged, now=now))
-        except SkepError as error:
-            log.warning("cell cannot store", cell=name, error=str(error))
+                await access.write(partial(cell_builds.stage, staged=staged, now=now))
+        except Exception as error:
+            log.warning("cell cannot store", cell=name, error=str(error), exc_info=not isinstance(error, SkepError))
             self._avoid[cell] = parts.after(AVOID_SECONDS)
             await self._release(_claims_of(members))
             await self._give_back([one for one, _ in members], seconds=0.5)
@@ -156,7 +167,7 @@ class Builds:
         if mine:
             async with parts.steps.step("settle", cell=name, **_named_once(members)):
                 keys = [(one.instance.uuid, one.instance.attempt) for one in mine]
-                await access.database.write(partial(cell_builds.settle, mapped=keys, now=parts.clock.now()))
+                await access.write(partial(cell_builds.settle, mapped=keys, now=parts.clock.now()))
             await parts.nudge(cell)
             for one in mine:
                 notifications.staged(parts.notifier, one)
@@ -179,7 +190,7 @@ class Builds:
         def unit(connection: sa.Connection) -> list[ClaimKey]:
             return [key for one, _ in lost for key in cell_builds.unstage(connection, one.instance.uuid, one.attempt)]
 
-        overwritten = await parts.cells[cell].database.write(unit)
+        overwritten = await parts.cells[cell].write(unit)
         await self._release({*_claims_of(lost), *overwritten})
         await self._give_back(again, seconds=0.0)
 
@@ -220,10 +231,10 @@ class Builds:
     async def _give_back(self, members: Sequence[Taken], *, seconds: float) -> None:
         if not members:
             return
-        instances = [one.instance.uuid for one in members]
+        held = [(one.instance.uuid, one.attempt) for one in members]
         not_before = self._parts.after(seconds) if seconds else 0
         await self._parts.api.write(
-            partial(mappings.give_back, owner=self._parts.owner, instances=instances, not_before=not_before)
+            partial(mappings.give_back, owner=self._parts.owner, held=held, not_before=not_before)
         )
 
     def _avoided(self) -> tuple[CellUuid, ...]:
@@ -232,7 +243,8 @@ class Builds:
         return tuple(self._avoid)
 
     def _too_late(self, one: Taken) -> bool:
-        waited = self._parts.clock.now() - one.created_at
+        """Tell whether a server has waited too long; while nobody ran who could place it, it did not wait for us."""
+        waited = self._parts.clock.now() - max(one.created_at, self._started_at)
         return waited > self._parts.settings.not_ready_deadline * SECOND
 
 
@@ -286,6 +298,13 @@ def _named_once(members: Sequence[Fated]) -> _Named:
     host = fate.host if isinstance(fate, Placed) else ""
     instance = one.instance.uuid
     return {"request": one.context.request_id, "instance": instance, "attempt": one.attempt, "host": host}
+
+
+def _not_final(decision: Decision) -> Decision:
+    """Make "no valid host" wait while a cell is left out that could not store a moment ago: it may have one."""
+    if isinstance(decision, NoValidHost):
+        return NotReady(reason=f"a cell cannot store now; without it: {decision.message()}")
+    return decision
 
 
 def _never_ready(decision: NotReady) -> NoValidHost:
