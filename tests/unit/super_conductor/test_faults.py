@@ -227,7 +227,8 @@ async def test_a_host_that_comes_back_with_a_partial_guest_undoes_it_and_the_ser
         [uuid] = await cloud.create()
         await in_state(cloud, uuid, State.SPAWNING)
         await eventually(cloud.guests, "a part of the guest is there")
-        await cloud.stop_agent("cell1-host1")
+        await cloud.plane.agents.pop("cell1-host1").stop(drain_seconds=0)
+        cloud.plane.drivers.pop("cell1-host1").close()
         await in_state(cloud, uuid, State.ERROR)
         cloud.plane.config = quick_config(conductor=quick())
         await cloud.plane.start_agent(cell_named(cloud, "cell1"), "cell1-host1")
@@ -244,8 +245,10 @@ async def test_a_host_that_comes_back_with_a_partial_guest_undoes_it_and_the_ser
         await cloud.nothing_left()
 
 
-@pytest.mark.parametrize("step", ["stage", "map", "settle"])
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("step", "when"),
+    [(step, when) for step in ("stage", "map", "settle") for when in ("before", "after")] + [("select", "before")],
+)
 async def test_a_pass_that_fails_once_leaves_no_claim_behind(tmp_path: Path, step: str, when: str) -> None:
     """The scheduler goes on living here, so nothing but rows and releases can free what the failed pass claimed."""
     async with running_cloud(tmp_path, quick_config(conductor=quick()), cells=2, hosts=2) as cloud:
