@@ -61,6 +61,19 @@ async def demo(identity: httpx.AsyncClient, images: httpx.AsyncClient) -> Client
     return Client(images, await token(identity, "demo", "demo"))
 
 
+async def test_images_by_their_size_sum_and_needs(demo: Client) -> None:
+    await demo.create(name="none")
+    small = await demo.create(name="small", min_disk=2, min_ram=64)
+    await demo.upload(small["id"], b"12345")
+    stored = (await demo("GET", f"/v2/images/{small['id']}")).json()
+    for key in ("size", "min_disk", "min_ram", "checksum", "os_hash_algo", "os_hash_value"):
+        assert await demo.names(f"?{key}={stored[key]}") == ["small"]
+    for key in ("size", "min_disk", "min_ram"):
+        assert await demo.names(f"?{key}=77") == []
+        assert (await demo("GET", f"/v2/images?{key}=large")).status_code == 400
+    assert await demo.names("?checksum=other") == []
+
+
 async def test_the_older_form_of_a_patch(demo: Client) -> None:
     image = await demo.create(name="one", os_distro="none")
 

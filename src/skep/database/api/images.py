@@ -45,7 +45,7 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
 class ImageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which images, in which order. What is None does not narrow the list."""
 
-    one_of: dict[str, tuple[str, ...]] = {}
+    one_of: dict[str, tuple[str, ...] | tuple[int, ...]] = {}
     """Column -> values of which it must have one."""
     visibility: str | None = None
     """A visibility, `all`, or None: all that the viewer may see but for other projects' community images."""

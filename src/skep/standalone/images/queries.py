@@ -14,6 +14,9 @@ from skep.standalone.images.settings import ImagesSettings
 
 LISTS = ("id", "name", "status", "container_format", "disk_format", "owner")
 """Columns of which a value or `in:` with several can be asked for."""
+TEXTS = ("checksum", "os_hash_algo", "os_hash_value")
+NUMBERS = ("size", "min_disk", "min_ram")
+"""Columns of which one value can be asked for."""
 VISIBILITIES = ("public", "private", "shared", "community", "all")
 PAGING = ("limit", "marker", "sort_key", "sort_dir", "sort")
 MAX_PARAMETERS = 100
@@ -49,6 +52,10 @@ def _narrowed(query: ImageQuery, name: str, value: str) -> ImageQuery:
     replace = msgspec.structs.replace
     if name in LISTS:
         return replace(query, one_of={**query.one_of, name: _values(name, value)})
+    if name in TEXTS:
+        return replace(query, one_of={**query.one_of, name: (value,)})
+    if name in NUMBERS:
+        return replace(query, one_of={**query.one_of, name: (_number(name, value),)})
     if name == "visibility":
         if value not in VISIBILITIES:
             raise BadRequest(f"visibility: must be one of {', '.join(VISIBILITIES)}")
