@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -12,11 +12,6 @@ from skep.domain.clock import parse_iso
 from skep.domain.errors import BadRequest
 from skep.standalone.images.settings import ImagesSettings
 
-LISTS = ("id", "name", "status", "container_format", "disk_format", "owner")
-"""Columns of which a value or `in:` with several can be asked for."""
-TEXTS = ("checksum", "os_hash_algo", "os_hash_value")
-NUMBERS = ("size", "min_disk", "min_ram")
-"""Columns of which one value can be asked for."""
 VISIBILITIES = ("public", "private", "shared", "community", "all")
 PAGING = ("limit", "marker", "sort_key", "sort_dir", "sort")
 MAX_PARAMETERS = 100
@@ -50,22 +45,16 @@ def parse(parameters: Iterable[tuple[str, str]], settings: ImagesSettings) -> tu
 
 def _narrowed(query: ImageQuery, name: str, value: str) -> ImageQuery:
     replace = msgspec.structs.replace
-    if name in LISTS:
-        return replace(query, one_of={**query.one_of, name: _values(name, value)})
-    if name in TEXTS:
-        return replace(query, one_of={**query.one_of, name: (value,)})
-    if name in NUMBERS:
-        return replace(query, one_of={**query.one_of, name: (_number(name, value),)})
+    if name in EXACT:
+        return replace(query, one_of={**query.one_of, name: EXACT[name](name, value)})
     if name == "visibility":
         if value not in VISIBILITIES:
             raise BadRequest(f"visibility: must be one of {', '.join(VISIBILITIES)}")
         return replace(query, visibility=value)
     if name == "tag":
         return replace(query, tags=(*query.tags, value))
-    if name == "protected":
-        return replace(query, protected=_flag(name, value))
-    if name == "os_hidden":
-        return replace(query, os_hidden=_flag(name, value))
+    if name in ("protected", "os_hidden"):
+        return replace(query, **{name: _flag(name, value)})
     if name in ("size_min", "size_max"):
         return replace(query, **{name: _number(name, value)})
     if name in ("created_at", "updated_at"):
@@ -135,3 +124,19 @@ def _time(name: str, value: str) -> tuple[str, str, int]:
         return name, comparison, parse_iso(at)
     except (ValueError, OverflowError) as error:
         raise BadRequest(f"{name}: must be a time such as gte:2026-01-31T12:00:00Z") from error
+
+
+def _text(_name: str, value: str) -> tuple[str, ...]:
+    return (value,)
+
+
+def _one_number(name: str, value: str) -> tuple[int, ...]:
+    return (_number(name, value),)
+
+
+EXACT: dict[str, Callable[[str, str], tuple[str, ...] | tuple[int, ...]]] = {
+    **dict.fromkeys(("id", "name", "status", "container_format", "disk_format", "owner"), _values),
+    **dict.fromkeys(("checksum", "os_hash_algo", "os_hash_value"), _text),
+    **dict.fromkeys(("size", "min_disk", "min_ram"), _one_number),
+}
+"""Column -> how the values are read of which an image must have one; the first may be lists, `in:a,b`."""
