@@ -46,6 +46,10 @@ class SelectDestinations(Call[SelectReply], frozen=True, kw_only=True):
     alternates: int = 2
     dry_run: bool = False
     """Decide and explain; claim nothing."""
+    supersedes_above: int | None = None
+    """Claims and slots of these members with attempts above this and below their own go first. Only who knows that
+    nothing was dispatched for those attempts may say so: above the cells, 0 for a server that has no cell yet, and the
+    attempt of its row for one that is handed back. None: nothing is freed."""
 
 
 class HostReport(msgspec.Struct, frozen=True, kw_only=True):

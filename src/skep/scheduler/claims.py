@@ -67,6 +67,11 @@ class ClaimIndex:
                 return claim
         return None
 
+    def all_of(self, key: AttemptKey) -> tuple[Claim, ...]:
+        """Return every stored claim of an attempt, on whatever node."""
+        nodes = sorted(self._nodes.get(key, ()))
+        return tuple(self._stored[node][key] for node in nodes if key in self._stored.get(node, {}))
+
     def of(self, node: NodeUuid) -> tuple[Claim, ...]:
         """Return what the node's record holds."""
         return tuple(self._stored.get(node, {}).values())

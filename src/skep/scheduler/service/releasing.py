@@ -9,7 +9,7 @@ from typing import cast
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.groups import GroupRule, Policy
 from skep.domain.ids import GroupUuid, NodeUuid
-from skep.messages.to_scheduler import AssertClaims, AssertReply, Slot
+from skep.messages.to_scheduler import AssertClaims, AssertReply, SelectDestinations, Slot
 from skep.scheduler.groups import GroupSlot
 from skep.scheduler.service import changes
 from skep.scheduler.service.commits import Commits
@@ -62,6 +62,35 @@ async def _free_slots_of(states: HostStates, commits: Commits, key: ClaimKey) ->
         *(commits.change(Key(GROUPS, group), changes.free_slot(key)) for group in sorted(groups))
     )
     return sum(int(result.answer) for result in stored)
+
+
+async def supersede(states: HostStates, commits: Commits, message: SelectDestinations) -> int:
+    """Free what earlier attempts of the members hold, as far as the message says that nothing was dispatched for them.
+
+    Else a server that is selected again could be refused by its own older claim. Return how many claims and slots went.
+    """
+    if message.supersedes_above is None or message.dry_run:
+        return 0
+    lowest = message.supersedes_above + 1
+    earlier = {member.instance: range(lowest, member.attempt) for member in message.members if member.attempt > lowest}
+    if not earlier:
+        return 0
+    await commits.catch_up()
+    keys = [
+        claim_key(claim)
+        for instance, attempts in earlier.items()
+        for attempt in attempts
+        for claim in states.claims.all_of((instance, attempt))
+    ]
+    slots: list[ClaimKey] = []
+    if (group := message.spec.group) is not None:
+        slots = [
+            ClaimKey(slot.instance, slot.attempt, slot.node, group.uuid)
+            for slot in states.groups.slots(group.uuid)
+            if slot.attempt in earlier.get(slot.instance, ())
+        ]
+    freed = sum(await _free_claims(commits, keys))
+    return freed + sum(await _free_slots(states, commits, {*keys, *slots}))
 
 
 async def assert_claims(states: HostStates, commits: Commits, message: AssertClaims) -> AssertReply:

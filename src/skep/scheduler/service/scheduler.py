@@ -14,7 +14,7 @@ from skep.domain.builds import Decision, NoValidHost, Placed
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
-from skep.domain.ids import NodeUuid
+from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.messages.base import Done
 from skep.messages.to_scheduler import (
     AssertClaims,
@@ -79,7 +79,7 @@ class SchedulerService:
         self._states = HostStates(config)
         self._commits = Commits(backend, self._states, monotonic, on_conflict)
         self._selecting = Selecting(self._states, self._commits, config)
-        self._under_way: dict[tuple[str, int], asyncio.Future[None]] = {}
+        self._under_way: dict[InstanceUuid, asyncio.Future[None]] = {}
         self._subscription: Subscription | None = None
         self._following: asyncio.Task[None] | None = None
 
@@ -132,7 +132,7 @@ class SchedulerService:
     async def _select(self, message: SelectDestinations, context: RequestContext | None) -> SelectReply:
         began = self._monotonic()
         self._states.observe(began)
-        keys = {(member.instance, member.attempt) for member in message.members}
+        keys = {member.instance for member in message.members}
         while busy := [self._under_way[key] for key in keys if key in self._under_way]:
             await asyncio.wait(busy)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -13,6 +13,7 @@ from skep.scheduler.request import placement_request
 from skep.scheduler.service import changes
 from skep.scheduler.service.commits import Commits, Stored
 from skep.scheduler.service.records import COMPUTE, GROUPS
+from skep.scheduler.service.releasing import supersede
 from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Key
@@ -34,6 +35,7 @@ class Selecting:
 
         Raises Unavailable when claims cannot be stored; what was stored is found again when the call is repeated.
         """
+        await supersede(self._states, self._commits, message)
         request = placement_request(
             message.spec,
             cell=message.cell,
