@@ -103,19 +103,23 @@ class Hosts:
         batch, self._reports = self._reports, []
         if not batch:
             return False
+        failure = SkepError("the reports could not be carried to the scheduler")
         try:
             reply = await self._parts.above.call(
                 SCHEDULER, UpdateHostState(reports=tuple(report for report, _ in batch))
             )
+            for (_, future), answer in zip(batch, reply.answers, strict=True):
+                if not future.done():
+                    trouble = "an older report than the one that is known" if answer.stale else answer.error
+                    future.set_result(HostReported(epoch=reply.epoch, claims=answer.claims, error=trouble))
         except SkepError as error:
+            failure = error
+            return False
+        finally:
+            # Whatever went wrong, a bug too: an agent that is never answered reports nothing more until its call lapses.
             for _, future in batch:
                 if not future.done():
-                    future.set_exception(error)
-            return False
-        for (_, future), answer in zip(batch, reply.answers, strict=True):
-            if not future.done():
-                trouble = "an older report than the one that is known" if answer.stale else answer.error
-                future.set_result(HostReported(epoch=reply.epoch, claims=answer.claims, error=trouble))
+                    future.set_exception(failure)
         return bool(self._reports)
 
     async def _beat(self) -> bool:
