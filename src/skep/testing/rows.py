@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from skep.database.api.build_requests import NewRequest
-from skep.database.cell import attempts, builds, deletes, reschedules, tasks
+from skep.database.cell import attempts, builds, deletes, moves, reschedules, tasks
 from skep.database.cell import tables as cell_tables
 from skep.domain.builds import Placed
 from skep.domain.context import RequestContext
@@ -86,8 +86,14 @@ def bring_to(connection: sa.Connection, state: State, *, now: int = 10) -> None:
     if state is State.STAGED:
         return
     builds.settle(connection, [(ONE, 1)], now)
-    if state is State.RESCHEDULING:
+    if state in (State.RESCHEDULING, State.HANDED_BACK, State.LEAVING, State.MOVED):
         assert builds.fail(connection, ONE, 1, HOST, None, now)
+    if state in (State.HANDED_BACK, State.LEAVING, State.MOVED):
+        assert moves.hand_back(connection, ONE, 1, FAULT, now)
+    if state in (State.LEAVING, State.MOVED):
+        assert moves.freeze(connection, ONE, 1)
+    if state is State.MOVED:
+        assert moves.left(connection, ONE, now)
     if state is State.ERROR:
         assert builds.fail(connection, ONE, 1, HOST, FAULT, now)
     if state in (State.BUILDING, State.SPAWNING, State.ACTIVE, State.STOPPED, State.DELETED):

@@ -130,16 +130,6 @@ async def test_an_abort_is_error_at_once(stage: Stage, error: str) -> None:
     assert server.fault.details.startswith(f"{HOST}: {error}: ")
 
 
-async def test_the_last_allowed_host_ends_the_build(database: Database) -> None:
-    stage = Stage(database, max_attempts=1)
-    await stage.at(State.BUILDING)
-    assert await stage.fails() is True
-    server = await stage.server()
-    assert server.state is State.ERROR
-    assert server.fault is not None
-    assert server.fault.message == "Build failed on 1 host, the most allowed. The last said: it broke"
-
-
 async def test_gone_is_no_failure(stage: Stage) -> None:
     await stage.at(State.BUILDING)
     await stage.do(lambda connection: deletes.begin(connection, ONE, context("req-delete"), 50))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import actions, attempts, builds, deletes, instances, reschedules, tasks
+from skep.database.cell import actions, attempts, builds, deletes, instances, moves, reschedules, tasks
 from skep.domain.builds import Explanation
 from skep.domain.claims import ClaimKey
 from skep.domain.ids import InstanceUuid, NodeUuid
@@ -49,6 +49,10 @@ WRITES: dict[str, Write] = {
     "give_back": lambda c, attempt, _host: reschedules.give_back(c, ONE, attempt, NOW),
     "replace_silent": lambda c, attempt, _host: reschedules.replace_silent(c, ONE, attempt, NOW),
     "give_up_on_host": lambda c, attempt, _host: reschedules.give_up_on_host(c, ONE, attempt, FAULT, NOW),
+    "hand_back": lambda c, attempt, _host: moves.hand_back(c, ONE, attempt, FAULT, NOW),
+    "freeze": lambda c, attempt, _host: moves.freeze(c, ONE, attempt),
+    "thaw": lambda c, attempt, _host: moves.thaw(c, ONE, attempt, NOW),
+    "stay": lambda c, attempt, _host: moves.stay(c, ONE, attempt, FAULT, NOW),
     "task done": _done,
 }
 OF_A_HOST = ("may_build", "may_spawn", "built", "fail", "abort")
@@ -64,6 +68,10 @@ GOOD: dict[str, set[tuple[State, State]]] = {
     "exhausted": {(State.RESCHEDULING, State.ERROR)},
     "replace_silent": {(State.SCHEDULED, State.RESCHEDULING), (State.BUILDING, State.RESCHEDULING)},
     "give_up_on_host": {(State.SPAWNING, State.ERROR)},
+    "hand_back": {(State.RESCHEDULING, State.HANDED_BACK)},
+    "freeze": {(State.HANDED_BACK, State.LEAVING)},
+    "thaw": {(State.LEAVING, State.HANDED_BACK)},
+    "stay": {(State.LEAVING, State.ERROR)},
 }
 """The only changes of state that each write may make. `unstage` removes the row."""
 
@@ -111,7 +119,7 @@ def test_another_host_changes_nothing(cell: sa.Connection, state: State, name: s
 
 @pytest.mark.parametrize("name", WRITES)
 @pytest.mark.parametrize("attempt", [1, 2, 3])
-@pytest.mark.parametrize("state", [state for state in State if state is not State.DELETED])
+@pytest.mark.parametrize("state", [state for state in State if state not in (State.DELETED, State.MOVED)])
 def test_what_is_being_deleted_is_not_built(cell: sa.Connection, state: State, attempt: int, name: str) -> None:
     bring_to(cell, state)
     assert deletes.begin(cell, ONE, context("req-delete"), NOW)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from skep.database.api import build_requests, instance_mappings
-from skep.database.cell import assertions, attempts, builds, deletes, listing, reschedules, residents, tasks
+from skep.database.cell import assertions, attempts, builds, deletes, listing, moves, reschedules, residents, tasks
 from skep.domain.ids import Incarnation
 from skep.domain.instances import State
 
@@ -25,6 +25,7 @@ CELL_PASSES: dict[str, Callable[[sa.Connection], object]] = {
     "dispatch_due": partial(builds.dispatch_due, now=1, resend_before=1, limit=5),
     "reschedules.take": partial(reschedules.take, owner=ME, now=1, limit=5),
     "overdue": partial(reschedules.overdue, state=State.SPAWNING, before=1, limit=5),
+    "moves.waiting": partial(moves.waiting, now=1, limit=5),
     "stale": partial(attempts.stale_due, now=1, resend_before=1, limit=5),
     "deleting": partial(deletes.deleting, limit=5),
     "unforgotten": partial(deletes.unforgotten, limit=5),
