@@ -221,11 +221,14 @@ def built(
     power_state: PowerState,
     now: int,
 ) -> bool:
-    """Write spawning -> active. A host that was given up (ERROR) and is heard again with a whole guest clears it."""
+    """Write spawning -> active. A host that was given up (ERROR) and is heard again with a whole guest clears it.
+
+    A task that was asked of the ERROR meanwhile is none of this write's business: it stays, and its host ends it.
+    """
     mine = sa.and_(row.uuid == uuid, row.attempt == attempt, row.host == host)
     done = connection.execute(
         instances.update()
-        .where(mine, row.task.is_(None), row.state.in_((State.SPAWNING, State.ERROR)), row.launched_at.is_(None))
+        .where(mine, row.state.in_((State.SPAWNING, State.ERROR)), row.launched_at.is_(None))
         .values(
             state=State.ACTIVE.value,
             power_state=int(power_state),

@@ -91,22 +91,28 @@ def done(
     error: str | None,
     now: int,
 ) -> bool:
-    """End a task: the state follows the power state, an error becomes the action's result and a fault."""
+    """End a task: the state follows the power state, an error becomes the action's result and a fault.
+
+    Of a server that its host has not reported as built (ERROR, its host was silent) the state stays: `built` says what
+    becomes of it, whichever of the host's two messages comes first.
+    """
     started = connection.execute(
-        sa.select(row.step_at, row.host, row.state).where(
+        sa.select(row.step_at, row.host, row.state, row.launched_at, row.fault).where(
             row.uuid == uuid, row.attempt == attempt, row.task == task.value, row.task_id == task_id
         )
     ).first()
     if started is None:
         return False
+    fault = dump(Fault(code=500, message=error, created_at=now)) if error else None
+    built = started.launched_at is not None
     connection.execute(
         instances.update()
         .where(row.uuid == uuid)
         .values(
-            state=_state_after(State(started.state), power_state).value,
+            state=_state_after(State(started.state), power_state).value if built else started.state,
             task=None,
             power_state=int(power_state),
-            fault=dump(Fault(code=500, message=error, created_at=now)) if error else None,
+            fault=fault if built else started.fault,
             sent_at=None,
             step_at=now,
             changed_at=now,
