@@ -116,7 +116,7 @@ class Hosts:
             failure = error
             return False
         finally:
-            # Whatever went wrong, a bug too: an agent that is never answered reports nothing more until its call lapses.
+            # Whatever went wrong, a bug too: an agent that is never answered says nothing more until its call lapses.
             for _, future in batch:
                 if not future.done():
                     future.set_exception(failure)
