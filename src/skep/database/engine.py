@@ -35,6 +35,18 @@ log = structlog.get_logger("skep.database")
 
 MAX_WAITING = 20_000
 """Write units that may wait; beyond it `write` raises Overloaded."""
+_STORAGE_ERRORS = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOTADB,
+    }
+)
 MAX_BATCH = 200
 """Write units in one transaction, so that no answer waits for a long one."""
 
@@ -93,7 +105,9 @@ class Database:
                 self._read_connections.append(connection)
             with connection.begin():
                 return unit(connection)
-        except (exc.OperationalError, sqlite3.OperationalError) as error:
+        except (exc.DBAPIError, sqlite3.Error) as error:
+            if not _is_storage(error):
+                raise
             raise StorageUnavailable(f"database {self.name} cannot be read: {_cause(error)}") from error
 
 
@@ -215,13 +229,20 @@ def _run_unit(connection: sa.Connection, unit: Unit[T]) -> tuple[bool, Any]:
     savepoint = connection.begin_nested()
     try:
         value = unit(connection)
-    except (exc.OperationalError, sqlite3.OperationalError):
-        raise
-    except Exception as error:  # noqa: BLE001 - raised again where the unit was submitted
+    except Exception as error:
+        if _is_storage(error):
+            raise
         savepoint.rollback()
         return False, error
     savepoint.commit()
     return True, value
+
+
+def _is_storage(error: Exception) -> bool:
+    """Tell a database that cannot store (its disk, its lock) from one that was asked something wrong."""
+    original = getattr(error, "orig", error)
+    code = getattr(original, "sqlite_errorcode", None)
+    return isinstance(original, sqlite3.Error) and code is not None and code & 0xFF in _STORAGE_ERRORS
 
 
 def _resolve(jobs: list[_Job[Any]]) -> None:

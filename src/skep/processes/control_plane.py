@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 
 import sqlalchemy as sa
 
@@ -26,6 +27,7 @@ from skep.scheduler.service import SchedulerService
 from skep.super_conductor import parts as super_parts
 from skep.super_conductor.service import SuperConductor
 from skep.synchronizer.memory import MemoryBackend
+from skep.telemetry.logs import get_logger
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
@@ -34,9 +36,19 @@ from skep.transport.memory import MemoryTransport
 
 CELL0_NAME = "cell0"
 
+log = get_logger(__name__)
+
 
 def _nobody_waits() -> int:
     return 0
+
+
+async def _stop(part: str, stopping: Awaitable[None]) -> None:
+    """Stop one part; one that cannot (its database is gone, say) must not keep the others from it."""
+    try:
+        await stopping
+    except Exception:
+        log.exception("part did not stop in good order", part=part)
 
 
 class ControlPlane:
@@ -54,6 +66,7 @@ class ControlPlane:
         steps: Steps | None = None,
         hosts: int,
         busy: Callable[[], int] = _nobody_waits,
+        transport: Transport | None = None,
     ) -> None:
         self.config = config
         self.directory = directory
@@ -64,7 +77,7 @@ class ControlPlane:
         self.steps = steps or Steps(metrics)
         self.hosts = hosts
         self._busy = busy
-        self.transport = MemoryTransport()
+        self.transport: Transport = transport or MemoryTransport()
         self.backend = MemoryBackend()
         self.cells: dict[CellUuid, Cell] = {}
         self.cell_transports: dict[CellUuid, Transport] = {}
@@ -97,13 +110,13 @@ class ControlPlane:
     async def stop(self) -> None:
         """Stop from the outside inwards; what is under way goes on at the next start."""
         if self._super_conductor is not None:
-            await self._super_conductor.stop()
-        for host, agent in self.agents.items():
-            await agent.stop()
-            self.drivers[host].close()
+            await _stop("super conductor", self._super_conductor.stop())
+        await asyncio.gather(*(_stop(f"agent of {host}", agent.stop()) for host, agent in self.agents.items()))
+        for driver in self.drivers.values():
+            driver.close()
         for conductor in self._cell_conductors:
-            await conductor.stop()
-        await self.scheduler.stop()
+            await _stop("cell conductor", conductor.stop())
+        await _stop("scheduler", self.scheduler.stop())
 
     def cell_databases(self) -> Mapping[CellUuid, super_parts.CellAccess]:
         """Return how the level above reaches each cell, cell0 too."""

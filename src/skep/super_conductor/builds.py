@@ -126,6 +126,7 @@ class Builds:
                         min_count=1 if first.met else first.min_count,
                         exclude_cells=avoided,
                         alternates=parts.max_attempts - 1,
+                        supersedes_above=0,
                     ),
                     context=first.context,
                 )

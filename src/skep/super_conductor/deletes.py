@@ -40,7 +40,12 @@ class Deletes:
         due = await parts.api.write(partial(mappings.deletes_due, now=parts.clock.now(), again_at=again, limit=BATCH))
         by_cell: dict[CellUuid, list[DeleteIntent]] = {}
         for intent in due:
-            by_cell.setdefault(intent.cell, []).append(intent)
+            if intent.cell in parts.cells:
+                by_cell.setdefault(intent.cell, []).append(intent)
+            else:
+                log.warning(
+                    "delete waits for a cell that is not configured", instance=intent.instance, cell=intent.cell
+                )
         await asyncio.gather(*(self._begin_in(cell, intents) for cell, intents in by_cell.items()))
         return len(due) >= BATCH
 
@@ -58,7 +63,7 @@ class Deletes:
                 ]
 
             try:
-                absent = await access.database.write(unit)
+                absent = await access.write(unit)
             except SkepError as error:
                 log.warning("cell cannot be told of deletes", cell=access.cell.name, error=str(error))
                 return
@@ -76,13 +81,13 @@ class Deletes:
     async def forget_in(self, access: CellAccess) -> bool:
         """Note the end of servers that one cell has deleted."""
         try:
-            gone = await access.database.read(partial(cell_deletes.unforgotten, limit=BATCH))
+            gone = await access.read(partial(cell_deletes.unforgotten, limit=BATCH))
             if not gone:
                 return False
             async with self._parts.steps.step("forget", cell=access.cell.name, members=len(gone)):
                 await self._forget_above(gone)
                 uuids = [one.instance for one in gone]
-                await access.database.write(partial(cell_deletes.mark_forgotten, uuids=uuids))
+                await access.write(partial(cell_deletes.mark_forgotten, uuids=uuids))
         except SkepError as error:
             log.warning("deletes of a cell wait", cell=access.cell.name, error=str(error))
             return False

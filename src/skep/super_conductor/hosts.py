@@ -43,11 +43,11 @@ class Hosts:
         return False
 
     async def _map_agents_of(self, access: CellAccess) -> bool:
-        new = await access.database.read(agents.unmapped)
+        new = await access.read(agents.unmapped)
         if not new:
             return False
         mapped = [agent for agent in new if await self._map(agent, access.cell)]
-        await access.database.write(partial(agents.mark_mapped, nodes=[agent.node for agent in mapped]))
+        await access.write(partial(agents.mark_mapped, nodes=[agent.node for agent in mapped]))
         log.info("hosts mapped", cell=access.cell.name, hosts=[agent.host for agent in mapped])
         return bool(mapped)
 

@@ -23,7 +23,9 @@ async def hosts_of(parts: Parts, uuids: Sequence[str]) -> dict[str, str]:
             by_cell.setdefault(mapping.cell, []).append(uuid)
     hosts: dict[str, str] = {}
     for cell, members in by_cell.items():
-        for instance in await parts.cells[cell].database.read(partial(instances.get_many, uuids=members)):
+        if cell not in parts.cells:
+            continue
+        for instance in await parts.cells[cell].read(partial(instances.get_many, uuids=members)):
             if instance.host is not None and instance.deleted_at is None:
                 hosts[instance.uuid] = instance.host
     return hosts

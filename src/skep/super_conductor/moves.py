@@ -49,7 +49,7 @@ class Moves:
                 continue
             try:
                 now = self._parts.clock.now()
-                leavers = await access.database.read(partial(below.waiting, now=now, limit=BATCH))
+                leavers = await access.read(partial(below.waiting, now=now, limit=BATCH))
             except SkepError as error:
                 log.warning("servers that wait for another cell wait on", cell=access.cell.name, error=str(error))
                 continue
@@ -79,7 +79,7 @@ class Moves:
         if attempt is None:
             await self._not_mine(access, leaver.instance)
             return
-        work = await access.database.write(partial(below.freeze, uuid=leaver.instance, attempt=leaver.attempt))
+        work = await access.write(partial(below.freeze, uuid=leaver.instance, attempt=leaver.attempt))
         if work is not None:
             await self._elsewhere(access, work, attempt)
         await parts.api.write(partial(above.give_back, owner=parts.owner, instance=leaver.instance))
@@ -88,7 +88,7 @@ class Moves:
         """The mapping names another cell (a conductor died after moving it), or it is deleted, or another acts."""
         mapping = await self._parts.api.read(partial(mappings.get, instance=instance))
         if mapping is not None and mapping.cell not in (None, access.cell.uuid):
-            await access.database.write(partial(below.left, uuid=instance, now=self._parts.clock.now()))
+            await access.write(partial(below.left, uuid=instance, now=self._parts.clock.now()))
 
     async def _elsewhere(self, access: CellAccess, work: Work, attempt: int) -> None:
         parts, instance = self._parts, work.instance
@@ -109,7 +109,7 @@ class Moves:
                 case NotReady() if not self._too_late(work):
                     run.outcome = "not_ready"
                     again = parts.after(1.0)
-                    await access.database.write(
+                    await access.write(
                         partial(below.thaw, uuid=instance.uuid, attempt=instance.attempt, not_before=again)
                     )
                 case NotReady():
@@ -126,6 +126,7 @@ class Moves:
             members=(Member(work.instance.uuid, attempt),),
             exclude_cells=tried,
             alternates=parts.max_attempts - 1,
+            supersedes_above=work.instance.attempt,
         )
         try:
             reply = await parts.transport.call(SCHEDULER, request, context=work.context)
@@ -141,25 +142,25 @@ class Moves:
         other = parts.cells[placed.cell]
         staged = self._staged(work, attempt, placed, tried)
         key = ClaimKey(uuid, attempt, placed.node, work.spec.group.uuid if work.spec.group else None)
-        ids = {"instance": uuid, "host": placed.host, "cell": other.cell.name}
+        step = partial(parts.steps.step, instance=uuid, attempt=attempt, host=placed.host, cell=other.cell.name)
         try:
-            async with parts.steps.step("stage", attempt=attempt, **ids):
-                await other.database.write(partial(cell_builds.stage, staged=[staged], now=parts.clock.now()))
+            async with step("stage"):
+                await other.write(partial(cell_builds.stage, staged=[staged], now=parts.clock.now()))
         except SkepError:
             await parts.transport.call(SCHEDULER, ReleaseClaims(claims=(key,)))
             raise
-        async with parts.steps.step("map", attempt=attempt, **ids):
+        async with step("map"):
             moved = await parts.api.write(
                 partial(above.move, instance=uuid, attempt=attempt, before=access.cell.uuid, after=placed.cell)
             )
         if not moved:
-            await other.database.write(partial(cell_builds.unstage, uuid=uuid, attempt=attempt))
+            await other.write(partial(cell_builds.unstage, uuid=uuid, attempt=attempt))
             await parts.transport.call(SCHEDULER, ReleaseClaims(claims=(key,)))
             return False
-        async with parts.steps.step("settle", attempt=attempt, **ids):
-            await other.database.write(partial(cell_builds.settle, mapped=[(uuid, attempt)], now=parts.clock.now()))
+        async with step("settle"):
+            await other.write(partial(cell_builds.settle, mapped=[(uuid, attempt)], now=parts.clock.now()))
         await parts.nudge(placed.cell)
-        await access.database.write(partial(below.left, uuid=uuid, now=parts.clock.now()))
+        await access.write(partial(below.left, uuid=uuid, now=parts.clock.now()))
         notifications.staged(parts.notifier, staged)
         return True
 
@@ -189,7 +190,7 @@ class Moves:
         now = parts.clock.now()
         before = instance.fault or Fault(code=500, message="Build failed.", created_at=now)
         fault = msgspec.structs.replace(before, message=f"{before.message} In other cells: {why}", created_at=now)
-        done = await access.database.write(
+        done = await access.write(
             partial(below.stay, uuid=instance.uuid, attempt=instance.attempt, fault=fault, now=now)
         )
         if done:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from skep.config.sections import ConductorSettings
-from skep.database.engine import Database
+from skep.database.engine import Database, T, Unit
 from skep.domain.cells import Cell
 from skep.domain.clock import SECOND, Clock
+from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import CELL0, CellUuid, Incarnation
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
 from skep.transport.base import Transport, cell_conductor
+
+CELL_SECONDS = 2.0
+"""How long the level above waits for one answer of a cell's database."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,24 @@ class CellAccess:
     database: Database
     transport: Transport | None
     """None for cell0, where nobody listens."""
+
+    async def write(self, unit: Unit[T]) -> T:
+        """Write in the cell.
+
+        Raises StorageUnavailable when it does not answer soon: one slow cell must not hold up the others. What it
+        stores later all the same is fenced by its attempt.
+        """
+        return await self._in_time(self.database.write(unit))
+
+    async def read(self, unit: Unit[T]) -> T:
+        """Read in the cell. Raises StorageUnavailable as `write` does."""
+        return await self._in_time(self.database.read(unit))
+
+    async def _in_time(self, answer: Awaitable[T]) -> T:
+        try:
+            return await asyncio.wait_for(answer, CELL_SECONDS)
+        except TimeoutError:
+            raise StorageUnavailable(f"cell {self.cell.name} did not answer in {CELL_SECONDS:g} s") from None
 
 
 @dataclass(frozen=True)

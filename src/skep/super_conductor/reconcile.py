@@ -47,13 +47,13 @@ class Leftovers:
     async def _run_in(self, access: CellAccess) -> bool:
         parts = self._parts
         before = parts.clock.now() - round(parts.settings.resend_seconds * SECOND)
-        rows = await access.database.read(partial(cell_builds.staged_before, before=before, limit=BATCH))
+        rows = await access.read(partial(cell_builds.staged_before, before=before, limit=BATCH))
         if not rows:
             return False
         found = await parts.api.read(partial(mappings.get_many, instances=[instance for instance, _, _ in rows]))
         mapped, orphans = _sorted_out(rows, found, access.cell.uuid)
         if mapped:
-            await access.database.write(partial(cell_builds.settle, mapped=mapped, now=parts.clock.now()))
+            await access.write(partial(cell_builds.settle, mapped=mapped, now=parts.clock.now()))
             await parts.nudge(access.cell.uuid)
         if orphans:
             await self._remove(access, orphans)
@@ -64,7 +64,7 @@ class Leftovers:
         def unit(connection: sa.Connection) -> list[ClaimKey]:
             return [key for orphan in orphans for key in cell_builds.unstage(connection, orphan[0], orphan[1])]
 
-        keys = await access.database.write(unit)
+        keys = await access.write(unit)
         if keys:
             await self._parts.transport.call(SCHEDULER, ReleaseClaims(claims=tuple(keys)))
 
@@ -105,7 +105,7 @@ class Retention:
         more = gone >= rows
         for access in self._parts.cells.values():
             try:
-                gone = await access.database.write(partial(cell_deletes.purge, before=before, limit=rows))
+                gone = await access.write(partial(cell_deletes.purge, before=before, limit=rows))
             except SkepError as error:
                 log.warning("purging of a cell waits", cell=access.cell.name, error=str(error))
                 continue

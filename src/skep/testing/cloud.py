@@ -38,7 +38,7 @@ from skep.processes.directory import StateDirectory
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notification, Notifier
 from skep.testing.eventually import eventually
-from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR
+from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, Transport
 
 PROJECT = ProjectId("11111111111111111111111111111111")
 USER = UserId("22222222222222222222222222222222")
@@ -66,12 +66,22 @@ def quick_config(
 class Cloud:
     """The control plane with what tests ask of it. `restart` is a new life over the same files."""
 
-    def __init__(self, root: Path, config: Config, *, cells: int, hosts: int) -> None:
+    def __init__(
+        self,
+        root: Path,
+        config: Config,
+        *,
+        cells: int,
+        hosts: int,
+        clock: Clock | None = None,
+        transport: Transport | None = None,
+    ) -> None:
         self.directory = StateDirectory(root)
         self.config = config
         self.names = [f"cell{number}" for number in range(1, cells + 1)]
         self.hosts = hosts
-        self.clock = Clock()
+        self.clock = clock or Clock()
+        self.transport = transport
         self.notifications: list[Notification] = []
         self.left: dict[str, int] = {}
         self.plane: ControlPlane
@@ -88,6 +98,7 @@ class Cloud:
             metrics=Metrics(),
             notifier=Notifier(self.clock, sinks=(self.notifications.append,)),
             hosts=self.hosts,
+            transport=self.transport,
         )
         await self.plane.start()
         await eventually(self._ready, "all hosts are up")
@@ -116,11 +127,19 @@ class Cloud:
         name: str = "server",
         group: GroupRule | None = None,
         zone: str | None = None,
+        same_host: tuple[str, ...] = (),
     ) -> list[InstanceUuid]:
         """Store a request as the API does and wake the super conductor."""
         now = self.clock.now()
         context = RequestContext(request_id=new_request_id(), project_id=PROJECT, user_id=USER, roles=("member",))
-        spec = RequestSpec(project_id=PROJECT, user_id=USER, flavor=flavor, group=group, availability_zone=zone)
+        spec = RequestSpec(
+            project_id=PROJECT,
+            user_id=USER,
+            flavor=flavor,
+            group=group,
+            availability_zone=zone,
+            same_host=same_host,
+        )
         members = tuple(_instance(flavor, name, context.request_id, now, index) for index in range(count))
         new = build_requests.NewRequest(context=context, instances=members, spec=spec, min_count=min_count, now=now)
 
@@ -295,10 +314,16 @@ def _count(connection: sa.Connection, table: sa.Table, *conditions: sa.ColumnEle
 
 @asynccontextmanager
 async def running_cloud(
-    root: Path, config: Config | None = None, *, cells: int = 2, hosts: int = 3
+    root: Path,
+    config: Config | None = None,
+    *,
+    cells: int = 2,
+    hosts: int = 3,
+    clock: Clock | None = None,
+    transport: Transport | None = None,
 ) -> AsyncIterator[Cloud]:
     """Run a cloud for the length of a block."""
-    cloud = Cloud(root, config or quick_config(), cells=cells, hosts=hosts)
+    cloud = Cloud(root, config or quick_config(), cells=cells, hosts=hosts, clock=clock, transport=transport)
     await cloud.start()
     try:
         yield cloud

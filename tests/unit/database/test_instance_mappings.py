@@ -111,9 +111,10 @@ def test_renewing_moves_the_end_of_the_one_lease(api: sa.Connection) -> None:
 def test_giving_back_frees_only_what_i_own_and_until_its_time(api: sa.Connection) -> None:
     store(api, ONE)
     mappings.take(api, ME, NOW, 10)
-    mappings.give_back(api, OTHER, [ONE], 0)
+    mappings.give_back(api, OTHER, [(ONE, 1)], 0)
+    mappings.give_back(api, ME, [(ONE, 2)], 0)
     assert mapping(api, ONE).owner == ME
-    mappings.give_back(api, ME, [ONE], NOW + 5)
+    mappings.give_back(api, ME, [(ONE, 1)], NOW + 5)
     assert mapping(api, ONE).owner is None
     assert mappings.take(api, ME, NOW + 4, 10) == []
     assert len(mappings.take(api, OTHER, NOW + 5, 10)) == 1
@@ -123,7 +124,7 @@ def test_a_mapped_server_is_given_back_by_nobody(api: sa.Connection) -> None:
     store(api, ONE)
     mappings.take(api, ME, NOW, 10)
     mappings.map_to_cell(api, CELL, [placement(ONE)])
-    mappings.give_back(api, ME, [ONE], 0)
+    mappings.give_back(api, ME, [(ONE, 1)], 0)
     assert mappings.take(api, ME, NOW, 10) == []
     assert mapping(api, ONE).cell == CELL
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+import structlog
 
 from skep.database import leases as lease_rows
 from skep.database.api.tables import (
@@ -17,12 +19,17 @@ from skep.database.api.tables import (
     server_group_members,
 )
 from skep.database.stored import dump, load
+from skep.domain.clock import SECOND
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, Incarnation, InstanceUuid, ProjectId, RequestId
 from skep.domain.instances import Instance
 from skep.domain.request_specs import RequestSpec
 
 mappings = instance_mappings.c
+
+log = structlog.get_logger("skep.database")
+
+UNREADABLE_AGAIN = 600 * SECOND
 
 
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +136,7 @@ def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) ->
     holds already are taken too: a process places in one pass at a time, so those are what a failed pass left.
     Members of one request stand together in the answer.
     """
-    waiting = _waiting(owner, now)
+    waiting = sa.and_(_waiting(owner, now), mappings.request_id.not_in(_incomplete(owner, now)))
     oldest = connection.scalars(
         sa.select(mappings.request_id).where(waiting).order_by(mappings.created_at).limit(limit)
     ).all()
@@ -160,9 +167,18 @@ def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) ->
         .where(build_requests.c.instance.in_(list(attempts)))
         .order_by(build_requests.c.created_at, mappings.request_id, build_requests.c.instance)
     )
-    return [
-        Taken(
-            attempt=attempts[row.instance],
+    found = {row.instance: _taken(row, attempts[row.instance]) for row in rows}
+    unreadable = [instance for instance in attempts if found.get(instance) is None]
+    if unreadable:
+        _put_aside(connection, unreadable, now)
+    return [one for one in found.values() if one is not None]
+
+
+def _taken(row: Any, attempt: int) -> Taken | None:
+    """Decode a row; None when it holds something else than this release knows, which must not stop all others."""
+    try:
+        return Taken(
+            attempt=attempt,
             revision=row.revision,
             instance=load(row.body, Instance),
             spec=load(row.spec, RequestSpec),
@@ -172,13 +188,45 @@ def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) ->
             met=row.met,
             created_at=row.created_at,
         )
-        for row in rows
-    ]
+    except msgspec.DecodeError as error:
+        log.error("build request cannot be read", instance=row.instance, error=str(error))
+        return None
+
+
+def _put_aside(connection: sa.Connection, instances: Sequence[str], now: int) -> None:
+    """Leave servers whose rows cannot be read to somebody who can; they are looked at again from time to time."""
+    connection.execute(
+        instance_mappings.update()
+        .where(mappings.instance.in_(instances))
+        .values(owner=None, not_before=now + UNREADABLE_AGAIN)
+    )
 
 
 def any_waiting(connection: sa.Connection, owner: Incarnation, now: int) -> bool:
-    """Tell whether `take` would find anything."""
+    """Tell whether `take` might find something."""
     return connection.execute(sa.select(mappings.instance).where(_waiting(owner, now)).limit(1)).first() is not None
+
+
+def _incomplete(owner: Incarnation, now: int) -> sa.Select[tuple[str]]:
+    """Select requests that have not met their minimum and some of whose members cannot be taken now.
+
+    The scheduler must see all members that are left of such a request at once, or it cannot keep `min_count`.
+    """
+    held = sa.or_(
+        mappings.not_before > now,
+        sa.and_(mappings.owner != owner, sa.not_(lease_rows.unowned(leases, mappings.owner, now))),
+    )
+    return (
+        sa.select(mappings.request_id)
+        .join(requests, requests.c.request_id == mappings.request_id)
+        .where(
+            mappings.cell.is_(None),
+            mappings.deleted_at.is_(None),
+            requests.c.met.is_(False),
+            requests.c.min_count > 1,
+            held,
+        )
+    )
 
 
 def _waiting(owner: Incarnation, now: int) -> sa.ColumnElement[bool]:
@@ -191,12 +239,16 @@ def _waiting(owner: Incarnation, now: int) -> sa.ColumnElement[bool]:
 
 
 def give_back(
-    connection: sa.Connection, owner: Incarnation, instances: Sequence[InstanceUuid], not_before: int
+    connection: sa.Connection, owner: Incarnation, held: Sequence[tuple[InstanceUuid, int]], not_before: int
 ) -> None:
-    """Let anybody take these servers again, from `not_before` on."""
+    """Let anybody take these servers, which `owner` holds under these attempts, again from `not_before` on."""
     connection.execute(
         instance_mappings.update()
-        .where(mappings.instance.in_(instances), mappings.owner == owner, mappings.cell.is_(None))
+        .where(
+            sa.tuple_(mappings.instance, mappings.attempt).in_(held),
+            mappings.owner == owner,
+            mappings.cell.is_(None),
+        )
         .values(owner=None, not_before=not_before)
     )
 
