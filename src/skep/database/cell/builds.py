@@ -20,7 +20,7 @@ from skep.domain.builds import Alternate, Explanation
 from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
-from skep.domain.instances import Fault, Instance, PowerState, State
+from skep.domain.instances import Fault, Instance, PowerState, State, Task
 from skep.domain.request_specs import RequestSpec
 
 row = instances.c
@@ -228,7 +228,12 @@ def built(
     mine = sa.and_(row.uuid == uuid, row.attempt == attempt, row.host == host)
     done = connection.execute(
         instances.update()
-        .where(mine, row.state.in_((State.SPAWNING, State.ERROR)), row.launched_at.is_(None))
+        .where(
+            mine,
+            row.task.is_distinct_from(Task.DELETING.value),
+            row.state.in_((State.SPAWNING, State.ERROR)),
+            row.launched_at.is_(None),
+        )
         .values(
             state=State.ACTIVE.value,
             power_state=int(power_state),
