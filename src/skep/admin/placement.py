@@ -14,12 +14,12 @@ from skep.admin.services import AdminServices
 from skep.database.api import build_requests, flavors, instance_mappings
 from skep.database.api.flavors import FlavorQuery
 from skep.database.api.instance_mappings import Mapping
-from skep.database.cell import attempts, instances
+from skep.database.cell import attempts, instances, moves
 from skep.domain.builds import AttemptRecord, Decision, NotReady, NoValidHost
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, NotFound, Unavailable
 from skep.domain.flavors import Flavor
-from skep.domain.ids import InstanceUuid, is_uuid
+from skep.domain.ids import CellUuid, InstanceUuid, is_uuid
 from skep.domain.instances import Instance, status, task_state
 from skep.domain.request_specs import RequestSpec
 from skep.messages.to_scheduler import Member, SelectDestinations
@@ -58,11 +58,24 @@ async def _of_cell(services: AdminServices, mapping: Mapping) -> tuple[Instance 
     if database is None:
         raise Unavailable(f"This process does not know the server's cell {mapping.cell}.")
 
-    def unit(connection: sa.Connection) -> tuple[Instance | None, list[AttemptRecord]]:
+    def unit(connection: sa.Connection) -> tuple[Instance | None, list[AttemptRecord], tuple[CellUuid, ...]]:
         instance = instances.get(connection, mapping.instance, deleted=True)
-        return instance, attempts.history(connection, mapping.instance)
+        return instance, attempts.history(connection, mapping.instance), moves.cells_left(connection, mapping.instance)
 
-    return await database.read(unit)
+    instance, tried, left = await database.read(unit)
+    earlier = [await _left_in(services, cell, mapping.instance) for cell in left]
+    return instance, [*(record for records in earlier for record in records), *tried]
+
+
+async def _left_in(services: AdminServices, cell: CellUuid, instance: InstanceUuid) -> list[AttemptRecord]:
+    """Return the attempts in a cell that the server has left; none where the cell cannot say."""
+    database = services.cells.get(cell)
+    if database is None:
+        return []
+    try:
+        return await database.read(partial(attempts.history, instance=instance))
+    except Unavailable:
+        return []
 
 
 def _view(

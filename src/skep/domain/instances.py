@@ -5,7 +5,9 @@
                                 │ no host        │   └────── failed ──────┴───────────────────────┘  │ built
                                 v                │              v                                    v
                               ERROR <─ exhausted ┴──────── RESCHEDULING           STOPPED <─stop── ACTIVE
-                                                                                     └────start─────^
+                                ^                               │ no host in the cell    └────start─────^
+                                └─ no other cell ─ LEAVING <─ HANDED_BACK
+                                                      └──> MOVED (and STAGED in another cell)
 
 Any state may become ERROR or DELETED. Deleting is a *task* beside the state, so that users see what is being deleted.
 """
