@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import sqlalchemy as sa
@@ -16,6 +16,9 @@ from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Task
 
 row = attempts.c
+
+NOT_SENT = "not_sent"
+"""Outcome of an attempt whose host was never told of it."""
 
 
 class NewAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,14 +127,31 @@ def stale_due(connection: sa.Connection, now: int, resend_before: int, limit: in
 
 
 def tried_nodes(connection: sa.Connection, instance: InstanceUuid) -> list[NodeUuid]:
-    """Return the nodes that an instance was tried on in this cell, first try first."""
-    return [
-        NodeUuid(node)
-        for node in connection.scalars(
-            sa.select(row.node).where(row.instance == instance, row.node.is_not(None)).order_by(row.attempt)
+    """Return the nodes that an instance was tried on in this cell, each once, first try first.
+
+    A node whose host was never told of its attempt was not tried.
+    """
+    nodes = connection.scalars(
+        sa.select(row.node)
+        .where(row.instance == instance, row.node.is_not(None), row.outcome.is_distinct_from(NOT_SENT))
+        .order_by(row.attempt)
+    )
+    return [NodeUuid(node) for node in dict.fromkeys(nodes) if node is not None]
+
+
+def not_sent(connection: sa.Connection, before: Mapping[InstanceUuid, int], now: int) -> None:
+    """Note that open attempts lower than these were overtaken before their hosts were told of them.
+
+    They stay open, as any attempt that its row has left behind, until the host has answered.
+    """
+    connection.execute(
+        attempts.update()
+        .where(
+            row.instance == sa.bindparam("of"), row.attempt < sa.bindparam("below"), row.open, row.outcome.is_(None)
         )
-        if node is not None
-    ]
+        .values(outcome=NOT_SENT, ended_at=now),
+        [{"of": instance, "below": attempt} for instance, attempt in before.items()],
+    )
 
 
 def any_open(connection: sa.Connection, instance: InstanceUuid) -> bool:

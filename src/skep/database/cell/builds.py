@@ -74,6 +74,9 @@ def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> None
         )
     }
     staged = [one for one in staged if (one.instance.uuid, one.instance.attempt) in written]
+    overtakers = {one.instance.uuid: one.instance.attempt for one in staged if one.instance.attempt > 1}
+    if overtakers:
+        attempts.not_sent(connection, overtakers, now)
     attempts.begin(
         connection,
         (

@@ -103,20 +103,21 @@ def overdue(connection: sa.Connection, state: State, before: int, limit: int) ->
 
 
 def replace_silent(connection: sa.Connection, uuid: InstanceUuid, attempt: int, now: int) -> bool:
-    """Take a build away from a host that did not begin or go on in time, before the point of no return."""
-    return (
-        connection.execute(
-            instances.update()
-            .where(
-                row.uuid == uuid,
-                row.attempt == attempt,
-                row.task.is_(None),
-                row.state.in_((State.SCHEDULED, State.BUILDING)),
-            )
-            .values(attempt=row.attempt + 1, **builds.ended(None, now))
-        ).rowcount
-        == 1
+    """Take a build away from a host that did not begin or go on in time, before the point of no return.
+
+    A host that was never told of it does not count as tried.
+    """
+    mine = sa.and_(
+        row.uuid == uuid,
+        row.attempt == attempt,
+        row.task.is_(None),
+        row.state.in_((State.SCHEDULED, State.BUILDING)),
     )
+    unsent = connection.execute(sa.select(row.uuid).where(mine, row.state == State.SCHEDULED, row.sent_at.is_(None)))
+    if unsent.first() is not None:
+        attempts.not_sent(connection, {uuid: attempt + 1}, now)
+    replaced = instances.update().where(mine).values(attempt=row.attempt + 1, **builds.ended(None, now))
+    return connection.execute(replaced).rowcount == 1
 
 
 def give_up_on_host(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault: Fault, now: int) -> bool:
