@@ -16,7 +16,7 @@ from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
 from skep.database.cell import attempts, builds, deletes
 from skep.database.cell.builds import Work
-from skep.domain.builds import BuildFailure, FailureKind
+from skep.domain.builds import CLEANUP_FAILED, BuildFailure, FailureKind
 from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
@@ -148,7 +148,10 @@ class Builds:
         return Settled(current=current)
 
     async def failed(self, message: BuildInstances, _context: RequestContext | None) -> Settled:
-        """Write that an attempt failed and is undone: another host, or ERROR with the reason."""
+        """Write that an attempt failed and is undone: another host, or ERROR with the reason.
+
+        Where the host could not undo it, the attempt stays open and its claims stay, until the host has.
+        """
         parts = self._parts
         self._under_way.pop(message.instance, None)
         async with parts.steps.step(
@@ -180,18 +183,21 @@ class Builds:
             connection, message.instance, message.attempt, message.host, fault, now
         )
         failure = message.failure
+        leftover = failure.error == CLEANUP_FAILED
         attempts.finish(
             connection,
             message.instance,
             message.attempt,
             message.host,
             now,
-            "failed" if current else "undone",
+            "failed" if current or leftover else "undone",
             keep_open=True,
             error=failure.error,
             message=failure.message,
         )
-        closed = attempts.close(connection, message.instance, message.host, message.attempt, now)
+        closed: list[ClaimKey] = []
+        if not leftover:
+            closed = attempts.close(connection, message.instance, message.host, message.attempt, now)
         deleted = deletes.finish_if_closed(connection, message.instance, now)
         group = work.spec.group.uuid if work is not None and work.spec.group is not None else None
         return Outcome(

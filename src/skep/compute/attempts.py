@@ -216,8 +216,9 @@ class Attempts:
     def _(self, entry: Acknowledged, record: InstanceRecord) -> None:
         match entry.outcome:
             case "built":
-                if entry.attempt in record.open:
-                    record.open[entry.attempt].acknowledged = True
+                opened = record.open.get(entry.attempt)
+                if opened is not None and opened.built is not None:
+                    opened.acknowledged = True
             case "failed":
                 if entry.attempt in record.failures:
                     record.failures[entry.attempt].acknowledged = True

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import structlog
 
 from skep.compute.attempts import FailedAttempt, FinishedTask, OpenAttempt
-from skep.compute.entries import Acknowledged, BuildFailed, GuestBuilt, LeftoverRemoved
+from skep.compute.entries import Acknowledged, BuildFailed, GuestBuilt, GuestDestroyed, LeftoverRemoved
 from skep.compute.host import Host
-from skep.domain.builds import BuildFailure, FailureKind, failure
+from skep.compute.upcalls import LONGEST_PAUSE
+from skep.domain.builds import CLEANUP_FAILED, BuildFailure, FailureKind, failure
 from skep.domain.ids import InstanceUuid
 from skep.messages.to_cell_conductor import BuildInstances, Built, Destroyed, TaskDone
 
@@ -62,11 +64,13 @@ class Outcomes:
             if isinstance(result, BuildFailure):
                 step.outcome = result.kind
                 log.error("clean-up failed", host=host.name, instance=instance, attempt=attempt, error=result.message)
-                why = failure("CleanupFailed", f"{result.message} (while cleaning up after: {why.message})")
+                why = failure(CLEANUP_FAILED, f"{result.message} (while cleaning up after: {why.message})")
             else:
                 host.forget_guest(instance, attempt)
         self._write_end(instance, attempt, why, left_behind=isinstance(result, BuildFailure))
         self.tell(instance, attempt)
+        if isinstance(result, BuildFailure):
+            self.remove_leftover(instance, attempt)
 
     def _write_end(self, instance: InstanceUuid, attempt: int, why: BuildFailure, *, left_behind: bool) -> None:
         host = self._host
@@ -83,10 +87,45 @@ class Outcomes:
             host.count_failure(why.kind)
         host.settle(instance, attempt)
 
-    async def remove_leftover(self, instance: InstanceUuid, attempt: int) -> None:
-        """Try again, after a restart, to remove what a failed clean-up left."""
-        async with self._host.locks.hold(instance):
-            await self.undo(instance, attempt, NOT_CURRENT)
+    def remove_leftover(self, instance: InstanceUuid, attempt: int) -> None:
+        """Try again and again to remove what a failed clean-up left."""
+        self._start(instance, f"leftover {attempt}", lambda: self._remove_leftover(instance, attempt))
+
+    async def _remove_leftover(self, instance: InstanceUuid, attempt: int) -> None:
+        """Not before the failure is acknowledged: the cell conductor must not hear of the end before that."""
+        host, pause = self._host, self._host.settings.resend_seconds
+        while self._is_left_behind(instance, attempt):
+            await asyncio.sleep(pause)
+            host.work.check()
+            async with host.locks.hold(instance):
+                if self._is_left_behind(instance, attempt) and self._failure_is_known(instance, attempt):
+                    await self._try_leftover(instance, attempt)
+            pause = min(2 * pause, LONGEST_PAUSE * host.settings.resend_seconds)
+
+    async def _try_leftover(self, instance: InstanceUuid, attempt: int) -> None:
+        host = self._host
+        async with host.step("destroy", instance, attempt) as step:
+            result = await host.drive(host.driver.destroy(instance, attempt), instance)
+            if isinstance(result, BuildFailure):
+                step.outcome = result.kind
+                log.error("clean-up failed", host=host.name, instance=instance, attempt=attempt, error=result.message)
+                return
+        host.forget_guest(instance, attempt)
+        if any(counted <= attempt for counted in host.ledger.attempts(instance)):
+            host.journal.note(LeftoverRemoved(instance=instance, attempt=attempt))
+        else:
+            host.journal.note(GuestDestroyed(at=host.clock.now(), instance=instance, attempt=attempt))
+            self.tell_destroyed(instance)
+        host.settle(instance, attempt)
+
+    def _is_left_behind(self, instance: InstanceUuid, attempt: int) -> bool:
+        record = self._host.journal.attempts.get(instance)
+        return record is not None and attempt in record.left_behind
+
+    def _failure_is_known(self, instance: InstanceUuid, attempt: int) -> bool:
+        record = self._host.journal.attempts.get(instance)
+        failed = record.failures.get(attempt) if record is not None else None
+        return failed is None or failed.acknowledged
 
     def _start(self, instance: InstanceUuid, what: str, story: Callable[[], Awaitable[None]]) -> None:
         key = (instance, what)

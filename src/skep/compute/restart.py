@@ -64,9 +64,7 @@ class Restart:
                     self._go_on_with(instance, attempt, opened)
             for attempt in record.left_behind:
                 if attempt > record.terminate_up_to:
-                    self._host.work.start(
-                        self._outcomes.remove_leftover(instance, attempt), name=f"remove leftover {instance} {attempt}"
-                    )
+                    self._outcomes.remove_leftover(instance, attempt)
             self._tell(instance, record)
 
     def _go_on_with(self, instance: InstanceUuid, attempt: int, opened: OpenAttempt) -> None:

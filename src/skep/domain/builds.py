@@ -201,6 +201,9 @@ class BuildFailure(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+CLEANUP_FAILED = "CleanupFailed"
+"""The host may still hold something of the attempt; it goes on trying to remove it."""
+
 ABORTING = frozenset(
     {
         "BuildAbortException",
@@ -227,7 +230,7 @@ ABORTING = frozenset(
         "OverQuota",
         "InvalidBDM",
         "InstanceUnacceptable",
-        "CleanupFailed",
+        CLEANUP_FAILED,
     }
 )
 """Errors that never reschedule (I6)."""

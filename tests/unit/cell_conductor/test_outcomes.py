@@ -130,6 +130,21 @@ async def test_an_abort_is_error_at_once(stage: Stage, error: str) -> None:
     assert server.fault.details.startswith(f"{HOST}: {error}: ")
 
 
+async def test_what_a_host_could_not_clean_up_stays_open_until_it_has(stage: Stage) -> None:
+    await stage.at(State.SPAWNING)
+    assert await stage.fails("CleanupFailed") is True
+    assert await stage.fails("CleanupFailed") is False
+    assert (await stage.server()).state is State.ERROR
+    assert [(one.open, one.outcome, one.error) for one in await stage.history()] == [(True, "failed", "CleanupFailed")]
+    await stage.do(lambda connection: deletes.begin(connection, ONE, context("req-delete"), 50))
+    await stage.do(lambda connection: deletes.finish_if_closed(connection, ONE, 50))
+    assert (await stage.server()).state is State.ERROR, "its host may still have the guest"
+    [stale] = await stage.do(lambda connection: attempts.stale_due(connection, 60, 55, 5))
+    assert (stale.attempt, stale.host) == (1, HOST)
+    await stage.deletes.destroyed(Destroyed(instance=ONE, host=HOST, attempts=(1,), up_to=2), None)
+    assert (await stage.server()).state is State.DELETED
+
+
 async def test_gone_is_no_failure(stage: Stage) -> None:
     await stage.at(State.BUILDING)
     await stage.do(lambda connection: deletes.begin(connection, ONE, context("req-delete"), 50))

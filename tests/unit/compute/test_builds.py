@@ -13,7 +13,7 @@ from skep.domain.ids import NodeUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance, PowerState
 from skep.domain.resources import Resources
-from skep.messages.to_cell_conductor import BuildInstances, Built, MayBuild, MaySpawn, ReportHost
+from skep.messages.to_cell_conductor import BuildInstances, Built, Destroyed, MayBuild, MaySpawn, ReportHost
 from skep.testing.agents import QUICK, AgentStage, HaltingSteps, uuid_of
 
 
@@ -137,7 +137,7 @@ async def test_a_clean_up_that_fails_aborts_and_stays_counted(stage: AgentStage)
     stage.fake = FakeSettings(
         failures=(
             FailureRule(operation="spawn", error="LibvirtError", message="no"),
-            FailureRule(operation="destroy", error="LibvirtError", message="stuck", times=1),
+            FailureRule(operation="destroy", error="LibvirtError", message="stuck"),
         )
     )
     await stage.start()
@@ -156,6 +156,25 @@ async def test_a_clean_up_that_fails_aborts_and_stays_counted(stage: AgentStage)
         lambda: any(report.usage.used["VCPU"] == 0 for report in stage.conductor.all(ReportHost)[seen:])
     )
     assert stage.events() == ["spawn_begun", "destroyed"]
+
+
+async def test_a_clean_up_that_failed_is_tried_again_until_it_is_done_and_told(stage: AgentStage) -> None:
+    stage.fake = FakeSettings(
+        failures=(
+            FailureRule(operation="spawn", error="LibvirtError", message="no"),
+            FailureRule(operation="destroy", error="LibvirtError", message="stuck", times=3),
+        )
+    )
+    await stage.start()
+    await stage.build()
+    told = await stage.conductor.hears(Destroyed)
+    assert (told.instance, told.attempts, told.up_to) == (uuid_of(1), (1,), 1)
+    assert [type(one) for one in stage.conductor.heard if isinstance(one, BuildInstances | Destroyed)] == [
+        BuildInstances,
+        Destroyed,
+    ]
+    assert stage.events() == ["spawn_begun", "destroyed"]
+    await stage.conductor.hears(ReportHost, lambda report: report.usage.used["VCPU"] == 0 and report.seq > 1)
 
 
 IMAGE = Image(id="image-1", min_disk=0, min_ram=0)
