@@ -18,8 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from skep.admin import cells, documents, health, hosts, placement
-from skep.admin.audit import answer as audit
+from skep.admin import audit, cells, documents, health, hosts, placement
 from skep.admin.requests import MAX_BODY, AdminRequest, Handler
 from skep.admin.services import AdminServices
 from skep.domain import errors

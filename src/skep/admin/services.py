@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from skep.audit.sources import Sources
 from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
@@ -40,6 +41,11 @@ class AdminServices:
     """Parts of this process that are not ready yet, each a sentence; for `/readyz`."""
     audit_pause: float = 2.0
     """Seconds between the two looks of the audit: what only one of them saw was work under way."""
+
+    @property
+    def sources(self) -> Sources:
+        """What an audit reads."""
+        return Sources(api=self.database, cells=self.cells, names=self.names, transport=self.transport)
 
     def cell_name(self, uuid: CellUuid | str | None) -> str | None:
         """Return the name of a cell; its UUID where this process does not know it."""

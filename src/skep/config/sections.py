@@ -220,6 +220,19 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
         float,
         Meta(gt=0, description="Seconds without progress until a server whose guest is being made is ERROR"),
     ] = 600.0
+    task_deadline: Annotated[
+        float,
+        Meta(gt=0, description="Seconds without progress until a start, stop or reboot is given up"),
+    ] = 120.0
+
+    @property
+    def progress_seconds(self) -> float:
+        """How often hosts say what they have in hand: several times within each deadline."""
+        shortest = min(self.scheduled_deadline, self.building_deadline, self.spawning_deadline, self.task_deadline)
+        return min(5.0, shortest / 4)
+    sweep_seconds: Annotated[
+        float, Meta(gt=0, description="Seconds between two looks for claims and group slots that nothing names")
+    ] = 3.0
 
 
 class RetentionSettings(Section, frozen=True, kw_only=True):

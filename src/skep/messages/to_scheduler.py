@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 import msgspec
 
 from skep.domain.builds import Decision
-from skep.domain.claims import Claim, ClaimKey
+from skep.domain.claims import Claim, ClaimKey, Role
 from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.request_specs import RequestSpec
+from skep.domain.resources import Resources
 from skep.messages.base import Call, Done
 
 
@@ -213,3 +214,31 @@ class ListNamespaces(Call[ListNamespacesReply], frozen=True, kw_only=True):
     """Say which namespaces the host states have."""
 
     reply_type: ClassVar[Any] = ListNamespacesReply
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim or a slot as a record holds it, with where its node is."""
+
+    key: ClaimKey
+    host: str = ""
+    """Empty when nobody has told the name."""
+    cell: CellUuid | None = None
+    """None when the node is not mapped and has not reported."""
+    role: Role = "build"
+    resources: Resources = {}
+    """Of claims."""
+
+
+class ListClaimsReply(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is held of hosts and of groups."""
+
+    claims: tuple[Holding, ...]
+    slots: tuple[Holding, ...]
+    """With their group in the key."""
+    epoch: str
+
+
+class ListClaims(Call[ListClaimsReply], frozen=True, kw_only=True):
+    """List all claims and slots, so that those which nothing names can be found."""
+
+    reply_type: ClassVar[Any] = ListClaimsReply

@@ -19,6 +19,7 @@ from skep.super_conductor.hosts import Hosts
 from skep.super_conductor.moves import Moves
 from skep.super_conductor.parts import Parts
 from skep.super_conductor.reconcile import Leftovers, Retention
+from skep.super_conductor.sweeper import Sweeper
 from skep.transport.base import SUPER_CONDUCTOR, Subscription
 
 
@@ -36,6 +37,7 @@ class SuperConductor:
         self._operator = Loop("operator-state", hosts.publish, every=5.0)
         self._moves = Loop("moves", Moves(parts, parts.max_cells).run, every=resend)
         self._leftovers = Loop("leftovers", Leftovers(parts).run, every=resend)
+        self._sweeper = Loop("sweeper", Sweeper(parts).run, every=parts.settings.sweep_seconds)
         self._retention = Loop("retention", Retention(parts, retention).run, every=60.0)
         self._lease = Lease(
             parts.api,
@@ -57,6 +59,7 @@ class SuperConductor:
             self._operator,
             self._moves,
             self._leftovers,
+            self._sweeper,
             self._retention,
         )
 

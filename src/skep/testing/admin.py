@@ -24,7 +24,7 @@ from skep.database.engine import Database
 from skep.database.stored import dump
 from skep.domain.builds import Decision, Explanation, NearMiss, NotReady, NoValidHost, Placed, StageCount
 from skep.domain.cells import Cell, HostMapping
-from skep.domain.claims import Claim
+from skep.domain.claims import Claim, ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
@@ -38,6 +38,9 @@ from skep.messages.base import Done
 from skep.messages.to_scheduler import (
     GetHostStates,
     GetHostStatesReply,
+    Holding,
+    ListClaims,
+    ListClaimsReply,
     ListNamespaces,
     ListNamespacesReply,
     PublishOperatorState,
@@ -86,6 +89,7 @@ class Scheduler:
     """Holds what it is given; a cell that is not in `asserted` is not ready."""
 
     states: list[HostState] = field(default_factory=list)
+    slots: list[Holding] = field(default_factory=list)
     asserted: set[CellUuid] = field(default_factory=lambda: {CELL1, CELL2})
     published: list[PublishOperatorState] = field(default_factory=list)
     nudged: list[OperatorStateChanged] = field(default_factory=list)
@@ -101,6 +105,7 @@ class Scheduler:
                 PublishOperatorState: self._publish,
                 SelectDestinations: self._select,
                 ListNamespaces: self._namespaces,
+                ListClaims: self._claims,
             },
         )
         await transport.serve(SUPER_CONDUCTOR, {OperatorStateChanged: self._nudge})
@@ -117,6 +122,20 @@ class Scheduler:
 
     async def _namespaces(self, _message: ListNamespaces, _context: RequestContext | None) -> ListNamespacesReply:
         return ListNamespacesReply(namespaces={"compute": len(self.states)})
+
+    async def _claims(self, _message: ListClaims, _context: RequestContext | None) -> ListClaimsReply:
+        held = tuple(
+            Holding(
+                key=ClaimKey(claim.instance, claim.attempt, claim.node, claim.group),
+                host=state.usage.host,
+                cell=state.cell,
+                role=claim.role,
+                resources=claim.resources,
+            )
+            for state in self.states
+            for claim in state.claims
+        )
+        return ListClaimsReply(claims=held, slots=tuple(self.slots), epoch="e1")
 
     async def _select(self, message: SelectDestinations, _context: RequestContext | None) -> SelectReply:
         assert message.dry_run

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from skep.admin.audit.answer import look_once
-from skep.admin.audit.difference import Difference, confirmed
+from skep.audit.difference import Difference, confirmed
+from skep.audit.look import look_once
 from skep.database.api import cells
 from skep.database.api.tables import build_requests, instance_mappings, quota_charges, quota_sums
 from skep.database.cell.tables import attempts, instances
@@ -26,7 +26,7 @@ async def test_a_cloud_in_order(admin: Admin) -> None:
     admin.scheduler.states = [host_state("h1", CELL1, claims=(claim_of(running), on_its_way))]
     answer = (await admin.good("GET", "/audit"))["audit"]
     assert (answer["differences"], answer["counts"], answer["unread"]) == ([], {}, [])
-    assert answer["checked"] == {"cells": 3, "claims": 2, "servers": 3}
+    assert answer["checked"] == {"cells": 3, "claims": 2, "servers": 3, "slots": 0}
 
 
 async def test_mapping_without_request(admin: Admin) -> None:
@@ -147,9 +147,9 @@ async def test_quota(admin: Admin) -> None:
 async def test_what_only_one_look_saw_was_work_under_way(admin: Admin) -> None:
     server = await admin.server(CELL1)
     await admin.write_cell(instances.delete(), attempts.delete())
-    first = await look_once(admin.services)
+    first = await look_once(admin.services.sources)
     await admin.row(server, CELL1)
-    second = await look_once(admin.services)
+    second = await look_once(admin.services.sources)
     assert len(first.differences) == 1
     assert confirmed(first.differences, second.differences) == ()
 

@@ -23,6 +23,8 @@ from skep.messages.to_scheduler import (
     BeatReply,
     GetHostStates,
     GetHostStatesReply,
+    ListClaims,
+    ListClaimsReply,
     ListNamespaces,
     ListNamespacesReply,
     PublishOperatorState,
@@ -99,6 +101,7 @@ class SchedulerService:
                 AssertClaims: self._assert_claims,
                 Beat: self._beat,
                 ListNamespaces: self._list_namespaces,
+                ListClaims: self._list_claims,
             },
         )
 
@@ -220,3 +223,6 @@ class SchedulerService:
 
     async def _list_namespaces(self, _: ListNamespaces, __: RequestContext | None) -> ListNamespacesReply:
         return ListNamespacesReply(namespaces=self._states.namespaces())
+
+    async def _list_claims(self, _: ListClaims, __: RequestContext | None) -> ListClaimsReply:
+        return self._states.holdings()

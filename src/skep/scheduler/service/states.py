@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from skep.domain.claims import ClaimKey
 from skep.domain.hosts import HostState
 from skep.domain.ids import CellUuid, GroupUuid, NodeUuid
-from skep.messages.to_scheduler import AggregateWish, HostWish
+from skep.messages.to_scheduler import AggregateWish, Holding, HostWish, ListClaimsReply
 from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.service.records import (
     AGGREGATES,
@@ -155,6 +156,39 @@ class HostStates(Knowledge):
             zone=self.table.zone_of(row),
             aggregates=self.table.aggregates_of(wish.host),
         )
+
+    def holdings(self) -> ListClaimsReply:
+        """Return all claims and slots, also those on nodes that are not mapped or have not reported."""
+        claims, slots = [], []
+        for key, held in self._held.items():
+            if isinstance(held.value, ComputeValue):
+                host, cell = self._place(NodeUuid(key.name))
+                claims += [
+                    Holding(
+                        key=ClaimKey(claim.instance, claim.attempt, claim.node, claim.group),
+                        host=host,
+                        cell=cell,
+                        role=claim.role,
+                        resources=claim.resources,
+                    )
+                    for claim in held.value.claims
+                ]
+            elif isinstance(held.value, GroupValue):
+                for slot in held.value.slots:
+                    host, cell = self._place(slot.node)
+                    name = ClaimKey(slot.instance, slot.attempt, slot.node, GroupUuid(key.name))
+                    slots.append(Holding(key=name, host=host, cell=cell))
+        return ListClaimsReply(claims=tuple(claims), slots=tuple(slots), epoch=self.epoch)
+
+    def _place(self, node: NodeUuid) -> tuple[str, CellUuid | None]:
+        """Return the host's name and cell, from the operator's mapping or else from its own report."""
+        wish: HostWish | None = self.held(Key(OPERATOR, node)).value
+        if wish is not None:
+            return wish.host, wish.cell
+        value: ComputeValue | None = self.held(Key(COMPUTE, node)).value
+        if value is None:
+            return "", None
+        return value.report.usage.host if value.report is not None else "", value.cell
 
     def namespaces(self) -> dict[str, int]:
         """Return how many records each namespace has."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
-from skep.admin.audit.difference import Difference
+from skep.audit.difference import Difference
 from skep.database.api.tables import build_requests, instance_mappings, quota_charges, quota_sums
 from skep.domain.quotas import COUNTED
 

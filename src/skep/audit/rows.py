@@ -1,0 +1,115 @@
+"""What lies in different databases: the rows of the cells beside the mappings and the agents' own word.
+
+No two databases can be read at one moment, so what one look finds may be work under way: it is sorted out by looking
+twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from skep.audit.difference import Difference
+from skep.audit.sources import Sources
+from skep.database.api import instance_mappings as mappings
+from skep.database.api.instance_mappings import Mapping
+from skep.database.api.tables import instance_mappings
+from skep.database.cell.tables import attempts, instances
+from skep.domain.cells import Cell
+from skep.domain.ids import CellUuid
+from skep.domain.instances import State
+
+PAGE = 500
+"""Servers compared at once: what a statement may name."""
+
+
+async def mappings_without_row(sources: Sources, cell: Cell) -> tuple[list[Difference], int]:
+    """Compare the living servers mapped to a cell with its rows; return also how many there were."""
+    found: list[Difference] = []
+    after, checked = "", 0
+    while page := await sources.api.read(partial(_mapped_to, cell=cell.uuid, after=after)):
+        there = await sources.read_cell(cell.uuid, partial(_existing, uuids=page))
+        checked += len(page)
+        found += [
+            Difference(kind="mapping_without_row", subject=uuid, evidence={"cell": cell.name})
+            for uuid in page
+            if uuid not in there
+        ]
+        after = page[-1]
+    return found, checked
+
+
+def _mapped_to(connection: sa.Connection, cell: CellUuid, after: str) -> Sequence[str]:
+    row = instance_mappings.c
+    query = sa.select(row.instance).where(row.cell == cell, row.deleted_at.is_(None), row.instance > after)
+    return connection.scalars(query.order_by(row.instance).limit(PAGE)).all()
+
+
+def _existing(connection: sa.Connection, uuids: Sequence[str]) -> set[str]:
+    return set(connection.scalars(sa.select(instances.c.uuid).where(instances.c.uuid.in_(uuids))))
+
+
+async def rows_without_mapping(sources: Sources, cell: Cell) -> list[Difference]:
+    """Compare a cell's living rows, staged ones too, with the mappings."""
+    found: list[Difference] = []
+    after = ""
+    while page := await sources.read_cell(cell.uuid, partial(_living_rows, after=after)):
+        uuids = [row.uuid for row in page]
+        placed = await sources.api.read(partial(mappings.get_many, instances=uuids))
+        for row in page:
+            difference = _row_difference(row, placed.get(row.uuid), cell)
+            if difference is not None:
+                found.append(difference)
+        after = uuids[-1]
+    return found
+
+
+def _living_rows(connection: sa.Connection, after: str) -> Sequence[Any]:
+    row = instances.c
+    query = sa.select(row.uuid, row.state, row.attempt, row.host).where(row.deleted_at.is_(None), row.uuid > after)
+    return connection.execute(query.order_by(row.uuid).limit(PAGE)).all()
+
+
+def _row_difference(row: Any, mapping: Mapping | None, cell: Cell) -> Difference | None:
+    staged = row.state == State.STAGED
+    if mapping is not None and mapping.deleted_at is None:
+        on_its_way = staged and mapping.cell is None and row.attempt >= mapping.attempt
+        if mapping.cell == cell.uuid or on_its_way:
+            return None
+    return Difference(
+        kind="staged_elsewhere" if staged else "row_without_mapping",
+        subject=row.uuid,
+        evidence={
+            "row": {"cell": cell.name, "state": row.state, "attempt": row.attempt, "host": row.host},
+            "mapping": None
+            if mapping is None
+            else {"cell": mapping.cell, "attempt": mapping.attempt, "deleted_at": mapping.deleted_at},
+        },
+    )
+
+
+def open_attempts_of_deleted(connection: sa.Connection, cell: Cell) -> list[Difference]:
+    """Return open attempts in a cell whose instance is deleted or has no row there."""
+    attempt, row = attempts.c, instances.c
+    query = (
+        sa.select(attempt.instance, attempt.attempt, attempt.host, attempt.node, row.deleted_at)
+        .join_from(attempts, instances, row.uuid == attempt.instance, isouter=True)
+        .where(attempt.open, sa.or_(row.uuid.is_(None), row.deleted_at.is_not(None)))
+    )
+    return [
+        Difference(
+            kind="open_attempt_of_deleted",
+            subject=one.instance,
+            evidence={
+                "cell": cell.name,
+                "attempt": one.attempt,
+                "host": one.host,
+                "node": one.node,
+                "deleted_at": one.deleted_at,
+            },
+        )
+        for one in connection.execute(query)
+    ]

@@ -1,0 +1,44 @@
+"""Where an audit reads: the API database, the cells' databases, the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy.exc import DBAPIError
+
+from skep.database.engine import Database, T, Unit
+from skep.domain.cells import Cell
+from skep.domain.errors import StorageUnavailable
+from skep.domain.ids import CellUuid
+from skep.transport.base import Transport
+
+CELL_SECONDS = 10.0
+"""A cell that does not answer in this time was not read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Everything that is compared. A cell whose database this process cannot reach is not among `cells`."""
+
+    api: Database
+    cells: Mapping[CellUuid, Database]
+    names: Mapping[CellUuid, Cell]
+    transport: Transport
+
+    async def read_cell(self, cell: CellUuid, unit: Unit[T]) -> T:
+        """Read in a cell's database.
+
+        Raises StorageUnavailable when this process does not know the cell, or it does not answer or not as expected.
+        """
+        database = self.cells.get(cell)
+        if database is None:
+            raise StorageUnavailable("this process was not told of it")
+        try:
+            return await asyncio.wait_for(database.read(unit), CELL_SECONDS)
+        except TimeoutError:
+            raise StorageUnavailable(f"it did not answer in {CELL_SECONDS:g} s") from None
+        except DBAPIError as error:
+            # A schema of another release, say: an audit says so and goes on with the other cells.
+            raise StorageUnavailable(f"it cannot be read: {error.orig}") from error
