@@ -57,15 +57,16 @@ class Switch:
     def __init__(self) -> None:
         self._armed: Point | None = None
         self._passed = 0
-        self._step: contextvars.ContextVar[str] = contextvars.ContextVar("step", default="")
+        self._steps: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("steps", default=())
 
     def arm(self, point: Point) -> None:
         """End the process there; an earlier point is forgotten."""
         self._armed, self._passed = point, 0
 
     async def at_step(self, point: CrashPoint) -> None:
-        """Pass a crash point of a step. The writes of the step know by the context which step they belong to."""
-        self._step.set(point.step if point.when == "before" else "")
+        """Pass a crash point of a step. A write knows by its context which steps it is part of."""
+        within = self._steps.get()
+        self._steps.set((*within, point.step) if point.when == "before" else within[:-1])
         armed = self._armed
         if armed is not None and armed.step == point.step and armed.way == point.when:
             self._pass(armed)
@@ -76,7 +77,7 @@ class Switch:
         if armed is None:
             return
         if armed.step:
-            here = armed.way == "lost" and moment == "after" and context.get(self._step) == armed.step
+            here = armed.way == "lost" and moment == "after" and armed.step in context.get(self._steps, ())
         else:
             here = armed.unit == named(unit) and moment == ("before" if armed.way == "before" else "after")
         if here:

@@ -27,8 +27,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     nth: int = 1
 
     def __str__(self) -> str:
-        """Return what a test is called by."""
-        return f"{self.step or self.unit.rpartition('.')[2]}-{self.way}"
+        """Say which it is."""
+        return f"{self.step or self.unit} {self.way}{f' {self.nth}' if self.nth > 1 else ''}"
 
 
 WRITES = {"store": "skep.api.handlers.server_create._write"}
@@ -48,10 +48,18 @@ UNREACHABLE: dict[tuple[str, Way], str] = {
 """Points that do not exist, and why."""
 
 
+COMMITS = {"forget": 2, "move": 4}
+"""Steps that commit more than once, in several databases: the answer of each is lost once."""
+
+
 def points_of(step: str) -> tuple[Point, ...]:
     """Return the points of one step. Raises KeyError when there is no such step."""
     STEPS[step]
     ways = [way for way in WAYS if (step, way) not in UNREACHABLE]
     if step in WRITES:
         return tuple(Point(unit=WRITES[step], way=way) for way in ways)
-    return tuple(Point(step=step, way=way) for way in ways)
+    return tuple(
+        Point(step=step, way=way, nth=nth)
+        for way in ways
+        for nth in range(1, (COMMITS.get(step, 1) if way == "lost" else 1) + 1)
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.testing.crash_points import Point
-from skep.testing.crash_walk import FAILING, MEMBERS, Walk
+from skep.testing.crash_walk import FAILING, MEMBERS, MOVING, Walk
 
 _BUILDING = "store take select stage map settle dispatch claim may_build prepare may_spawn spawn built".split()
 _FAILING = ("failed", "reschedule")
@@ -18,6 +18,11 @@ def build(walk: Walk, point: Point) -> None:
 def failing_build(walk: Walk, point: Point) -> None:
     """Die while a build fails on one host and goes to another; afterwards all run."""
     _build(walk, point, f"{FAILING}-server")
+
+
+def moving_build(walk: Walk, point: Point) -> None:
+    """Die while a build goes to another cell; afterwards all run."""
+    _build(walk, point, f"{MOVING}-server")
 
 
 def _build(walk: Walk, point: Point, name: str) -> None:
@@ -46,6 +51,7 @@ def delete(walk: Walk, point: Point) -> None:
 SCENARIOS = {
     **dict.fromkeys(_BUILDING, build),
     **dict.fromkeys(_FAILING, failing_build),
+    "move": moving_build,
     **dict.fromkeys(_DELETING, delete),
 }
 """Step -> what sets it off. A step that is missing here fails a test."""

@@ -23,20 +23,23 @@ from skep.testing.witness import Asked, Findings, HostSeen
 RECOVERY_SECONDS = 60.0
 """After the last fault every server is ACTIVE, ERROR with its reason, or gone as asked."""
 CRASH_SECONDS = 20.0
-FAILING = "fails"
-"""Servers with a name that begins so fail to spawn on the first host."""
-MEMBERS = 3
-"""Servers of one request: one for each host, so that one of them meets the failing host."""
-CELLS, HOSTS = 1, 3
+CELLS, HOSTS = 2, 2
+MEMBERS = CELLS * HOSTS
+"""Servers of one request: one for each host, so that one of them meets each failing host."""
+FAILING, MOVING = "fails", "moves"
+FAILURES = (
+    FakeFailure(operation="spawn", host="cell1-host1", server=f"{FAILING}*", kind="SpawnFailed"),
+    FakeFailure(operation="spawn", host="cell1-*", server=f"{MOVING}*", kind="SpawnFailed"),
+)
+"""By the name of a server: one host of the first cell fails, or all of them, so that it moves to the second."""
 
 
 class Walk:
     """A cloud and what was asked of it."""
 
     def __init__(self, root: Path) -> None:
-        self.failures = (FakeFailure(operation="spawn", host="*-host1", server=f"{FAILING}*", kind="SpawnFailed"),)
         config = msgspec.structs.replace(
-            http_config(root, failures=self.failures, quota=QuotaSettings(instances=-1, cores=-1, ram=-1)),
+            http_config(root, failures=FAILURES, quota=QuotaSettings(instances=-1, cores=-1, ram=-1)),
             # Otherwise the failing host would not be chosen a second time.
             scheduler=SchedulerSettings(build_failure_weight_multiplier=0.0),
         )
@@ -96,7 +99,7 @@ class Walk:
     def observe(self) -> Findings:
         """Look once."""
         return witness.judge(
-            witness.look(self.process.state, self.statuses(), hosts_seen(self.process)), self.asked, self.failures
+            witness.look(self.process.state, self.statuses(), hosts_seen(self.process)), self.asked, FAILURES
         )
 
     def recovered(self) -> None:

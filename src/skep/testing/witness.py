@@ -83,6 +83,17 @@ def look(state: Path, statuses: dict[str, str], hosts: dict[str, HostSeen]) -> S
     return Seen(rows=rows, lives=tuple(witness_guests.lives(state)), statuses=statuses, hosts=hosts)
 
 
+def statuses_of(rows: Rows) -> dict[str, str]:
+    """Return what users would see, where there is no API to ask: the row of the cell that the mapping names."""
+    statuses = {uuid: "BUILD" for uuid, mapped in rows.mapped.items() if mapped.cell is None}
+    for row in rows.rows:
+        mapped = rows.mapped.get(row.uuid)
+        if mapped is not None and mapped.cell == row.cell:
+            status = {"active": "ACTIVE", "stopped": "SHUTOFF", "error": "ERROR"}.get(row.state, "BUILD")
+            statuses[row.uuid] = "BUILD" if row.task else status
+    return statuses
+
+
 def judge(seen: Seen, asked: Asked, failures: Collection[FakeFailure] = ()) -> Findings:
     """Compare what is seen with what was promised. `failures` are those that hosts were told to show."""
     return Findings(
