@@ -1,0 +1,80 @@
+"""Passwords, injected files and tokens: not on disk, not in messages, not in logs; and the sealed copy goes too."""
+
+from __future__ import annotations
+
+import base64
+import io
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from skep.config.sections import FakeFailure
+from skep.processes.all_in_one import Cloud
+from skep.telemetry import logs
+from skep.testing.eventually import eventually
+from skep.testing.http_cloud import http_config, serving_cloud, signed_in
+from skep.transport import codec
+
+PASSWORD = "correct-horse-battery-staple"
+CONTENT = "the-content-of-an-injected-file"
+
+
+def everywhere(cloud: Cloud) -> bytes:
+    """Return every byte of the state directory but the keys and the clients' own file."""
+    root = cloud.directory.root
+    files = [path for path in root.rglob("*") if path.is_file() and path.parent != cloud.directory.keys]
+    return b"".join(path.read_bytes() for path in files if path != cloud.clouds_yaml)
+
+
+def sealed(cloud: Cloud) -> int:
+    """Return how many rows still hold sealed secrets."""
+    total = 0
+    for path in cloud.directory.databases.glob("*.db"):
+        table = "build_requests" if path.stem == "api" else "instances"
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        total += connection.execute(f"SELECT count(*) FROM {table} WHERE secrets IS NOT NULL").fetchone()[0]
+        connection.close()
+    return total
+
+
+@pytest.mark.parametrize("ends", ["ACTIVE", "ERROR"])
+async def test_secrets_are_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    failures = [FakeFailure(operation="spawn", kind="ImageUnacceptable")] if ends == "ERROR" else []
+    said = io.StringIO()
+    sent: list[bytes] = []
+    encode = codec.encode
+
+    def recording(*arguments: object) -> bytes:
+        data = encode(*arguments)  # type: ignore[arg-type]
+        sent.append(data)
+        return data
+
+    monkeypatch.setattr(codec, "encode", recording)
+    logs.configure("debug", "json", said)
+    async with serving_cloud(http_config(tmp_path, failures=failures)) as cloud, signed_in(cloud) as session:
+        answer = await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})
+        contents = base64.b64encode(CONTENT.encode()).decode()
+        body = {
+            "name": "secret",
+            "imageRef": answer.json()["images"][0]["id"],
+            "flavorRef": "1",
+            "adminPass": PASSWORD,
+            "personality": [{"path": "/root/secret", "contents": contents}],
+        }
+        made = await session.ask("POST", "/servers", {"server": body})
+        assert made.status_code == 202, made.text
+        assert made.json()["server"]["adminPass"] == PASSWORD
+
+        async def settled() -> bool:
+            shown = await session.ask("GET", f"/servers/{made.json()['server']['id']}")
+            return bool(shown.json()["server"]["status"] == ends)
+
+        await eventually(settled, f"the server is {ends}")
+        assert sealed(cloud) == 0
+        disk, messages, lines = everywhere(cloud), b"".join(sent), said.getvalue().encode()
+        for secret in (PASSWORD, CONTENT, contents, session.token):
+            assert secret.encode() not in disk
+            assert secret.encode() not in messages
+            assert secret.encode() not in lines
+    logs.configure("info", "auto")
