@@ -164,7 +164,7 @@ class ReleaseSlots(Call[ReleaseReply], frozen=True, kw_only=True):
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """The place of a member in its group's record, for hard policies."""
+    """The place of a member in its group's record. Only hard policies refuse one."""
 
     key: ClaimKey
     policy: str

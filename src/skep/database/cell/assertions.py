@@ -17,7 +17,10 @@ from skep.messages.to_scheduler import Slot
 
 
 class Owned(msgspec.Struct, frozen=True, kw_only=True):
-    """Open claims of a cell, and the slots of all its members of groups with hard policies."""
+    """Open claims of a cell, and the slots of all its members of groups.
+
+    A soft policy's slots refuse nobody, but without them members would be placed as if the group were empty.
+    """
 
     claims: tuple[Claim, ...]
     slots: tuple[Slot, ...]
@@ -45,7 +48,7 @@ def read(connection: sa.Connection) -> Owned:
     building = {state.value for state in BUILD_STATES}
     for one in found:
         spec: RequestSpec = load(one.spec, RequestSpec)
-        group = spec.group if spec.group is not None and spec.group.is_hard else None
+        group = spec.group
         if one.state in building and one.current:
             claims.append(
                 Claim(
@@ -53,7 +56,7 @@ def read(connection: sa.Connection) -> Owned:
                     attempt=one.attempt,
                     node=one.node,
                     resources=spec.resources(),
-                    group=group.uuid if group else None,
+                    group=group.uuid if group is not None and group.is_hard else None,
                 )
             )
         if group is not None:
