@@ -9,7 +9,7 @@ from skep.database.cell import agents
 from skep.database.cell.agents import Agent
 from skep.domain.cells import Cell, HostMapping
 from skep.domain.errors import Conflict, SkepError
-from skep.messages.to_scheduler import PublishOperatorState
+from skep.messages.to_scheduler import GetHostStates, PublishOperatorState
 from skep.super_conductor.parts import CellAccess, Parts
 from skep.telemetry.logs import get_logger
 from skep.transport.base import SCHEDULER
@@ -27,6 +27,7 @@ class Hosts:
         self._parts = parts
         self._published: PublishOperatorState | None = None
         self._again_at = 0
+        self._epoch: str | None = None
 
     async def map_agents(self) -> bool:
         """Map the agents that their cells know and the API database does not; nothing else is needed to use a host."""
@@ -69,4 +70,15 @@ class Hosts:
             await parts.transport.call(SCHEDULER, wanted)
             self._published = wanted
             self._again_at = parts.after(REPUBLISH_SECONDS)
+        return False
+
+    async def follow_epoch(self) -> bool:
+        """Publish at once under a new epoch: until then no host is mapped, and nothing can be placed."""
+        reply = await self._parts.transport.call(SCHEDULER, GetHostStates(nodes=()))
+        known, self._epoch = self._epoch, reply.epoch
+        if known not in (None, reply.epoch):
+            log.info("host states began a new epoch", epoch=reply.epoch)
+            self._published = None
+        if self._published is None:
+            await self.publish()
         return False

@@ -35,6 +35,7 @@ class SuperConductor:
         self._forget = Loop("forget", deletes.forget, every=resend)
         self._agents = Loop("agents", hosts.map_agents, every=resend)
         self._operator = Loop("operator-state", hosts.publish, every=5.0)
+        self._epoch = Loop("epoch", hosts.follow_epoch, every=1.0)
         self._moves = Loop("moves", Moves(parts, parts.max_cells).run, every=resend)
         self._leftovers = Loop("leftovers", Leftovers(parts).run, every=resend)
         self._sweeper = Loop("sweeper", Sweeper(parts).run, every=parts.settings.sweep_seconds)
@@ -57,6 +58,7 @@ class SuperConductor:
             self._forget,
             self._agents,
             self._operator,
+            self._epoch,
             self._moves,
             self._leftovers,
             self._sweeper,
