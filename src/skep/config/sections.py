@@ -232,7 +232,7 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
         return min(5.0, shortest / 4)
     sweep_seconds: Annotated[
         float, Meta(gt=0, description="Seconds between two looks for claims and group slots that nothing names")
-    ] = 3.0
+    ] = 1.0
 
 
 class RetentionSettings(Section, frozen=True, kw_only=True):
