@@ -25,6 +25,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walked]:
             walk.clear()
         except BaseException:
             walk.process.kill()
+            walk.process.stop()
             raise
         walks.append(walk)
 

@@ -43,6 +43,7 @@ class CrashProcess:
         self._order.write_bytes(msgspec.json.encode(Order(config=config, cells=cells, hosts=hosts)))
         self._child: subprocess.Popen[bytes] | None = None
         self._rest = b""
+        self._http: httpx.Client | None = None
         self._images_url = ""
         self._image = ""
 
@@ -56,8 +57,8 @@ class CrashProcess:
         """The id of the image `tiny`."""
         return self._image
 
-    def start(self) -> None:
-        """Start the child and wait until all its hosts may get servers. Raises CloudDied when they do not."""
+    def launch(self) -> None:
+        """Start the child and wait for nothing."""
         command = [sys.executable, "-m", "skep.testing.crash", str(self._order)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
         with self.log.open("ab") as log:
@@ -66,11 +67,18 @@ class CrashProcess:
             )
         self._rest = b""
         self.lives += 1
+
+    def start(self) -> None:
+        """Start the child and wait until all its hosts may get servers. Raises CloudDied when they do not."""
+        self.launch()
         deadline = time.monotonic() + START_SECONDS
         said = self._heard(deadline)
         if said is None or said.event != "started":
             raise CloudDied(f"the cloud did not start; the end of its log:\n{self.tail()}")
         self.api_url, self._images_url = said.api_url, said.images_url
+        self._disconnect()
+        # Nothing here is encrypted, so reading certificates for each client would only cost time.
+        self._http = httpx.Client(timeout=30, trust_env=False, verify=False)
         self._sign_in(said.identity_url)
         while self._hosts_up() < self.cells * self.hosts:
             if time.monotonic() > deadline or not self.running:
@@ -94,7 +102,7 @@ class CrashProcess:
             self._child.wait(seconds)
         except subprocess.TimeoutExpired:
             return False
-        self._close_pipes()
+        self._let_go()
         return True
 
     def kill(self) -> None:
@@ -102,10 +110,11 @@ class CrashProcess:
         if self._child is not None:
             self._child.kill()
             self._child.wait()
-            self._close_pipes()
+            self._let_go()
 
     def stop(self) -> None:
         """End the child in good order; kill it when it does not."""
+        self._disconnect()
         if self._child is None:
             return
         if self._child.stdin is not None and not self._child.stdin.closed:
@@ -115,16 +124,21 @@ class CrashProcess:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
-        self._close_pipes()
+        self._let_go()
 
     def ask(self, method: str, path: str, body: object = None) -> httpx.Response:
         """Send one request to the compute API (`/servers`) or the admin API (`/admin/v1/...`)."""
         base = self.api_url.removesuffix("/v2.1") if path.startswith("/admin/") else self.api_url
-        return httpx.request(method, f"{base}{path}", json=body, headers=self.headers, timeout=30, trust_env=False)
+        return self._client.request(method, f"{base}{path}", json=body, headers=self.headers)
 
     def answer(self, path: str) -> Any:
         """Return what a GET answers. Raises httpx.HTTPStatusError unless it answers well."""
         return self.ask("GET", path).raise_for_status().json()
+
+    @property
+    def _client(self) -> httpx.Client:
+        assert self._http is not None, "the cloud was never started"
+        return self._http
 
     def tail(self) -> str:
         """Return the end of the child's log."""
@@ -136,17 +150,17 @@ class CrashProcess:
         proof = {"user": {"name": auth["username"], "password": auth["password"], "domain": domain}}
         scope = {"project": {"name": auth["project_name"], "domain": domain}}
         body = {"auth": {"identity": {"methods": ["password"], "password": proof}, "scope": scope}}
-        given = httpx.post(f"{identity_url}/auth/tokens", json=body, timeout=30, trust_env=False)
+        given = self._client.post(f"{identity_url}/auth/tokens", json=body)
         given.raise_for_status()
         token = given.headers["X-Subject-Token"]
         self.headers = {"X-Auth-Token": token, "OpenStack-API-Version": f"compute {MICROVERSION}"}
         if not self._image:
             url = f"{self._images_url.removesuffix('/v2')}/v2/images?name=tiny"
-            found = httpx.get(url, headers=self.headers, timeout=30, trust_env=False).raise_for_status()
+            found = self._client.get(url, headers=self.headers).raise_for_status()
             self._image = found.json()["images"][0]["id"]
 
     def _hosts_up(self) -> int:
-        ready = httpx.get(f"{self.api_url.removesuffix('/v2.1')}/readyz", timeout=30, trust_env=False)
+        ready = self._client.get(f"{self.api_url.removesuffix('/v2.1')}/readyz")
         if ready.status_code != 200:
             return 0
         return sum(host["state"] == "up" for host in self.answer("/admin/v1/hosts")["hosts"])
@@ -165,8 +179,13 @@ class CrashProcess:
         line, _, self._rest = self._rest.partition(b"\n")
         return msgspec.json.decode(line, type=Said)
 
-    def _close_pipes(self) -> None:
+    def _let_go(self) -> None:
         assert self._child is not None
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None and not pipe.closed:
                 pipe.close()
+
+    def _disconnect(self) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._http = None
