@@ -3,6 +3,7 @@
 # make check   format, lint, types, import rules, fast tests
 # make demo    20 servers with injected failures, where each landed and why
 # make bench   how fast servers are built
+# make chaos   build and delete while the cloud is killed: make chaos SEED=7 BUILDS=200 DURATION=60
 # make lock    resolve the dependencies anew
 
 PYTHON ?=
@@ -10,6 +11,9 @@ export PYTHON
 UP_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?= --servers 2000 --concurrency 32 --hosts 200 --cells 2 --json
+SEED ?=
+BUILDS ?= 200
+DURATION ?= 60
 LOCK_ARGS ?=
 TEST_ARGS ?=
 WORKERS ?= 2
@@ -17,7 +21,7 @@ WORKERS ?= 2
 PYTEST = .venv/bin/pytest -q -n $(WORKERS) --dist loadfile
 FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architecture)
 
-.PHONY: up demo bench test check format lock install-run install-all
+.PHONY: up demo bench chaos test check format lock install-run install-all
 
 up: install-run
 	@.venv/bin/skep up $(UP_ARGS)
@@ -27,6 +31,9 @@ demo: install-run
 
 bench: install-run
 	@.venv/bin/skep bench build $(BENCH_ARGS)
+
+chaos: install-run
+	@.venv/bin/python -m skep.testing.chaos --builds $(BUILDS) --duration $(DURATION) $(if $(SEED),--seed $(SEED))
 
 test: install-all
 	@scripts/system-packages

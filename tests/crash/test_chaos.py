@@ -1,0 +1,49 @@
+"""A short run of `make chaos`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from skep.testing.chaos import Report
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
+
+
+def test_a_short_run_does_no_harm() -> None:
+    command = [sys.executable, "-m", "skep.testing.chaos", "--seed", "20", "--builds", "40", "--duration", "12"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "seed 20" in done.stderr
+    shown = json.loads(done.stdout)
+    assert set(shown) == set(Report.__struct_fields__)
+    report = msgspec.convert(shown, Report)
+    assert report.clean
+    assert report.builds == 40
+    assert report.kills > 0
+    assert report.active > 0
+
+
+@pytest.mark.parametrize(
+    "wrong", ["errors_unjustified", "stuck", "leaked", "double_built", "lost", "audit_differences"]
+)
+def test_each_of_the_last_six_fails_a_run(wrong: str) -> None:
+    well = Report(
+        seed=1,
+        builds=9,
+        kills=3,
+        active=5,
+        errors=4,
+        errors_unjustified=0,
+        stuck=0,
+        leaked=0,
+        double_built=0,
+        lost=0,
+        audit_differences=0,
+    )
+    assert well.clean
+    assert not msgspec.structs.replace(well, **{wrong: 1}).clean
