@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from skep.cli.benchmarks import build as build_benchmark
+from skep.cli.benchmarks import settled as settled_benchmark
 
 
 @click.group()
@@ -48,3 +49,22 @@ def build(servers: int, concurrency: int, hosts: int, cells: int, as_json: bool)
         for name, value in msgspec.structs.asdict(figures).items():
             click.echo(f"{name:>20}  {value}")
     sys.exit(1 if figures.stuck or figures.leftover_rows or figures.errors else 0)
+
+
+@bench.command()
+@click.option("--servers", type=click.IntRange(100, 1_000_000), default=100_000, show_default=True, help="Servers.")
+@click.option("--hosts", type=click.IntRange(1, 10_000), default=200, show_default=True, help="Fake hosts in all.")
+@click.option("--cells", type=click.IntRange(1, 100), default=2, show_default=True, help="Cells.")
+@click.option("--seconds", type=click.FloatRange(5, 3600), default=60, show_default=True, help="How long to count.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def settled(servers: int, hosts: int, cells: int, seconds: float, as_json: bool) -> None:
+    """Count what a cloud costs in which many servers run and nobody asks anything.
+
+    Example: skep bench settled --servers 10000 --hosts 20 --seconds 20
+    """
+    figures = settled_benchmark.run(servers=servers, hosts=hosts, cells=cells, seconds=seconds)
+    if as_json:
+        click.echo(msgspec.json.encode(figures).decode())
+    else:
+        for name, value in msgspec.structs.asdict(figures).items():
+            click.echo(f"{name:>20}  {value}")
