@@ -49,6 +49,8 @@ class Builds:
         """What this process has sent to hosts and has not heard the end of, for events; without secrets."""
         self.asserted = False
         """Whether the scheduler knows this cell's claims: nothing is sent to a host before it does."""
+        self.epoch: str | None = None
+        """Under which it knows them: only builds of this epoch are sent."""
         self.dispatching = Loop("dispatch", self._dispatch, every=parts.settings.resend_seconds)
         self.rescheduling: Loop | None = None
 
@@ -60,7 +62,14 @@ class Builds:
         now = parts.clock.now()
         resend_before = parts.before(parts.settings.resend_seconds)
         due = await parts.database.write(
-            partial(builds.dispatch_due, now=now, resend_before=resend_before, limit=BATCH)
+            partial(
+                builds.dispatch_due,
+                now=now,
+                resend_before=resend_before,
+                progress_before=parts.progress_before(),
+                limit=BATCH,
+                epoch=self.epoch,
+            )
         )
         for work in due:
             await self._send(work)

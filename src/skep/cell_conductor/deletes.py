@@ -20,7 +20,7 @@ from skep.database.cell.attempts import StaleAttempt
 from skep.database.cell.builds import Work
 from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import InstanceUuid, ProjectId, UserId, new_request_id
 from skep.domain.instances import Task
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import Destroyed
@@ -51,10 +51,10 @@ class Deletes:
             stale = attempts.stale_due(connection, now, resend_before, BATCH)
             finished = [
                 instance
-                for instance, _ in deletes.deleting(connection, BATCH)
+                for instance in deletes.deleting(connection, BATCH)
                 if deletes.finish_if_closed(connection, instance, now)
             ]
-            return [(one, builds.work(connection, one.instance)) for one in stale], finished
+            return [(one, self._first_heard_of(connection, one)) for one in stale], finished
 
         due, finished = await parts.database.write(unit)
         for stale, work in due:
@@ -63,12 +63,21 @@ class Deletes:
             await parts.tell_above()
         return len(due) >= BATCH or len(finished) >= BATCH
 
+    @staticmethod
+    def _first_heard_of(connection: sa.Connection, stale: StaleAttempt) -> Work | None:
+        """Read for whom it is, the first time only: hosts that are silent for days are told often."""
+        return builds.work(connection, stale.instance) if stale.sends == 1 else None
+
+    @staticmethod
+    def _own_context() -> RequestContext:
+        """Return the context of what nobody asks for now, or of what nobody can read any more."""
+        return RequestContext(request_id=new_request_id(), project_id=ProjectId(""), user_id=UserId(""))
+
     async def _tell(self, stale: StaleAttempt, work: Work | None) -> None:
         parts = self._parts
-        context = work.context if work is not None else None
-        if context is not None:
-            message = TerminateInstance(context=context, instance=stale.instance, attempt=stale.attempt)
-            await parts.transport.cast(compute(parts.cell.uuid, stale.host), message, context)
+        context = work.context if work is not None else self._own_context()
+        message = TerminateInstance(context=context, instance=stale.instance, attempt=stale.attempt)
+        await parts.transport.cast(compute(parts.cell.uuid, stale.host), message, context)
         if work is not None and work.instance.task is Task.DELETING:
             notifications.delete_start(parts.notifier, work)
 

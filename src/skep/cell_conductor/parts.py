@@ -37,6 +37,10 @@ class Parts:
         """Return the time `seconds` ago, in microseconds."""
         return self.clock.now() - round(seconds * SECOND)
 
+    def progress_before(self) -> int:
+        """Return the time since when a host must have said that it has something in hand, for that to count."""
+        return self.before(3 * self.settings.progress_seconds)
+
     async def tell_above(self) -> None:
         """Say that a row reached a state that concerns the level above; it would find out by itself, later."""
         await self.above.cast(SUPER_CONDUCTOR, CellChanged(cell=self.cell.uuid))

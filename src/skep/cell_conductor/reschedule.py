@@ -1,4 +1,4 @@
-"""The story of a second try: another host of this cell, chosen by the scheduler; and builds whose host is silent."""
+"""The story of a second try: another host of this cell, chosen by the scheduler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skep.domain.claims import ClaimKey
 from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError, Unavailable
 from skep.domain.ids import NodeUuid
-from skep.domain.instances import Fault, State
+from skep.domain.instances import Fault
 from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
@@ -37,7 +37,6 @@ class Reschedules:
         self._builds = builds_story
         self._releases = releases
         self.choosing = Loop("reschedule", self._run, every=parts.settings.resend_seconds)
-        self.deadlines = Loop("deadlines", self._overdue, every=parts.settings.resend_seconds)
         builds_story.rescheduling = self.choosing
 
     async def _run(self) -> bool:
@@ -152,55 +151,3 @@ class Reschedules:
     def _too_late(self, work: Work) -> bool:
         waited = self._parts.clock.now() - work.step_at
         return waited > self._parts.settings.not_ready_deadline * SECOND
-
-    async def _overdue(self) -> bool:
-        """Builds whose host does not begin or go on: to another host before the point of no return, ERROR after."""
-        settings = self._parts.settings
-        await self._replace(State.SCHEDULED, settings.scheduled_deadline)
-        await self._replace(State.BUILDING, settings.building_deadline)
-        await self._give_up(settings.spawning_deadline)
-        return False
-
-    async def _replace(self, state: State, deadline: float) -> None:
-        parts = self._parts
-        late = await parts.database.read(
-            partial(reschedules.overdue, state=state, before=parts.before(deadline), limit=BATCH)
-        )
-        for work in late:
-            instance = work.instance
-            log.warning("host is silent", instance=instance.uuid, host=instance.host, state=state.value)
-            await parts.database.write(
-                partial(
-                    reschedules.replace_silent,
-                    uuid=instance.uuid,
-                    attempt=instance.attempt,
-                    now=parts.clock.now(),
-                )
-            )
-        if late:
-            self.choosing.nudge()
-
-    async def _give_up(self, deadline: float) -> None:
-        parts = self._parts
-        late = await parts.database.read(
-            partial(reschedules.overdue, state=State.SPAWNING, before=parts.before(deadline), limit=BATCH)
-        )
-        for work in late:
-            instance = work.instance
-            text = f"Host {instance.host} stopped answering while building"
-            fault = Fault(
-                code=500,
-                message="The host stopped answering while building",
-                created_at=parts.clock.now(),
-                details=text,
-            )
-            log.warning("host stopped answering while building", instance=instance.uuid, host=instance.host)
-            await parts.database.write(
-                partial(
-                    reschedules.give_up_on_host,
-                    uuid=instance.uuid,
-                    attempt=instance.attempt,
-                    fault=fault,
-                    now=parts.clock.now(),
-                )
-            )

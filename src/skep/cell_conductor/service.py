@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
+from skep.cell_conductor.deadlines import Deadlines
 from skep.cell_conductor.deletes import Deletes
 from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.parts import Parts
@@ -21,6 +22,7 @@ from skep.messages.to_cell_conductor import (
     MaySpawn,
     RegisterAgent,
     ReportHost,
+    ReportProgress,
     TaskDone,
 )
 from skep.reconciler.lease import Lease
@@ -36,6 +38,7 @@ class CellConductor:
         self._releases = Releases(parts)
         self._builds = Builds(parts, self._releases)
         self._reschedules = Reschedules(parts, self._builds, self._releases)
+        self._deadlines = Deadlines(parts, self._builds, self._reschedules)
         self._deletes = Deletes(parts, self._builds, self._releases)
         self._tasks = Tasks(parts)
         self._hosts = Hosts(parts)
@@ -52,7 +55,7 @@ class CellConductor:
             self._hosts.beating,
             self._builds.dispatching,
             self._reschedules.choosing,
-            self._reschedules.deadlines,
+            self._deadlines.loop,
             self._deletes.undoing,
             self._tasks.telling,
             self._releases.loop,
@@ -69,6 +72,7 @@ class CellConductor:
                 MaySpawn: self._builds.may_spawn,
                 Built: self._builds.built,
                 BuildInstances: self._builds.failed,
+                ReportProgress: self._deadlines.progress,
                 Destroyed: self._deletes.destroyed,
                 TaskDone: self._tasks.done,
                 RegisterAgent: self._hosts.register,

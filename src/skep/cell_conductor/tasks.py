@@ -31,24 +31,16 @@ class Tasks:
                 tasks.due,
                 now=parts.clock.now(),
                 resend_before=parts.before(parts.settings.resend_seconds),
+                progress_before=parts.progress_before(),
                 limit=BATCH,
             )
         )
-        for work in due:
-            instance = work.instance
-            if instance.task is None or instance.host is None or work.task_id is None:
-                continue
-            context = RequestContext(
-                request_id=RequestId(work.task_id), project_id=instance.project_id, user_id=instance.user_id
-            )
+        for one in due:
+            context = RequestContext(request_id=RequestId(one.task_id), project_id=one.project_id, user_id=one.user_id)
             message = ChangePower(
-                context=context,
-                instance=instance.uuid,
-                attempt=instance.attempt,
-                task=instance.task,
-                task_id=work.task_id,
+                context=context, instance=one.instance, attempt=one.attempt, task=one.task, task_id=one.task_id
             )
-            await parts.transport.cast(compute(parts.cell.uuid, instance.host), message, context)
+            await parts.transport.cast(compute(parts.cell.uuid, one.host), message, context)
         return len(due) >= BATCH
 
     async def done(self, message: TaskDone, _context: RequestContext | None) -> Done:

@@ -18,6 +18,7 @@ from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
 from skep.compute.outcomes import Outcomes
 from skep.compute.power import Power
+from skep.compute.progress import Progress
 from skep.compute.reports import Reports
 from skep.compute.restart import Restart
 from skep.compute.settings import ComputeSettings
@@ -162,6 +163,7 @@ class Agent:
         handlers = _handlers(builds, deletes, power, reports)
         self._subscription = await self._transport.serve(compute(self.cell, self.name), handlers)
         self._work.start(reports.run(host), name=f"reports {self.name}")
+        self._work.start(Progress(host, builds, power).run(), name=f"progress {self.name}")
 
     def _fence(self) -> None:
         if not self.fenced:

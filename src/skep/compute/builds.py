@@ -20,7 +20,7 @@ from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import PowerState
 from skep.messages.base import Call
-from skep.messages.to_cell_conductor import MayBuild, MaySpawn, Permission
+from skep.messages.to_cell_conductor import BuildInHand, MayBuild, MaySpawn, Permission, Phase
 from skep.messages.to_compute import BuildAndRunInstance
 
 ResultT = TypeVar("ResultT")
@@ -38,12 +38,13 @@ DENIED = gone("the cell's row no longer names this attempt")
 class Run:
     """One attempt under way in this process."""
 
-    __slots__ = ("granted", "instance", "order", "replaced", "task", "touched", "waiting")
+    __slots__ = ("granted", "instance", "order", "phase", "replaced", "task", "touched", "waiting")
 
     def __init__(self, order: BuildAccepted, *, resumed: bool = False, granted: bool = False) -> None:
         self.order = order
         self.instance: InstanceUuid = order.instance.uuid
         self.task: asyncio.Task[None] | None = None
+        self.phase: Phase = "queued"
         self.touched = resumed
         """Disks or a guest may bear the attempt."""
         self.granted = granted
@@ -105,6 +106,15 @@ class Builds:
         for attempt, run in self._runs.get(instance, {}).items():
             if attempt < below:
                 run.replace()
+
+    def in_hand(self) -> list[BuildInHand]:
+        """Return the attempts that have no outcome yet, waiting ones too."""
+        return [
+            BuildInHand(instance, attempt, run.phase)
+            for instance, runs in self._runs.items()
+            for attempt, run in runs.items()
+            if not run.replaced
+        ]
 
     def _start(self, run: Run, node: NodeUuid | None) -> None:
         self._runs.setdefault(run.instance, {})[run.order.attempt] = run
@@ -213,6 +223,7 @@ class Builds:
 
     async def _prepare(self, run: Run) -> BuildFailure | None:
         host, order = self._host, run.order
+        run.phase = "preparing"
         async with host.step("prepare", run.instance, order.attempt, order.context) as step:
             failed = misfit(order.instance)
             if failed is None:
@@ -225,6 +236,7 @@ class Builds:
 
     async def _spawn(self, run: Run) -> BuildFailure | None:
         host, order = self._host, run.order
+        run.phase = "spawning"
         async with host.step("spawn", run.instance, order.attempt, order.context) as step:
             result = await host.drive(host.driver.spawn(order.instance, order.attempt, order.resources), run.instance)
             if isinstance(result, BuildFailure):

@@ -14,6 +14,7 @@ from skep.domain.builds import BuildFailure
 from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, Task
+from skep.messages.to_cell_conductor import TaskInHand
 from skep.messages.to_compute import ChangePower
 
 log = structlog.get_logger("skep.compute")
@@ -34,7 +35,7 @@ class Power:
     def __init__(self, host: Host, outcomes: Outcomes) -> None:
         self._host = host
         self._outcomes = outcomes
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, InstanceUuid] = {}
 
     def take(self, message: ChangePower) -> None:
         """Do the task, or answer again what came of it. Raises BadRequest for a task that is none of power."""
@@ -46,8 +47,12 @@ class Power:
             finished.acknowledged = False
             self._outcomes.tell_task(message.instance, message.task_id)
         elif message.task_id not in self._under_way:
-            self._under_way.add(message.task_id)
+            self._under_way[message.task_id] = message.instance
             self._host.work.start(self._story(message), name=f"power {message.instance} {message.task_id}")
+
+    def in_hand(self) -> list[TaskInHand]:
+        """Return the tasks that have no result yet, waiting ones too."""
+        return [TaskInHand(instance, task_id) for task_id, instance in self._under_way.items()]
 
     async def _story(self, message: ChangePower) -> None:
         try:
@@ -65,7 +70,7 @@ class Power:
                     )
                 )
         finally:
-            self._under_way.discard(message.task_id)
+            self._under_way.pop(message.task_id, None)
         self._outcomes.tell_task(message.instance, message.task_id)
 
     async def _operate(self, message: ChangePower) -> tuple[PowerState, str | None]:

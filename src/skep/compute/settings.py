@@ -21,6 +21,8 @@ class ComputeSettings(msgspec.Struct, frozen=True, kw_only=True):
     report_delay_seconds: float = 0.1
     """How long changes of the ledger are gathered into one report."""
     heartbeat_seconds: float = 1.0
+    progress_seconds: float = 5.0
+    """Between two reports of the builds and tasks in hand; well below the deadlines of the cell conductor."""
     resend_seconds: float = 1.0
     """First pause before an unanswered message is sent again; it doubles up to sixteen times this."""
     call_timeout_seconds: float = 10.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -12,6 +12,10 @@ from skep.domain.hosts import AgentIdentity, HostUsage
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import PowerState, Task
 from skep.messages.base import Call, Cast, Done
+
+
+Phase = Literal["queued", "preparing", "spawning"]
+"""Where a host is with a build. Queued: accepted, and waiting for its turn or for `MayBuild`."""
 
 
 class InstancesChanged(Cast, frozen=True, kw_only=True):
@@ -79,6 +83,29 @@ class Destroyed(Call[Done], frozen=True, kw_only=True):
     """The attempts that the host knew of and that are over now."""
     up_to: int = 0
     """Nothing of any attempt up to this one is here, and none of them will begin: also those never heard of."""
+
+
+class BuildInHand(msgspec.Struct, frozen=True, array_like=True):
+    """An attempt that a host has not ended yet."""
+
+    instance: InstanceUuid
+    attempt: int
+    phase: Phase
+
+
+class TaskInHand(msgspec.Struct, frozen=True, array_like=True):
+    """A start, stop or reboot that a host has not ended yet."""
+
+    instance: InstanceUuid
+    task_id: str
+
+
+class ReportProgress(Cast, frozen=True, kw_only=True):
+    """The host has these in hand: deadlines begin anew, and nothing of it need be sent again. One for each interval."""
+
+    host: str
+    builds: tuple[BuildInHand, ...] = ()
+    tasks: tuple[TaskInHand, ...] = ()
 
 
 class TaskDone(Call[Done], frozen=True, kw_only=True):

@@ -41,6 +41,7 @@ def compute_settings(config: Config) -> ComputeSettings:
         reserved_host_disk_mb=section.reserved_host_disk_mb,
         max_concurrent_builds=section.max_concurrent_builds,
         report_interval_seconds=section.report_interval,
+        progress_seconds=config.conductor.progress_seconds,
         resend_seconds=min(1.0, config.conductor.resend_seconds),
     )
 

@@ -35,6 +35,7 @@ from skep.messages.to_cell_conductor import (
     RegisterAgent,
     Registration,
     ReportHost,
+    ReportProgress,
     Settled,
     TaskDone,
 )
@@ -54,6 +55,7 @@ QUICK = ComputeSettings(
     reserved_host_memory_mb=0,
     report_delay_seconds=0.001,
     heartbeat_seconds=0.05,
+    progress_seconds=0.01,
     resend_seconds=0.002,
     call_timeout_seconds=0.5,
 )
@@ -87,6 +89,7 @@ class ScriptedConductor:
             RegisterAgent: lambda _: Registration(incarnation=1, mapped=self.mapped),
             ReportHost: self._report,
             Heartbeat: lambda _: None,
+            ReportProgress: lambda _: None,
         }
         return {message: self._answering(answer) for message, answer in answers.items()}
 

@@ -271,13 +271,12 @@ async def done(cloud: ServersUnderTest, uuid: str, task: Task, power: PowerState
     cell = cloud.services.cells[CELL1]
     now = cloud.services.clock.now()
     (work,) = await cell.write(partial(tasks.due, now=now, resend_before=now, limit=9))
-    assert (work.instance.uuid, work.instance.task) == (uuid, task)
-    assert work.task_id is not None
+    assert (work.instance, work.task) == (uuid, task)
     assert await cell.write(
         partial(
             tasks.done,
-            uuid=work.instance.uuid,
-            attempt=work.instance.attempt,
+            uuid=work.instance,
+            attempt=work.attempt,
             task=task,
             task_id=work.task_id,
             power_state=power,

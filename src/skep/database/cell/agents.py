@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from skep.database.cell import resending
 from skep.database.cell.tables import agents
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import NodeUuid
@@ -58,6 +59,7 @@ def register(connection: sa.Connection, identity: AgentIdentity, now: int) -> Ag
                 registered_at=now,
             )
         )
+        resending.host_started(connection, identity.host, identity.node)
     registered = get(connection, identity.node)
     assert registered is not None
     return registered

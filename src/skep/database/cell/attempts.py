@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import sqlalchemy as sa
 
+from skep.database.cell import resending
 from skep.database.cell.tables import NOT_BUILT, attempts, instances
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
@@ -38,6 +39,8 @@ class StaleAttempt(msgspec.Struct, frozen=True, kw_only=True):
     instance: InstanceUuid
     attempt: int
     host: str
+    sends: int
+    """How often the host has been told, this time included."""
 
 
 def begin(connection: sa.Connection, new: Iterable[NewAttempt]) -> None:
@@ -98,13 +101,14 @@ def close(connection: sa.Connection, instance: InstanceUuid, host: str, upto: in
 def stale_due(connection: sa.Connection, now: int, resend_before: int, limit: int) -> list[StaleAttempt]:
     """Return open attempts lower than their row's whose host is to be told now to undo them; note that it was told.
 
+    `resend_before` lies one pause of the pass before `now`; a host that does not answer is told less and less often.
     Those are the attempts of builds that were replaced, and of instances that are being deleted. Asking for the two
     apart spares a look at every server that runs.
     """
     lower = sa.and_(
         row.open,
         row.attempt < instances.c.attempt,
-        sa.or_(row.sent_at.is_(None), row.sent_at < resend_before),
+        resending.due_by_count(row.sent_at, row.sends, now, resend_before),
     )
     both = instances.c.uuid == row.instance
     replaced = sa.select(row.instance, row.attempt).join(instances, both).where(NOT_BUILT, lower).limit(limit)
@@ -120,10 +124,13 @@ def stale_due(connection: sa.Connection, now: int, resend_before: int, limit: in
     told = (
         attempts.update()
         .where(sa.tuple_(row.instance, row.attempt).in_(due))
-        .values(sent_at=now)
-        .returning(row.instance, row.attempt, row.host)
+        .values(sent_at=now, sends=row.sends + 1)
+        .returning(row.instance, row.attempt, row.host, row.sends)
     )
-    return [StaleAttempt(instance=one.instance, attempt=one.attempt, host=one.host) for one in connection.execute(told)]
+    return [
+        StaleAttempt(instance=one.instance, attempt=one.attempt, host=one.host, sends=one.sends)
+        for one in connection.execute(told)
+    ]
 
 
 def tried_nodes(connection: sa.Connection, instance: InstanceUuid) -> list[NodeUuid]:
@@ -146,9 +153,7 @@ def not_sent(connection: sa.Connection, before: Mapping[InstanceUuid, int], now:
     """
     connection.execute(
         attempts.update()
-        .where(
-            row.instance == sa.bindparam("of"), row.attempt < sa.bindparam("below"), row.open, row.outcome.is_(None)
-        )
+        .where(row.instance == sa.bindparam("of"), row.attempt < sa.bindparam("below"), row.open, row.outcome.is_(None))
         .values(outcome=NOT_SENT, ended_at=now),
         [{"of": instance, "below": attempt} for instance, attempt in before.items()],
     )

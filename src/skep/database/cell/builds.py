@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, attempts
+from skep.database.cell import actions, attempts, resending, unreadable
 from skep.database.cell.instances import columns_of, instance_of, live_columns
+from skep.database.cell.resending import NOTHING_COUNTS
 from skep.database.cell.tables import UNDER_WAY, instances
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
@@ -141,13 +142,13 @@ def unstage(connection: sa.Connection, uuid: InstanceUuid, attempt: int) -> list
     removed = connection.execute(
         instances.delete()
         .where(row.uuid == uuid, row.state == State.STAGED, row.attempt == attempt)
-        .returning(row.spec)
+        .returning(row.uuid, row.spec)
     ).first()
     if removed is None:
         return []
     actions.remove(connection, uuid)
-    spec: RequestSpec = load(removed.spec, RequestSpec)
-    group = spec.group.uuid if spec.group is not None else None
+    spec = unreadable.or_none(removed, _spec)
+    group = spec.group.uuid if spec is not None and spec.group is not None else None
     return [msgspec.structs.replace(key, group=group) for key in attempts.remove(connection, uuid)]
 
 
@@ -163,8 +164,20 @@ def staged_before(
     return [(one.uuid, one.attempt, one.node) for one in found]
 
 
-def dispatch_due(connection: sa.Connection, now: int, resend_before: int, limit: int) -> list[Work]:
-    """Return scheduled builds whose host is to be told now, and note that it was told."""
+def dispatch_due(
+    connection: sa.Connection,
+    now: int,
+    resend_before: int,
+    limit: int,
+    progress_before: int = NOTHING_COUNTS,
+    epoch: str | None = None,
+) -> list[Work]:
+    """Return scheduled builds whose host is to be told now, and note that it was told.
+
+    With `epoch`, only those whose host was chosen (or has been asserted) under it.
+
+    Those that their host has in hand are left out, as `resending.due` says.
+    """
     due = (
         instances.update()
         .where(
@@ -174,16 +187,31 @@ def dispatch_due(connection: sa.Connection, now: int, resend_before: int, limit:
                     UNDER_WAY,
                     row.state == State.SCHEDULED,
                     row.task.is_(None),
-                    sa.or_(row.sent_at.is_(None), row.sent_at < resend_before),
+                    resending.due(row.sent_at, row.step_at, now, resend_before, progress_before),
+                    *([] if epoch is None else [row.epoch == epoch]),
                 )
                 .order_by(row.step_at)
                 .limit(limit)
             )
         )
-        .values(sent_at=now)
+        .values(**resending.told(row.sent_at, row.step_at, now))
         .returning(*_work_columns)
     )
-    return [_work(found) for found in connection.execute(due)]
+    return unreadable.sifted(connection, connection.execute(due).all(), _work, now)
+
+
+def progressed(connection: sa.Connection, host: str, builds: Sequence[tuple[InstanceUuid, int]], now: int) -> int:
+    """Note that a host has these attempts in hand: their deadlines begin anew. Return how many are still its own."""
+    return connection.execute(
+        instances.update()
+        .where(
+            sa.tuple_(row.uuid, row.attempt).in_(builds),
+            row.host == host,
+            row.task.is_(None),
+            row.state.in_((State.SCHEDULED, State.BUILDING, State.SPAWNING)),
+        )
+        .values(step_at=now)
+    ).rowcount
 
 
 def may_build(connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str, now: int) -> bool:
@@ -323,6 +351,11 @@ work_of = _work
 
 
 def work(connection: sa.Connection, uuid: InstanceUuid) -> Work | None:
-    """Return an instance with all that its build needs, whatever its state."""
+    """Return an instance with all that its build needs, whatever its state; None also when it cannot be read."""
     found = connection.execute(sa.select(*_work_columns).where(row.uuid == uuid)).first()
-    return None if found is None else _work(found)
+    return None if found is None else unreadable.or_none(found, _work)
+
+
+def _spec(found: Any) -> RequestSpec:
+    spec: RequestSpec = load(found.spec, RequestSpec)
+    return spec

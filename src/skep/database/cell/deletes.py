@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions
+from skep.database.cell import actions, unreadable
 from skep.database.cell.tables import action_events, instances
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import attempts as attempt_rows
@@ -92,31 +93,36 @@ def finish_if_closed(connection: sa.Connection, uuid: InstanceUuid, now: int) ->
     return True
 
 
-def deleting(connection: sa.Connection, limit: int) -> list[tuple[InstanceUuid, RequestContext]]:
-    """Return instances that are being deleted and of which no host has anything, with the context of whoever made them.
+def deleting(connection: sa.Connection, limit: int) -> list[InstanceUuid]:
+    """Return instances that are being deleted and of which no host has anything.
 
     Only `finish_if_closed` is left to do for them.
     """
     open_attempts = sa.select(attempt_rows.c.attempt).where(attempt_rows.c.instance == row.uuid, attempt_rows.c.open)
-    found = connection.execute(
-        sa.select(row.uuid, row.context)
+    found = connection.scalars(
+        sa.select(row.uuid)
         .where(row.task == Task.DELETING.value, row.deleted_at.is_(None), ~sa.exists(open_attempts))
         .order_by(row.step_at)
         .limit(limit)
     )
-    return [(one.uuid, load(one.context, RequestContext)) for one in found]
+    return [InstanceUuid(uuid) for uuid in found]
 
 
 def unforgotten(connection: sa.Connection, limit: int) -> list[Gone]:
-    """Return deleted instances that the API level is to be told of."""
+    """Return deleted instances that the API level is to be told of; of a damaged row the group is unknown."""
     found = connection.execute(
         sa.select(row.uuid, row.spec).where(row.deleted_at.is_not(None), row.forgotten == sa.false()).limit(limit)
     )
     gone = []
     for one in found:
-        spec: RequestSpec = load(one.spec, RequestSpec)
-        gone.append(Gone(instance=one.uuid, group=spec.group))
+        spec = unreadable.or_none(one, _spec)
+        gone.append(Gone(instance=one.uuid, group=spec.group if spec is not None else None))
     return gone
+
+
+def _spec(found: Any) -> RequestSpec:
+    spec: RequestSpec = load(found.spec, RequestSpec)
+    return spec
 
 
 def mark_forgotten(connection: sa.Connection, uuids: Sequence[InstanceUuid]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import sqlalchemy as sa
 
 from skep.database import leases as lease_rows
-from skep.database.cell import attempts, builds
+from skep.database.cell import attempts, builds, unreadable
 from skep.database.cell.builds import Work
+from skep.database.cell.resending import AGAIN_AT_ONCE
 from skep.database.cell.tables import UNDER_WAY, instances, leases
 from skep.database.stored import dump
 from skep.domain.builds import Placed
@@ -14,6 +16,14 @@ from skep.domain.ids import Incarnation, InstanceUuid
 from skep.domain.instances import Fault, State
 
 row = instances.c
+
+
+class Overdue(msgspec.Struct, frozen=True, kw_only=True):
+    """A build whose host is silent."""
+
+    instance: InstanceUuid
+    attempt: int
+    host: str | None
 
 
 def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) -> list[Work]:
@@ -31,7 +41,7 @@ def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) ->
         .values(owner=owner, attempt=row.attempt + 1, host=None, node=None)
         .returning(*builds.work_columns)
     )
-    return [builds.work_of(found) for found in connection.execute(taken)]
+    return unreadable.sifted(connection, connection.execute(taken).all(), builds.work_of, now)
 
 
 def give_back(connection: sa.Connection, uuid: InstanceUuid, attempt: int, not_before: int) -> None:
@@ -91,15 +101,24 @@ def exhausted(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault
     )
 
 
-def overdue(connection: sa.Connection, state: State, before: int, limit: int) -> list[Work]:
-    """Return instances that have been in the build state `state` since before `before` without progress."""
+def overdue(connection: sa.Connection, state: State, before: int, limit: int) -> list[Overdue]:
+    """Return instances that have been in the build state `state` since before `before` without progress.
+
+    What its host was never told of is not the host's fault.
+    """
     found = connection.execute(
-        sa.select(*builds.work_columns)
-        .where(UNDER_WAY, row.state == state, row.task.is_(None), row.step_at < before)
+        sa.select(row.uuid, row.attempt, row.host)
+        .where(
+            UNDER_WAY,
+            row.state == state,
+            row.task.is_(None),
+            row.step_at < before,
+            sa.or_(row.state != State.SCHEDULED, row.sent_at > AGAIN_AT_ONCE),
+        )
         .order_by(row.step_at)
         .limit(limit)
     )
-    return [builds.work_of(one) for one in found]
+    return [Overdue(instance=one.uuid, attempt=one.attempt, host=one.host) for one in found]
 
 
 def replace_silent(connection: sa.Connection, uuid: InstanceUuid, attempt: int, now: int) -> bool:

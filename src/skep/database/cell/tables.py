@@ -85,13 +85,14 @@ attempts = sa.Table(
     sa.Column("message", sa.Text),
     sa.Column("started_at", sa.BigInteger, nullable=False),
     sa.Column("sent_at", sa.BigInteger),
+    sa.Column("sends", sa.Integer, nullable=False, default=0, server_default="0"),
     sa.Column("ended_at", sa.BigInteger),
     sa.Column("explanation", sa.LargeBinary),
     sa.Index("attempts_open", "node", sqlite_where=sa.text("open = 1")),
     sa.Index("attempts_unsettled", "open", sqlite_where=sa.text(f"open = 1 AND {NOT_BUILT.text}")),
 )
 """Which hosts were tried, how it went, and how placement chose. Closed when the host has nothing of it any more.
-`sent_at`: when the host was last told to undo it.
+`sent_at`: when the host was last told to undo it; `sends`: how often, since it was last heard to start.
 """
 
 actions = sa.Table(
@@ -133,8 +134,11 @@ agents = sa.Table(
     sa.Column("process", sa.Text, nullable=False),
     sa.Column("mapped", sa.Boolean, nullable=False, default=False),
     sa.Column("registered_at", sa.BigInteger, nullable=False),
+    sa.Column("fenced_at", sa.BigInteger),
+    sa.Index("agents_fenced", "fenced_at", sqlite_where=sa.text("fenced_at IS NOT NULL")),
 )
-"""The agents of the cell. The super conductor maps what is not mapped yet."""
+"""The agents of the cell. The super conductor maps what is not mapped yet. `fenced_at`: since when an operator says
+that the host is dead for good."""
 
 leases = sa.Table(
     "leases",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions
-from skep.database.cell.builds import Work, work_columns, work_of
+from skep.database.cell import actions, resending
+from skep.database.cell.resending import AGAIN_AT_ONCE, NOTHING_COUNTS
+from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import instances
 from skep.database.stored import dump
 from skep.domain.context import RequestContext
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import InstanceUuid, ProjectId, UserId
 from skep.domain.instances import Fault, PowerState, State, Task
 
 row = instances.c
@@ -26,6 +31,31 @@ _EVENTS = {
     Task.REBOOTING: "compute_reboot_instance",
     Task.REBOOTING_HARD: "compute_reboot_instance",
 }
+
+
+NO_ANSWER = "The host did not answer"
+
+_OF_POWER = sa.and_(
+    row.task.is_not(None),
+    row.task.in_([task.value for task in _EVENTS]),
+    row.task_id.is_not(None),
+    row.host.is_not(None),
+)
+"""The first part makes SQLite see that `instances_tasks` holds all of them."""
+
+_columns = (row.uuid, row.attempt, row.host, row.task, row.task_id, row.project_id, row.user_id)
+
+
+class PowerTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A start, stop or reboot that waits for its host. Nothing in it needs decoding."""
+
+    instance: InstanceUuid
+    attempt: int
+    host: str
+    task: Task
+    task_id: str
+    project_id: ProjectId
+    user_id: UserId
 
 
 def begin(
@@ -60,25 +90,57 @@ def begin(
     return begun == 1
 
 
-def due(connection: sa.Connection, now: int, resend_before: int, limit: int) -> list[Work]:
-    """Return instances whose host is to be told of their task now, and note that it was told."""
+def due(
+    connection: sa.Connection, now: int, resend_before: int, limit: int, progress_before: int = NOTHING_COUNTS
+) -> list[PowerTask]:
+    """Return tasks whose host is to be told of them now, and note that it was told.
+
+    Those that their host has in hand are left out, as `resending.due` says.
+    """
     told = (
         instances.update()
         .where(
             row.uuid.in_(
                 sa.select(row.uuid)
-                .where(
-                    row.task.is_not(None),
-                    row.task != Task.DELETING.value,
-                    sa.or_(row.sent_at.is_(None), row.sent_at < resend_before),
-                )
+                .where(_OF_POWER, resending.due(row.sent_at, row.step_at, now, resend_before, progress_before))
                 .limit(limit)
             )
         )
-        .values(sent_at=now)
-        .returning(*work_columns)
+        .values(**resending.told(row.sent_at, row.step_at, now))
+        .returning(*_columns)
     )
-    return [work_of(found) for found in connection.execute(told)]
+    return [_task(found) for found in connection.execute(told)]
+
+
+def progressed(connection: sa.Connection, host: str, tasks: Sequence[tuple[InstanceUuid, str]], now: int) -> int:
+    """Note that a host has these tasks in hand: their deadlines begin anew. Return how many are still its own."""
+    return connection.execute(
+        instances.update()
+        .where(sa.tuple_(row.uuid, row.task_id).in_(tasks), row.host == host, _OF_POWER)
+        .values(step_at=now)
+    ).rowcount
+
+
+def overdue(connection: sa.Connection, before: int, limit: int) -> list[PowerTask]:
+    """Return tasks whose host was told of them and has been silent since before `before`."""
+    found = connection.execute(
+        sa.select(*_columns).where(_OF_POWER, row.sent_at > AGAIN_AT_ONCE, row.step_at < before).limit(limit)
+    )
+    return [_task(one) for one in found]
+
+
+def give_up(connection: sa.Connection, task: PowerTask, now: int) -> bool:
+    """End a task that its host does not end: an error for the action, the server as it was. False when it is over."""
+    ended = connection.execute(
+        instances.update()
+        .where(
+            row.uuid == task.instance, row.attempt == task.attempt, row.task_id == task.task_id, row.task == task.task
+        )
+        .values(task=None, task_id=None, sent_at=None, step_at=now, changed_at=now, updated_at=now)
+    ).rowcount
+    if ended:
+        _finish(connection, task.instance, task.task, task.task_id, task.host, now, NO_ANSWER)
+    return ended == 1
 
 
 def done(
@@ -97,7 +159,7 @@ def done(
     becomes of it, whichever of the host's two messages comes first.
     """
     started = connection.execute(
-        sa.select(row.step_at, row.host, row.state, row.launched_at, row.fault).where(
+        sa.select(row.host, row.state, row.launched_at, row.fault).where(
             row.uuid == uuid, row.attempt == attempt, row.task == task.value, row.task_id == task_id
         )
     ).first()
@@ -119,20 +181,41 @@ def done(
             updated_at=now,
         )
     )
+    _finish(connection, uuid, task, task_id, started.host, now, error)
+    return True
+
+
+def _finish(
+    connection: sa.Connection, uuid: InstanceUuid, task: Task, task_id: str, host: str, now: int, error: str | None
+) -> None:
+    started_at = connection.execute(
+        sa.select(action_rows.c.started_at).where(action_rows.c.instance == uuid, action_rows.c.request_id == task_id)
+    ).scalar_one_or_none()
     actions.finish(
         connection,
         actions.ActionEvent(
             instance=uuid,
             request_id=task_id,
             event=_EVENTS[task],
-            host=started.host,
-            started_at=started.step_at,
+            host=host,
+            started_at=now if started_at is None else started_at,
             finished_at=now,
             result="Error" if error else "Success",
             details=error,
         ),
     )
-    return True
+
+
+def _task(found: Any) -> PowerTask:
+    return PowerTask(
+        instance=found.uuid,
+        attempt=found.attempt,
+        host=found.host,
+        task=Task(found.task),
+        task_id=found.task_id,
+        project_id=found.project_id,
+        user_id=found.user_id,
+    )
 
 
 def _state_after(before: State, power_state: PowerState) -> State:

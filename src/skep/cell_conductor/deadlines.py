@@ -1,0 +1,121 @@
+"""The story of hosts that are silent: builds and tasks of which nothing was heard for the length of a deadline.
+
+A host that has something in hand says so (`ReportProgress`), and each time its deadlines begin anew. What this process
+could not have heard is no silence: nobody is judged before it has listened for one whole deadline.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from skep.cell_conductor.builds import Builds
+from skep.cell_conductor.parts import Parts
+from skep.cell_conductor.reschedule import Reschedules
+from skep.database.cell import builds, reschedules, tasks
+from skep.database.cell.reschedules import Overdue
+from skep.domain.clock import SECOND
+from skep.domain.context import RequestContext
+from skep.domain.instances import Fault, State
+from skep.messages.to_cell_conductor import ReportProgress
+from skep.reconciler.loop import Loop
+from skep.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+BATCH = 50
+
+
+class Deadlines:
+    """Takes builds away from hosts that do not begin or go on, and gives up on those that are past return."""
+
+    def __init__(self, parts: Parts, builds_story: Builds, reschedules_story: Reschedules) -> None:
+        self._parts = parts
+        self._builds = builds_story
+        self._choosing = reschedules_story.choosing
+        self._listening_since: int | None = None
+        self._looked_at = 0
+        every = parts.settings.resend_seconds
+        self._standstill = round(max(parts.settings.lease_seconds, 5 * every) * SECOND)
+        """A longer time between two looks means that this process stood still, and could not hear either."""
+        self.loop = Loop("deadlines", self._run, every=every)
+
+    async def progress(self, message: ReportProgress, _context: RequestContext | None) -> None:
+        """Write that a host has builds and tasks in hand."""
+        parts, now = self._parts, self._parts.clock.now()
+        if message.builds:
+            mine = [(one.instance, one.attempt) for one in message.builds]
+            await parts.database.write(partial(builds.progressed, host=message.host, builds=mine, now=now))
+        if message.tasks:
+            named = [(one.instance, one.task_id) for one in message.tasks]
+            await parts.database.write(partial(tasks.progressed, host=message.host, tasks=named, now=now))
+        phases = [one.phase for one in message.builds]
+        log.debug("progress", host=message.host, **{name: phases.count(name) for name in sorted(set(phases))})
+
+    async def _run(self) -> bool:
+        settings = self._parts.settings
+        self._look()
+        if self._heard_for(settings.scheduled_deadline):
+            await self._replace(State.SCHEDULED, settings.scheduled_deadline)
+        if self._heard_for(settings.building_deadline):
+            await self._replace(State.BUILDING, settings.building_deadline)
+        if self._heard_for(settings.spawning_deadline):
+            await self._give_up(settings.spawning_deadline)
+        if self._heard_for(settings.task_deadline):
+            await self._give_up_tasks(settings.task_deadline)
+        return False
+
+    def _look(self) -> None:
+        now = self._parts.clock.now()
+        if not self._builds.asserted:
+            self._listening_since = None
+        elif self._listening_since is None or now - self._looked_at > self._standstill:
+            self._listening_since = now
+        self._looked_at = now
+
+    def _heard_for(self, deadline: float) -> bool:
+        return self._listening_since is not None and self._listening_since <= self._parts.before(deadline)
+
+    async def _overdue(self, state: State, deadline: float) -> list[Overdue]:
+        parts = self._parts
+        return await parts.database.read(
+            partial(reschedules.overdue, state=state, before=parts.before(deadline), limit=BATCH)
+        )
+
+    async def _replace(self, state: State, deadline: float) -> None:
+        parts = self._parts
+        late = await self._overdue(state, deadline)
+        for one in late:
+            log.warning("host is silent", instance=one.instance, host=one.host, state=state.value)
+            await parts.database.write(
+                partial(reschedules.replace_silent, uuid=one.instance, attempt=one.attempt, now=parts.clock.now())
+            )
+        if late:
+            self._choosing.nudge()
+
+    async def _give_up(self, deadline: float) -> None:
+        parts = self._parts
+        for one in await self._overdue(State.SPAWNING, deadline):
+            fault = Fault(
+                code=500,
+                message="The host stopped answering while building",
+                created_at=parts.clock.now(),
+                details=f"Host {one.host} stopped answering while building",
+            )
+            log.warning("host stopped answering while building", instance=one.instance, host=one.host)
+            await parts.database.write(
+                partial(
+                    reschedules.give_up_on_host,
+                    uuid=one.instance,
+                    attempt=one.attempt,
+                    fault=fault,
+                    now=parts.clock.now(),
+                )
+            )
+
+    async def _give_up_tasks(self, deadline: float) -> None:
+        """The server stays as it was; what the host may still answer finds another task id."""
+        parts = self._parts
+        late = await parts.database.read(partial(tasks.overdue, before=parts.before(deadline), limit=BATCH))
+        for task in late:
+            log.warning("host does not end a task", instance=task.instance, host=task.host, task=task.task.value)
+            await parts.database.write(partial(tasks.give_up, task=task, now=parts.clock.now()))

@@ -1,0 +1,46 @@
+"""Tells the cell conductor what the host has in hand, so that its deadlines are for hosts that are silent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import structlog
+
+from skep.compute.builds import Builds
+from skep.compute.host import Host
+from skep.compute.power import Power
+from skep.domain.errors import SkepError
+from skep.messages.to_cell_conductor import BuildInHand, ReportProgress, TaskInHand
+
+log = structlog.get_logger("skep.compute")
+
+IN_ONE_MESSAGE = 500
+
+
+class Progress:
+    """One message for each interval in which something is in hand (more only where it is very much)."""
+
+    def __init__(self, host: Host, builds: Builds, power: Power) -> None:
+        self._host = host
+        self._builds = builds
+        self._power = power
+
+    async def run(self) -> None:
+        """Tell until cancelled."""
+        while True:
+            self._host.work.check()
+            for report in self._reports():
+                try:
+                    await self._host.upcalls.cast(report)
+                except SkepError as error:
+                    log.info("progress not sent", host=self._host.name, error=str(error))
+                    break
+            await asyncio.sleep(self._host.settings.progress_seconds)
+
+    def _reports(self) -> Iterator[ReportProgress]:
+        builds: list[BuildInHand] = self._builds.in_hand()
+        tasks: list[TaskInHand] = self._power.in_hand()
+        for start in range(0, max(len(builds), len(tasks)), IN_ONE_MESSAGE):
+            part = slice(start, start + IN_ONE_MESSAGE)
+            yield ReportProgress(host=self._host.name, builds=tuple(builds[part]), tasks=tuple(tasks[part]))
