@@ -172,7 +172,8 @@ async def test_filters(cloud: ServersUnderTest) -> None:
         ("name=^w.*g$", ["waiting"]),
         ("status=ACTIVE", ["cell1", "cell2"]),
         ("status=active&status=error", ["cell1", "cell0", "cell2"]),
-        ("status=sleeping", []),
+        ("status=paused", []),
+        ("status=active&status=sleeping", ["cell1", "cell2"]),
         ("vm_state=building", ["waiting"]),
         ("task_state=scheduling", ["waiting"]),
         ("power_state=1", ["cell1", "cell2"]),
@@ -199,6 +200,8 @@ async def test_filters(cloud: ServersUnderTest) -> None:
         assert await places(f"{key}={PROJECT}") == [], "it is the admin's own project that is listed"
     assert await places("host=elsewhere&power_state=4", token="member") == list(made)
     assert (await cloud.bad("GET", "/servers?all_tenants=1"))[0] == 403
+    assert await places("status=sleeping", version=37) == []
+    assert (await cloud.bad("GET", "/servers?status=sleeping", version=38))[0] == 400
     assert (await cloud.bad("GET", "/servers?locked=perhaps", version=73))[0] == 400
     assert (await cloud.bad("GET", "/servers?nonsense=1", version=75))[0] == 400
 

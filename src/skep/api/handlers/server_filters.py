@@ -60,6 +60,11 @@ FOR_ALL_SINCE_83 = frozenset(
 )
 
 STATUSES = frozenset(status(state, task) for state in State for task in (None, *Task))
+FURTHER_STATUSES = frozenset(
+    "MIGRATING PASSWORD PAUSED REBUILD RESCUE RESIZE REVERT_RESIZE SHELVED SHELVED_OFFLOADED SOFT_DELETED SUSPENDED "
+    "VERIFY_RESIZE".split()
+)
+"""Statuses of Nova's that no server here is in (Nova, "Server concepts"): a filter may name them."""
 
 _SAME = {
     "user_id": "user_id",
@@ -175,6 +180,8 @@ def _states(request: ApiRequest, given: dict[str, str], values: dict[str, Any]) 
             if not request.context.is_admin:
                 raise Forbidden("Only administrators may list deleted instances")
             values["deleted"] = True
+        if request.version >= 38 and not wanted & (STATUSES | FURTHER_STATUSES):
+            raise BadRequest("Invalid status value")
         values["statuses"] = frozenset(wanted & STATUSES)
         nothing = not values["statuses"]
     if "deleted" in given and request.context.is_admin:
