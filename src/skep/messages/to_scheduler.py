@@ -197,11 +197,16 @@ class BeatReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Beat(Call[BeatReply], frozen=True, kw_only=True):
-    """One cell's sign of life: which nodes it heard lately. A node that a living beat omits is silent."""
+    """A sign of life of one conductor of a cell: which nodes it heard lately.
+
+    A node that all living beats of its cell omit is silent.
+    """
 
     reply_type: ClassVar[Any] = BeatReply
     cell: CellUuid
     heard: tuple[NodeUuid, ...]
+    conductor: str = ""
+    """Which run of which conductor."""
 
 
 class ListNamespacesReply(msgspec.Struct, frozen=True, kw_only=True):

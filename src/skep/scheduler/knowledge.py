@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+from skep.scheduler.beats import Beats
 from skep.scheduler.claims import ClaimIndex
 from skep.scheduler.groups import GroupIndex
 from skep.scheduler.placement import Placement
@@ -26,27 +27,35 @@ class Knowledge:
         self.claims = ClaimIndex(self.table)
         self.groups = GroupIndex()
         self.placement = Placement(self.table, self.groups, settings)
-        self._lapse = settings.beat_lapse_seconds
-        self._beat_seen: dict[CellUuid, float] = {}
+        self._beats = Beats(settings.beat_lapse_seconds)
 
-    def take_beat(self, cell: CellUuid, heard: tuple[NodeUuid, ...], at: int, now: float | None) -> None:
-        """Take a cell's beat. `now`: the monotonic clock when it changed; None where its age is not known."""
-        self.table.set_heard(cell, heard, at)
-        if now is not None:
-            self._beat_seen[cell] = now
-            self.table.set_cell(cell, living=True)
+    def take_beat(
+        self, cell: CellUuid, conductor: str, heard: tuple[NodeUuid, ...], at: int, now: float | None
+    ) -> None:
+        """Take the beat of one conductor of a cell.
 
-    def drop_beat(self, cell: CellUuid) -> None:
-        """Forget a cell's beat."""
-        self.table.set_heard(cell, (), 0)
-        self._beat_seen.pop(cell, None)
-        self.table.set_cell(cell, living=False)
+        `now`: the monotonic clock when it changed; None where its age is not known.
+        """
+        self._beats.take(cell, conductor, heard, at, now)
+        self._listen(cell)
+
+    def drop_beat(self, cell: CellUuid, conductor: str) -> None:
+        """Forget the beat of one conductor."""
+        self._beats.drop(cell, conductor)
+        self._listen(cell)
 
     def observe(self, now: float) -> None:
         """Let the beats lapse that have not changed for too long by now, a reading of the monotonic clock."""
-        for cell, seen in self._beat_seen.items():
-            if now - seen > self._lapse and self.table.cells[cell].living:
-                self.table.set_cell(cell, living=False)
+        for cell in self._beats.observe(now):
+            self._listen(cell)
+
+    def conductors_gone(self, cell: CellUuid, now: float) -> list[str]:
+        """Return the conductors of a cell whose beats are of no use any more."""
+        return self._beats.gone(cell, now)
+
+    def _listen(self, cell: CellUuid) -> None:
+        self.table.set_heard(cell, *self._beats.heard(cell))
+        self.table.set_cell(cell, living=self._beats.is_living(cell))
 
     def asserted(self, cell: CellUuid) -> bool:
         """Tell whether the cell has asserted its claims in this epoch."""

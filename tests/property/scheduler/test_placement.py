@@ -45,6 +45,7 @@ from skep.scheduler.service.records import (
     CellValue,
     ComputeValue,
     Report,
+    beat_key,
 )
 from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
@@ -143,7 +144,13 @@ values = {
         st.booleans(),
     ),
     BEATS: st.builds(
-        lambda cell, heard: (cell, BeatValue(heard=tuple(node for node in sorted(heard)), at=1)), cells, st.sets(nodes)
+        lambda cell, conductor, heard: (
+            beat_key(cell, conductor).name,
+            BeatValue(heard=tuple(node for node in sorted(heard)), at=1),
+        ),
+        cells,
+        st.sampled_from(["one", "two", ""]),
+        st.sets(nodes),
     ),
 }
 events = st.one_of(

@@ -15,7 +15,7 @@ from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish
 from skep.scheduler.groups import GroupSlot
-from skep.synchronizer.base import Record
+from skep.synchronizer.base import Key, Record
 
 COMPUTE = "compute"
 """By node: what the host reported and the claims on it."""
@@ -28,7 +28,7 @@ AGGREGATES = "aggregates"
 CELLS = "cells"
 """By cell: what the operator wants of it, and whether it has asserted under this epoch."""
 BEATS = "beats"
-"""By cell: whom it heard lately."""
+"""By cell and conductor (`beat_key`): whom that conductor heard lately."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +85,11 @@ _decoders = {
     namespace: msgspec.json.Decoder(tuple[str, int, kind])  # type: ignore[valid-type]  # built from the table above
     for namespace, kind in KINDS.items()
 }
+
+
+def beat_key(cell: CellUuid, conductor: str) -> Key:
+    """Return the key of the beat of one conductor of a cell."""
+    return Key(BEATS, f"{cell}/{conductor}")
 
 
 def encode(epoch: str, generation: int, value: Any) -> bytes:

@@ -11,7 +11,7 @@ from skep.messages.to_scheduler import Beat, HostReport, HostWish, ReportAnswer
 from skep.scheduler.service import changes
 from skep.scheduler.service.commits import Commits
 from skep.scheduler.service.nonsense import nonsense
-from skep.scheduler.service.records import BEATS, COMPUTE, OPERATOR
+from skep.scheduler.service.records import COMPUTE, OPERATOR, beat_key
 from skep.scheduler.service.states import HostStates
 from skep.synchronizer.base import Key
 
@@ -48,6 +48,13 @@ def claim_key(claim: Claim) -> ClaimKey:
     return ClaimKey(claim.instance, claim.attempt, claim.node, claim.group)
 
 
-async def take_beat(commits: Commits, beat: Beat, at: int) -> None:
-    """Store who a cell heard; `at`: now, microseconds since the epoch."""
-    await commits.change(Key(BEATS, beat.cell), changes.set_beat(beat.heard, at))
+async def take_beat(states: HostStates, commits: Commits, beat: Beat, at: int, now: float) -> None:
+    """Store whom a conductor of a cell heard, and remove the beats of its conductors that are no more.
+
+    `at`: now, microseconds since the epoch; `now`: the reading of the monotonic clock.
+    """
+    await commits.change(beat_key(beat.cell, beat.conductor), changes.set_beat(beat.heard, at))
+    gone = states.conductors_gone(beat.cell, now)
+    await asyncio.gather(
+        *(commits.change(beat_key(beat.cell, conductor), changes.set_wish(None)) for conductor in gone)
+    )

@@ -189,7 +189,9 @@ class SchedulerService:
         return UpdateHostStateReply(answers=answers, epoch=self._states.epoch)
 
     async def _beat(self, message: Beat, _: RequestContext | None) -> BeatReply:
-        await take_beat(self._commits, message, self._clock.now())
+        now = self._monotonic()
+        self._states.observe(now)
+        await take_beat(self._states, self._commits, message, self._clock.now(), now)
         return BeatReply(epoch=self._states.epoch, asserted=self._states.asserted(message.cell))
 
     async def _publish_operator_state(self, message: PublishOperatorState, _: RequestContext | None) -> Done:

@@ -91,7 +91,7 @@ class HostStates(Knowledge):
             case "cells":
                 self._apply_cell(CellUuid(key.name), after)
             case "beats":
-                self._apply_beat(CellUuid(key.name), after, now)
+                self._apply_beat(key.name, after, now)
 
     def _apply_compute(self, node: NodeUuid, before: ComputeValue | None, after: ComputeValue | None) -> None:
         if after is None or after.report is None:
@@ -124,11 +124,12 @@ class HostStates(Knowledge):
             asserted=value is not None and value.asserted,
         )
 
-    def _apply_beat(self, cell: CellUuid, beat: BeatValue | None, now: float | None) -> None:
+    def _apply_beat(self, name: str, beat: BeatValue | None, now: float | None) -> None:
+        cell, _, conductor = name.partition("/")
         if beat is None:
-            self.drop_beat(cell)
+            self.drop_beat(CellUuid(cell), conductor)
         else:
-            self.take_beat(cell, beat.heard, beat.at, now)
+            self.take_beat(CellUuid(cell), conductor, beat.heard, beat.at, now)
 
     # --- questions --------------------------------------------------------------------------------
 
