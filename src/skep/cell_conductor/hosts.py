@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import sqlalchemy as sa
+
 from skep.cell_conductor.parts import Parts
 from skep.database.cell import agents, assertions
 from skep.database.cell.agents import Agent
+from skep.database.cell.assertions import Owned
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, NotFound, SkepError
 from skep.domain.ids import NodeUuid
@@ -40,8 +43,8 @@ class Hosts:
         self._reports: list[tuple[HostReport, asyncio.Future[HostReported]]] = []
         self.reporting = Loop("reports", self._forward, every=1.0)
         self.beating = Loop("beat", self._beat, every=BEAT_SECONDS)
-        self.on_asserted: Callable[[bool], None] = _ignore
-        """Called at each beat with whether the scheduler knows this cell's claims."""
+        self.on_asserted: Callable[[str | None], None] = _ignore
+        """Called at each beat with the epoch under which the scheduler knows this cell's claims; None: it does not."""
 
     async def register(self, message: RegisterAgent, _context: RequestContext | None) -> Registration:
         """Write an agent and say whether its node is mapped yet; the level above does that."""
@@ -129,19 +132,22 @@ class Hosts:
             return False
         now = time.monotonic()
         heard = tuple(sorted(node for node, at in self._heard.items() if now - at < SILENT_SECONDS))
+        epoch: str | None = None
         try:
-            reply = await parts.above.call(SCHEDULER, Beat(cell=parts.cell.uuid, heard=heard))
+            reply = await parts.above.call(SCHEDULER, Beat(cell=parts.cell.uuid, heard=heard, conductor=parts.owner))
             await self._follow(reply.epoch)
-            asserted = reply.asserted or await self._assert(reply.epoch)
+            if reply.asserted or await self._assert(reply.epoch):
+                epoch = reply.epoch if await self._adopt(reply.epoch) else None
         except SkepError as error:
             log.warning("no beat", cell=parts.cell.name, error=str(error))
-            asserted = False
-        self.on_asserted(asserted)
+        self.on_asserted(epoch)
         return False
 
     async def _follow(self, epoch: str) -> None:
         """Under a new epoch have all agents report at once: none is a candidate before its own report."""
         known, self._epoch = self._epoch, epoch
+        if known != epoch:
+            self.on_asserted(None)
         if known in (None, epoch):
             return
         for agent in self._agents.values():
@@ -158,21 +164,49 @@ class Hosts:
         return True
 
     async def _assert(self, epoch: str) -> bool:
-        """Tell the scheduler what this cell's rows say is claimed; refused claims are failed attempts."""
+        """Tell the scheduler what this cell's rows say is claimed; refused claims are failed attempts.
+
+        Read in a write unit, which comes after all that was written before: a build that was sent to its host a moment
+        ago is seen here, and what comes later bears another epoch than this one.
+        """
+        owned = await self._parts.database.write(assertions.read)
+        return await self._tell(owned, epoch)
+
+    async def _adopt(self, epoch: str) -> bool:
+        """Assert the builds whose host was chosen under another epoch, before their hosts hear of them."""
+        while True:
+            owned = await self._parts.database.read(partial(assertions.of_other_epochs, epoch=epoch))
+            if not owned.builds:
+                return True
+            if not await self._tell(owned, epoch):
+                return False
+
+    async def _tell(self, owned: Owned, epoch: str) -> bool:
+        """Have claims and slots known under this epoch; False when there is a younger one by now."""
         parts = self._parts
-        owned = await parts.database.read(assertions.read)
         reply = await parts.above.call(
             SCHEDULER,
             AssertClaims(cell=parts.cell.uuid, epoch=epoch, claims=owned.claims, slots=owned.slots),
         )
         if reply.epoch != epoch:
             return False
-        log.info("claims asserted", cell=parts.cell.name, claims=len(owned.claims), refused=len(reply.refused))
-        if reply.refused:
-            now = parts.clock.now()
-            await parts.database.write(partial(assertions.refuse, keys=reply.refused, now=now))
+
+        def unit(connection: sa.Connection) -> int:
+            replaced = assertions.refuse(connection, reply.refused, parts.clock.now())
+            assertions.stamp(connection, owned.builds, epoch)
+            return replaced
+
+        replaced = await parts.database.write(unit)
+        log.info(
+            "claims asserted",
+            cell=parts.cell.name,
+            claims=len(owned.claims),
+            slots=len(owned.slots),
+            refused=len(reply.refused),
+            replaced=replaced,
+        )
         return True
 
 
-def _ignore(_asserted: bool) -> None:
+def _ignore(_epoch: str | None) -> None:
     return None

@@ -96,9 +96,9 @@ class CellConductor:
         self._deletes.undoing.nudge()
         self._tasks.telling.nudge()
 
-    def _on_asserted(self, asserted: bool) -> None:
-        newly = asserted and not self._builds.asserted
-        self._builds.asserted = asserted
+    def _on_asserted(self, epoch: str | None) -> None:
+        newly = epoch is not None and not self._builds.asserted
+        self._builds.asserted, self._builds.epoch = epoch is not None, epoch
         if newly:
             self._builds.dispatching.nudge()
             self._reschedules.choosing.nudge()

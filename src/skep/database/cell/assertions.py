@@ -1,19 +1,32 @@
-"""What a cell's rows say is claimed: told to the schedulers when their data is new."""
+"""What a cell's rows say is claimed: told to the schedulers when their data is new.
+
+A row carries the epoch under which its host was chosen. Only rows of the current epoch are sent to their hosts; one of
+an older epoch was chosen from data that is lost, so its place is asserted first and the row then bears the new epoch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import reschedules
-from skep.database.cell.tables import attempts, instances
+from skep.database.cell import reschedules, unreadable
+from skep.database.cell.tables import UNDER_WAY, attempts, instances
 from skep.database.stored import load
 from skep.domain.claims import Claim, ClaimKey
-from skep.domain.instances import BUILD_STATES
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import BUILD_STATES, State
 from skep.domain.request_specs import RequestSpec
 from skep.messages.to_scheduler import Slot
+
+row = instances.c
+
+PAGE = 500
+"""Rows named in one statement."""
+
+_WITH_HOST = (State.SCHEDULED.value, State.BUILDING.value, State.SPAWNING.value)
 
 
 class Owned(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +37,8 @@ class Owned(msgspec.Struct, frozen=True, kw_only=True):
 
     claims: tuple[Claim, ...]
     slots: tuple[Slot, ...]
+    builds: tuple[tuple[InstanceUuid, int], ...] = ()
+    """Builds under way that these are part of, with their attempts: the rows that bear the epoch afterwards."""
 
 
 def read(connection: sa.Connection) -> Owned:
@@ -32,27 +47,65 @@ def read(connection: sa.Connection) -> Owned:
     A guest that runs is counted by its host's own report, so only builds under way need a claim; a slot is owned by
     every open attempt.
     """
-    found = connection.execute(
-        sa.select(
-            attempts.c.instance,
-            attempts.c.attempt,
-            attempts.c.node,
-            instances.c.state,
-            instances.c.spec,
-            (attempts.c.attempt == instances.c.attempt).label("current"),
-        )
-        .join(instances, instances.c.uuid == attempts.c.instance)
-        .where(attempts.c.open)
+    return _owned(connection.execute(_OPEN), claiming={state.value for state in BUILD_STATES})
+
+
+def of_other_epochs(connection: sa.Connection, epoch: str) -> Owned:
+    """Read what builds own whose host was chosen under another epoch than `epoch`, some of them at a time.
+
+    A host that has begun counts the build itself, so that only its slot is left to be asserted.
+    """
+    others = _OPEN.where(
+        UNDER_WAY,
+        row.state.in_(_WITH_HOST),
+        row.epoch.is_distinct_from(epoch),
+        attempts.c.attempt == row.attempt,
+        row.task.is_(None),
     )
-    claims, slots = [], []
-    building = {state.value for state in BUILD_STATES}
+    return _owned(connection.execute(others.limit(PAGE)), claiming={State.SCHEDULED.value})
+
+
+def stamp(connection: sa.Connection, builds: Sequence[tuple[InstanceUuid, int]], epoch: str) -> int:
+    """Note that claims and slots of these builds are known under `epoch`; return how many still are as they were."""
+    stamped = 0
+    for start in range(0, len(builds), PAGE):
+        mine = sa.tuple_(row.uuid, row.attempt).in_(builds[start : start + PAGE])
+        stamped += connection.execute(instances.update().where(mine).values(epoch=epoch)).rowcount
+    return stamped
+
+
+def refuse(connection: sa.Connection, keys: Sequence[ClaimKey], now: int) -> int:
+    """Replace attempts whose claim no longer fits, as far as their host has not passed the point of no return."""
+    return sum(reschedules.replace_silent(connection, key.instance, key.attempt, now) for key in keys)
+
+
+_OPEN = (
+    sa.select(
+        row.uuid,
+        attempts.c.attempt,
+        attempts.c.node,
+        row.state,
+        row.spec,
+        (attempts.c.attempt == row.attempt).label("current"),
+    )
+    .join_from(attempts, instances, row.uuid == attempts.c.instance)
+    .where(attempts.c.open)
+)
+
+
+def _owned(found: sa.CursorResult[Any], claiming: set[str]) -> Owned:
+    claims, slots, builds = [], [], []
     for one in found:
-        spec: RequestSpec = load(one.spec, RequestSpec)
+        if one.current and one.state in _CAN_BE_STAMPED:
+            builds.append((one.uuid, one.attempt))
+        spec = unreadable.or_none(one, _spec)
+        if spec is None:
+            continue
         group = spec.group
-        if one.state in building and one.current:
+        if one.current and one.state in claiming:
             claims.append(
                 Claim(
-                    instance=one.instance,
+                    instance=one.uuid,
                     attempt=one.attempt,
                     node=one.node,
                     resources=spec.resources(),
@@ -62,14 +115,17 @@ def read(connection: sa.Connection) -> Owned:
         if group is not None:
             slots.append(
                 Slot(
-                    key=ClaimKey(one.instance, one.attempt, one.node, group.uuid),
+                    key=ClaimKey(one.uuid, one.attempt, one.node, group.uuid),
                     policy=group.policy,
                     max_server_per_host=group.max_server_per_host,
                 )
             )
-    return Owned(claims=tuple(claims), slots=tuple(slots))
+    return Owned(claims=tuple(claims), slots=tuple(slots), builds=tuple(builds))
 
 
-def refuse(connection: sa.Connection, keys: Sequence[ClaimKey], now: int) -> int:
-    """Replace attempts whose claim no longer fits, as far as their host has not passed the point of no return."""
-    return sum(reschedules.replace_silent(connection, key.instance, key.attempt, now) for key in keys)
+_CAN_BE_STAMPED = frozenset({*_WITH_HOST, State.STAGED.value})
+
+
+def _spec(found: Any) -> RequestSpec:
+    spec: RequestSpec = load(found.spec, RequestSpec)
+    return spec
