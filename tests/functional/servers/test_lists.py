@@ -199,6 +199,8 @@ async def test_filters(cloud: ServersUnderTest) -> None:
         assert await places(f"{key}=nobody&all_tenants=1") == []
         assert await places(f"{key}={PROJECT}") == [], "it is the admin's own project that is listed"
     assert await places("host=elsewhere&power_state=4", token="member") == list(made)
+    assert await places("ip6=::1", version=4, token="member") == list(made), "only admins may filter by it before 2.5"
+    assert await places("ip6=::1", version=5, token="member") == []
     assert (await cloud.bad("GET", "/servers?all_tenants=1"))[0] == 403
     assert await places("status=sleeping", version=37) == []
     assert (await cloud.bad("GET", "/servers?status=sleeping", version=38))[0] == 400

@@ -151,8 +151,9 @@ def selection(request: ApiRequest) -> Selection:
 def _given(request: ApiRequest) -> dict[str, str]:
     """Return the last value of each filter that the caller may use."""
     allowed = None if request.allowed(ALL_FILTERS) else FOR_ALL
-    if allowed is not None and request.version >= 83:
-        allowed |= FOR_ALL_SINCE_83
+    if allowed is not None:
+        allowed = allowed - {"ip6"} if request.version < 5 else allowed
+        allowed = allowed | FOR_ALL_SINCE_83 if request.version >= 83 else allowed
     return {
         name: values[-1]
         for name, values in request.query.items()
