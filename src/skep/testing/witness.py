@@ -122,8 +122,9 @@ def _stuck(seen: Seen, asked: Asked) -> Iterable[str]:
         elif status not in SETTLED_STATUSES:
             yield f"{uuid} is {status}"
     for row in seen.rows.rows:
-        if not row.settled and row.uuid not in seen.statuses:
-            yield f"{row.uuid} is {row.state} ({row.task}) in {row.cell}, unseen"
+        # A server that is being stopped is shown as ACTIVE: only its row says that there is something to do.
+        if not row.settled:
+            yield f"{row.uuid} is {row.state} with the task {row.task} in {row.cell}"
     for uuid in seen.rows.mapped.keys() & asked.deleted:
         yield f"{uuid} is mapped and was to be deleted"
 

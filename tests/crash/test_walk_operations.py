@@ -1,0 +1,53 @@
+"""The cloud dies in the midst of operations on servers that run, and what was promised comes true."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+
+import pytest
+
+from skep.testing.crash_operations import OPERATIONS, Operation, operate, points_of
+from skep.testing.crash_points import WRITES, Point
+from skep.testing.crash_walk import Walk
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
+
+POINTS = [(operation, point) for operation in OPERATIONS for point in points_of(operation)]
+
+
+@pytest.fixture(scope="module")
+def walks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Walk]]:
+    there: list[Walk] = []
+    yield there
+    for walk in there:
+        walk.process.stop()
+
+
+@pytest.mark.parametrize(
+    ("operation", "point"),
+    POINTS,
+    ids=[f"{operation.name}-{point.unit.rpartition('.')[2]}-{point.way}" for operation, point in POINTS],
+)
+def test_an_operation_outlives_a_crash(
+    walks: list[Walk], tmp_path_factory: pytest.TempPathFactory, operation: Operation, point: Point
+) -> None:
+    if walks:
+        walk = walks.pop()
+    else:
+        walk = Walk(tmp_path_factory.mktemp("cloud"))
+        walk.process.start()
+    try:
+        operate(walk, operation, point)
+        walk.clear()
+    except BaseException:
+        walk.process.kill()
+        walk.process.stop()
+        raise
+    walks.append(walk)
+
+
+@pytest.mark.parametrize("write", sorted({write for one in OPERATIONS for write in one.writes} | set(WRITES.values())))
+def test_the_writes_are_there(write: str) -> None:
+    module, _, function = write.rpartition(".")
+    assert callable(getattr(importlib.import_module(module), function))
