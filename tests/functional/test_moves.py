@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from skep.config.sections import Config, FakeFailure
+from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State
 from skep.telemetry.steps import CrashPoint
 from skep.testing.cloud import Cloud, quick_config, running_cloud
@@ -97,7 +98,7 @@ async def test_a_move_that_stopped_goes_on_after_a_restart(tmp_path: Path, step:
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_delete_in_mid_move_leaves_nothing(tmp_path: Path, step: str, when: str) -> None:
     async with running_cloud(tmp_path, failing("cell1-*"), hosts=2) as cloud:
-        uuids = []
+        uuids: list[InstanceUuid] = []
 
         async def delete_there(point: CrashPoint) -> None:
             if uuids and point.step == step and point.when == when and (step == "move" or point.cell == "cell2"):
