@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,9 +12,9 @@ from skep.admin import operator_state
 from skep.admin.requests import AdminRequest
 from skep.admin.services import AdminServices
 from skep.database.api import cells
-from skep.database.cell.tables import instances
+from skep.database.cell.tables import attempts, instances
 from skep.domain.cells import Cell
-from skep.domain.errors import Conflict, NotFound, SkepError
+from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError, Unavailable
 from skep.domain.hosts import HostState
 from skep.domain.instances import State
 from skep.messages.to_scheduler import GetHostStates
@@ -55,6 +56,69 @@ async def update(request: AdminRequest) -> Any:
     await request.services.database.write(unit, intake=True)
     await operator_state.publish(request.services)
     return await show(request)
+
+
+async def delete(request: AdminRequest) -> Any:
+    """Remove a disabled cell that holds no server; `?hosts=true` with the hosts that are still mapped to it.
+
+    Its database and what its hosts have on disk stay where they are.
+    """
+    request.only_query("hosts")
+    services = request.services
+    with_hosts = _said_yes(request.query.get("hosts", "false"))
+    cell = await services.database.read(partial(_removable, name=request.params["name"], with_hosts=with_hosts))
+    await _refuse_residents(services, cell)
+    await services.stop_cell(cell.uuid)
+
+    def unit(connection: sa.Connection) -> list[str]:
+        _removable(connection, cell.uuid, with_hosts)
+        gone = cells.hosts(connection, cell.uuid)
+        cells.remove(connection, cell.uuid)
+        return gone
+
+    hosts = await services.database.write(unit, intake=True)
+    await operator_state.publish(services)
+    return {"cell": {"name": cell.name, "uuid": cell.uuid, "deleted": True, "hosts": hosts}}
+
+
+def _said_yes(word: str) -> bool:
+    if word not in ("true", "false"):
+        raise BadRequest(f"hosts: expected true or false, got {word[:80]!r}.")
+    return word == "true"
+
+
+def _removable(connection: sa.Connection, name: str, with_hosts: bool) -> Cell:
+    """Return a cell that may be removed. Raises Conflict saying what is still there."""
+    cell = _named(connection, name)
+    if cell.is_cell0:
+        raise Conflict("cell0 keeps servers that never got a host; it cannot be removed.")
+    servers, hosts = len(cells.servers(connection, cell.uuid)), len(cells.hosts(connection, cell.uuid))
+    if servers:
+        raise Conflict(f"Cell {cell.name} holds {servers} servers and {hosts} hosts; delete its servers first.")
+    if not cell.disabled:
+        raise Conflict(f"Cell {cell.name} gets new servers; disable it first.")
+    if hosts and not with_hosts:
+        raise Conflict(f"Cell {cell.name} has {hosts} hosts; say that they go with it (`--yes`, hosts=true).")
+    return cell
+
+
+async def _refuse_residents(services: AdminServices, cell: Cell) -> None:
+    """See that the cell itself has nothing under way either. Raises Conflict with counts, Unavailable when unread."""
+    database = services.cells.get(cell.uuid)
+    if database is None:
+        raise Unavailable(f"This process does not reach the database of cell {cell.name}.")
+    rows, still_open = await database.read(_residents)
+    if rows or still_open:
+        raise Conflict(
+            f"The database of cell {cell.name} has {rows} living rows of servers and {still_open} attempts "
+            "that a host has not ended yet."
+        )
+
+
+def _residents(connection: sa.Connection) -> tuple[int, int]:
+    living = sa.select(sa.func.count()).select_from(instances).where(instances.c.deleted_at.is_(None))
+    still_open = sa.select(sa.func.count()).select_from(attempts).where(attempts.c.open)
+    return connection.execute(living).scalar_one(), connection.execute(still_open).scalar_one()
 
 
 def _named(connection: sa.Connection, name: str) -> Cell:

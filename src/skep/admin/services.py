@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,10 @@ from skep.transport.base import Transport
 
 def _nothing_missing() -> Sequence[str]:
     return ()
+
+
+async def _none_runs_here(_cell: CellUuid) -> None:
+    return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,8 @@ class AdminServices:
     """The document of the compute API."""
     missing: Callable[[], Sequence[str]] = _nothing_missing
     """Parts of this process that are not ready yet, each a sentence; for `/readyz`."""
+    stop_cell: Callable[[CellUuid], Awaitable[None]] = _none_runs_here
+    """Stops what this process runs of a cell that is being removed."""
     audit_pause: float = 2.0
     """Seconds between the two looks of the audit: what only one of them saw was work under way."""
 

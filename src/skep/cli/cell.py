@@ -23,7 +23,7 @@ COLUMNS = {
 
 @click.group()
 def cell() -> None:
-    """List, show, enable and disable cells.
+    """List, show, enable, disable and delete cells.
 
     A disabled cell gets no new servers; its servers stay reachable. cell0 holds servers that never got a host.
 
@@ -81,6 +81,23 @@ def enable(name: str, form: Format, cloud: str | None) -> None:
     Example: skep cell enable cell2
     """
     print_record(_change(cloud, name, disabled=False), form)
+
+
+@cell.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Its hosts go with it.")
+@format_option
+@cloud_option
+def delete(name: str, yes: bool, form: Format, cloud: str | None) -> None:
+    """Remove a disabled cell that holds no server.
+
+    Its database and the directories of its hosts stay; move them away before a cell gets this name again.
+
+    \b
+    Example: skep cell delete cell2 --yes
+    """
+    query = "?hosts=true" if yes else ""
+    print_record(connect(cloud).admin("DELETE", f"/cells/{quote(name, safe='')}{query}")["cell"], form)
 
 
 def _change(cloud: str | None, name: str, *, disabled: bool) -> dict[str, Any]:

@@ -16,14 +16,15 @@ import msgspec
 from skep.domain.errors import SkepError, Unavailable
 
 POLL_SECONDS = 0.2
+NEW_PASSWORD = "stop the cloud, `skep user set-password admin` makes a new one"  # noqa: S105 - it is advice
 MICROVERSION = "2.96"
 
 
 class _Auth(msgspec.Struct):
     auth_url: str
     username: str
-    password: str
     project_name: str
+    password: str = ""
 
 
 class _Cloud(msgspec.Struct):
@@ -66,6 +67,8 @@ class CloudClient:
             auth = msgspec.json.decode(self._clouds_yaml.read_bytes(), type=_Clouds).clouds["skep"].auth
         except (OSError, msgspec.DecodeError, KeyError) as error:
             raise RequestFailed(f"{self._clouds_yaml} was rewritten: {error}") from error
+        if not auth.password:
+            raise RequestFailed(f"{self._clouds_yaml} holds no password of {auth.username}; {NEW_PASSWORD}")
         domain = {"name": "Default"}
         body = {
             "auth": {
@@ -77,6 +80,8 @@ class CloudClient:
             }
         }
         response = await self._http.post(f"{auth.auth_url}/auth/tokens", json=body)
+        if response.status_code == 401:
+            raise RequestFailed(f"the password of {auth.username} in {self._clouds_yaml} is not right; {NEW_PASSWORD}")
         if response.status_code != 201:
             raise RequestFailed(f"cannot sign in as {auth.username}: {response.status_code}")
         self._http.headers["X-Auth-Token"] = response.headers["X-Subject-Token"]

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skep.cli.config import config_option
-from skep.cli.failures import Failed
+from skep.cli.failures import Failed, Refused
 from skep.cli.output import Format, format_option, print_rows, progress
 from skep.domain.errors import Misconfigured
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
+
     from skep.config import Config
     from skep.database.schema import Kind
 
@@ -24,7 +26,7 @@ COLUMNS = {"database": "Database", "revision": "Revision", "newest": "This relea
 
 @click.group()
 def db() -> None:
-    """Bring the databases to this release's schema.
+    """Bring the databases to this release's schema; give up a cell whose database is lost.
 
     \b
     Example: skep db check
@@ -68,22 +70,74 @@ def upgrade(config_file: Path | None, form: Format) -> None:
     \b
     Example: skep db upgrade
     """
+    config = _config(config_file)
+    with progress("Upgrading databases"):
+        asyncio.run(_bring_up(config))
+    print_rows(list(revisions(config)), COLUMNS, form)
+
+
+@db.command("forget-cell")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Its servers are given up: they count as deleted from now on.")
+@config_option
+def forget_cell(name: str, yes: bool, config_file: Path | None) -> None:
+    """Give up a cell whose database is lost, so that the rest can start; refused while a cloud runs.
+
+    Its servers count as deleted and use no quota any more. What its hosts have on disk is not touched.
+
+    \b
+    Example: skep db forget-cell cell2 --yes
+    """
+    if not yes:
+        raise Refused(f"this gives up every server of cell {name}; say --yes, or restore its database from a backup")
+    given_up = asyncio.run(_forget(_config(config_file), name))
+    click.echo(f"Cell {name} is forgotten; {given_up} servers count as deleted.")
+
+
+async def _bring_up(config: Config) -> None:
+    """Open all databases as a start does, making none but those above the cells. Raises Misconfigured."""
     from skep.processes.databases import open_all
     from skep.processes.directory import StateDirectory
+    from skep.processes.installation import known_cells, refuse_missing
 
-    config = _config(config_file)
     directory = StateDirectory(Path(config.state.directory))
     directory.open()
     try:
-
-        async def bring_up() -> None:
-            await (await open_all(_paths(config))).close()
-
-        with progress("Upgrading databases"):
-            asyncio.run(bring_up())
+        paths = _paths(config)
+        refuse_missing(paths, known_cells(paths["api"]))
+        await (await open_all(paths)).close()
     finally:
         directory.close()
-    print_rows(list(revisions(config)), COLUMNS, form)
+
+
+async def _forget(config: Config, name: str) -> int:
+    """Give up a cell; return how many servers it had. Raises Refused unless it is known and its database is gone."""
+    from skep.database.api import cells
+    from skep.database.engine import Database
+    from skep.domain.clock import Clock
+    from skep.processes.directory import StateDirectory
+    from skep.processes.installation import known_cells
+
+    directory = StateDirectory(Path(config.state.directory))
+    directory.open()
+    try:
+        paths = _paths(config)
+        if name not in known_cells(paths["api"]):
+            raise Refused(f"the API database {paths['api']} knows no cell {name}")
+        if paths[name].is_file():
+            raise Refused(f"the database of cell {name} is there, {paths[name]}: use `skep cell delete {name}`")
+        database = Database(paths["api"])
+        now = Clock().now()
+
+        def unit(connection: sa.Connection) -> int:
+            return sum(cells.give_up(connection, one.uuid, now) for one in cells.every(connection) if one.name == name)
+
+        try:
+            return await database.write(unit)
+        finally:
+            await database.close()
+    finally:
+        directory.close()
 
 
 def _config(file: Path | None) -> Config:
@@ -93,16 +147,17 @@ def _config(file: Path | None) -> Config:
 
 
 def _paths(config: Config) -> dict[str, Path]:
-    """Return the databases: those of configured cells, without any those that are there."""
+    """Return the databases: of the cells that the API database knows, that are configured or whose file is there."""
     from skep.processes.databases import paths_of
     from skep.processes.directory import StateDirectory
+    from skep.processes.installation import known_cells
 
     directory = StateDirectory(Path(config.state.directory))
     above = paths_of(config, directory, [])
-    names = [cell.name for cell in config.cells]
-    if not names:
-        names = sorted(path.stem for path in above["api"].parent.glob("*.db") if path not in above.values())
-    return paths_of(config, directory, names)
+    names = {cell.name for cell in config.cells} | {*known_cells(above["api"])}
+    if not config.cells:
+        names |= {path.stem for path in above["api"].parent.glob("*.db") if path not in above.values()}
+    return paths_of(config, directory, sorted(names - above.keys()))
 
 
 def revisions(config: Config) -> Iterator[dict[str, Any]]:

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 import click
 
 from skep.cli import explain
-from skep.cli.cloud_client import CloudClient, RequestFailed, until
+from skep.cli.cloud_client import NEW_PASSWORD, CloudClient, RequestFailed, until
 from skep.cli.openstack_client import ClientFailed, OpenStackClient
 from skep.cli.output import progress
 from skep.domain.errors import Misconfigured
+from skep.processes.seeds import passwords_in
 
 READY_SECONDS = 60.0
 BUILD_SECONDS = 60.0
@@ -24,6 +25,8 @@ class Served(Protocol):
     """A cloud that has started, as far as it is greeted."""
 
     first_start: bool
+    notes: list[str]
+    """What differs from what was asked for."""
 
     @property
     def admin_password(self) -> str | None:
@@ -49,7 +52,8 @@ async def greet(cloud: Served, *, first_server: bool) -> None:
             lines = await _overview(cloud, client)
             if cloud.first_start and first_server:
                 lines += await _first_server(client, cloud.clouds_yaml, step)
-    click.echo("\n".join([*lines, *what_next(cloud.clouds_yaml, cloud.admin_password)]))
+    notes = [f"Note: {note}." for note in cloud.notes]
+    click.echo("\n".join([*lines, *notes, *what_next(cloud.clouds_yaml, cloud.admin_password)]))
 
 
 async def _overview(cloud: Served, client: CloudClient) -> list[str]:
@@ -132,9 +136,17 @@ def what_next(clouds_yaml: Path, admin_password: str | None) -> Iterator[str]:
     yield "  skep server explain one"
     yield "  skep host list"
     yield "  skep doctor --audit"
+    yield from _passwords(clouds_yaml, admin_password)
+    yield "Ctrl-C stops; all is kept."
+
+
+def _passwords(clouds_yaml: Path, admin_password: str | None) -> Iterator[str]:
     if admin_password is not None:
-        yield f"The password of admin is {admin_password} (told this once)."
-    yield f"Passwords of `skep` (admin) and `skep-demo` are in {clouds_yaml}. Ctrl-C stops; all is kept."
+        yield f"The password of admin is {admin_password}: printed this once."
+    if admin_password is not None or passwords_in(clouds_yaml):
+        yield f"Passwords of `skep` (admin) and `skep-demo` stand in {clouds_yaml}, which only you may read."
+    else:
+        yield f"No passwords stand in {clouds_yaml}; {NEW_PASSWORD}."
 
 
 def _programs() -> Path:

@@ -17,10 +17,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("skep.cli.up:serve", "Run one role of an installation."),
     "doctor": ("skep.cli.doctor:doctor", "Check configuration, machine and running cloud; --audit compares the data."),
     "config": ("skep.cli.config:config", "Show the configuration and where each value came from."),
-    "db": ("skep.cli.db:db", "Bring the databases to this release's schema."),
+    "db": ("skep.cli.db:db", "Bring the databases to this release's schema; give up a cell whose database is lost."),
     "bench": ("skep.cli.bench:bench", "Measure how fast servers are built."),
-    "cell": ("skep.cli.cell:cell", "List, show, enable and disable cells."),
+    "cell": ("skep.cli.cell:cell", "List, show, enable, disable and delete cells."),
     "host": ("skep.cli.host:host", "List, show, enable and disable hosts."),
+    "user": ("skep.cli.user:user", "Set the password of a user of the embedded identity service."),
     "server": ("skep.cli.server:server", "List and show servers, explain where they landed and why."),
 }
 """Name -> what runs it, and its line in the help."""

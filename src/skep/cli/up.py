@@ -15,15 +15,26 @@ from skep.cli.failures import Refused
 if TYPE_CHECKING:
     from skep.config import Config
 
+cells_option = click.option(
+    "--cells",
+    type=click.IntRange(1, 100),
+    help="Cells of a new installation (2), unless configured; one that has fewer gets more, never less.",
+)
+hosts_option = click.option(
+    "--hosts",
+    type=click.IntRange(1, 10_000),
+    help="Fake hosts of each new cell ([compute.fake] hosts); one that has fewer gets more, never less.",
+)
+
 ROLES = ("all-in-one", "api", "super-conductor", "scheduler", "cell-conductor", "compute")
 
 
 @click.command()
-@click.option("--cells", type=click.IntRange(1, 100), default=2, show_default=True, help="Cells, unless configured.")
-@click.option("--hosts", type=click.IntRange(1, 10_000), help="Fake hosts per cell; default: [compute.fake] hosts.")
+@cells_option
+@hosts_option
 @click.option("--no-first-server", is_flag=True, help="Build no server at the first start.")
 @config_option
-def up(cells: int, hosts: int | None, no_first_server: bool, config_file: Path | None) -> None:
+def up(cells: int | None, hosts: int | None, no_first_server: bool, config_file: Path | None) -> None:
     """Start a whole cloud in this process and serve it until Ctrl-C.
 
     Everything is kept in the state directory (`.skep`); a second start finds it as it was left, guests too. The first
@@ -37,10 +48,10 @@ def up(cells: int, hosts: int | None, no_first_server: bool, config_file: Path |
 
 @click.command()
 @click.argument("role", type=click.Choice(ROLES))
-@click.option("--cells", type=click.IntRange(1, 100), default=2, show_default=True, help="Cells, unless configured.")
-@click.option("--hosts", type=click.IntRange(1, 10_000), help="Fake hosts per cell; default: [compute.fake] hosts.")
+@cells_option
+@hosts_option
 @config_option
-def serve(role: str, cells: int, hosts: int | None, config_file: Path | None) -> None:
+def serve(role: str, cells: int | None, hosts: int | None, config_file: Path | None) -> None:
     """Run one role of an installation until it is told to stop. This release has one: all-in-one.
 
     \b
@@ -57,7 +68,7 @@ def _load(config_file: Path | None) -> Config:
     return load(config_file, os.environ).config
 
 
-def _run(config: Config, *, cells: int, hosts: int | None, first_server: bool) -> None:
+def _run(config: Config, *, cells: int | None, hosts: int | None, first_server: bool) -> None:
     import uvloop
 
     from skep.cli.greeting import greet

@@ -20,10 +20,11 @@ from skep.domain.clock import Clock
 from skep.domain.ids import new_uuid
 from skep.processes import mapping, seeds
 from skep.processes.control_plane import ControlPlane
-from skep.processes.databases import Databases, open_all, paths_of
+from skep.processes.databases import Databases
 from skep.processes.directory import StateDirectory
 from skep.processes.front import Front
 from skep.processes.gauges import Gauges
+from skep.processes.installation import open_installation
 from skep.processes.listener import Listener
 from skep.standalone.binding import check_bind
 from skep.standalone.identity.app import identity_app
@@ -44,11 +45,16 @@ statements would wait that long for a busy event loop."""
 class Cloud:
     """Everything of `skep up` in one event loop. `start` binds the ports first, so that a taken one costs nothing."""
 
-    def __init__(self, config: Config, *, cells: int = 2, hosts: int | None = None, steps: Steps | None = None) -> None:
+    def __init__(
+        self, config: Config, *, cells: int | None = None, hosts: int | None = None, steps: Steps | None = None
+    ) -> None:
+        """Take the cells and hosts of each cell that a new installation shall have; an old one may get more by them."""
         self.config = config
         self.directory = StateDirectory(Path(config.state.directory))
-        self.cell_names = [cell.name for cell in config.cells] or [f"cell{number}" for number in range(1, cells + 1)]
-        self.hosts = config.compute.fake.hosts if hosts is None else hosts
+        self.cells = cells
+        self.hosts = hosts
+        self.notes: list[str] = []
+        """What differs from what was asked for, one line each."""
         self.clock = Clock()
         self.metrics = Metrics() if steps is None else steps.metrics
         self.first_start = False
@@ -107,7 +113,8 @@ class Cloud:
         sys.setswitchinterval(SWITCH_SECONDS)
         self.directory.open()
         self._bind()
-        self._databases = await open_all(paths_of(self.config, self.directory, self.cell_names))
+        self._databases, notes = await open_installation(self.config, self.directory, self.cells)
+        self.notes += notes
         self.plane = ControlPlane(
             self.config,
             self.directory,
@@ -127,6 +134,7 @@ class Cloud:
         await self._seed(images)
         self._started.append(self.plane)
         await self.plane.start()
+        self.notes += self.plane.notes
         self._gauges = Gauges(self.plane, self.metrics)
         self._gauges.start()
         self._started.append(self._gauges)
@@ -204,6 +212,7 @@ class Cloud:
             identity=self.identity,
             metrics=self.metrics_text,
             openapi=partial(document, ROUTES),
+            stop_cell=plane.stop_cell,
         )
         return Front(ComputeApi(services, ROUTES), AdminApi(admin))
 
@@ -222,6 +231,8 @@ def _running(services: tuple[tuple[str, str, str], ...], started_at: int) -> tup
     )
 
 
-def make_cloud(config: Config, *, cells: int = 2, hosts: int | None = None, steps: Steps | None = None) -> Cloud:
+def make_cloud(
+    config: Config, *, cells: int | None = None, hosts: int | None = None, steps: Steps | None = None
+) -> Cloud:
     """Return a cloud that has not started."""
     return Cloud(config, cells=cells, hosts=hosts, steps=steps)

@@ -22,6 +22,7 @@ from skep.domain.clock import Clock
 from skep.domain.ids import CELL0, CellUuid, Incarnation, new_uuid
 from skep.processes.databases import Databases
 from skep.processes.directory import StateDirectory
+from skep.processes.installation import CELL0_NAME, choose_hosts
 from skep.processes.mapping import compute_settings, fake_settings, scheduler_settings
 from skep.scheduler.service import SchedulerService
 from skep.super_conductor import parts as super_parts
@@ -33,8 +34,6 @@ from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
 from skep.transport.base import Transport
 from skep.transport.memory import MemoryTransport
-
-CELL0_NAME = "cell0"
 
 log = get_logger(__name__)
 
@@ -64,7 +63,7 @@ class ControlPlane:
         metrics: Metrics,
         notifier: Notifier,
         steps: Steps | None = None,
-        hosts: int,
+        hosts: int | None,
         busy: Callable[[], int] = _nobody_waits,
         transport: Transport | None = None,
     ) -> None:
@@ -76,6 +75,9 @@ class ControlPlane:
         self.notifier = notifier
         self.steps = steps or Steps(metrics)
         self.hosts = hosts
+        """Fake hosts that each cell is asked to have; None: what it has, or the configured number if it is new."""
+        self.notes: list[str] = []
+        """What differs from what was asked for."""
         self._busy = busy
         self.transport: Transport = transport or MemoryTransport()
         self.backend = MemoryBackend()
@@ -91,11 +93,13 @@ class ControlPlane:
             on_conflict=metrics.claim_conflicts.inc,
         )
         self.agents: dict[str, Agent] = {}
+        self._cell_of: dict[str, CellUuid] = {}
         self.drivers: dict[str, FakeDriver] = {}
         self._flusher = Flusher()
         self._owner = Incarnation(new_uuid())
         self._super_conductor: SuperConductor | None = None
         self._cell_conductors: list[CellConductor] = []
+        self._conductor_of: dict[CellUuid, CellConductor] = {}
 
     async def start(self) -> None:
         """Start from the middle outwards: scheduler, cells with their agents, then what gives them work."""
@@ -163,8 +167,24 @@ class ControlPlane:
         )
         await conductor.start()
         self._cell_conductors.append(conductor)
-        for number in range(1, self.hosts + 1):
-            await self.start_agent(cell, f"{cell.name}-host{number}")
+        self._conductor_of[cell.uuid] = conductor
+        default = self.config.compute.fake.hosts
+        hosts = choose_hosts(cell.name, self.directory.hosts(cell.name), self.hosts, default)
+        self.notes += hosts.notes
+        for host in hosts.names:
+            await self.start_agent(cell, host)
+
+    async def stop_cell(self, uuid: CellUuid) -> None:
+        """Stop the agents and the conductor of a cell that is removed; its database stays open until we stop."""
+        for host, agent in list(self.agents.items()):
+            if self._cell_of[host] == uuid:
+                await _stop(f"agent of {host}", agent.stop())
+                self.drivers.pop(host).close()
+                del self.agents[host], self._cell_of[host]
+        conductor = self._conductor_of.pop(uuid, None)
+        if conductor is not None:
+            self._cell_conductors.remove(conductor)
+            await _stop("cell conductor", conductor.stop())
 
     async def start_agent(self, cell: Cell, host: str) -> Agent:
         """Start the agent of a fake host of this cell."""
@@ -186,6 +206,7 @@ class ControlPlane:
         await agent.start()
         self.drivers[host] = driver
         self.agents[host] = agent
+        self._cell_of[host] = cell.uuid
         return agent
 
     def _super_parts(self) -> super_parts.Parts:

@@ -42,6 +42,14 @@ class StateDirectory:
         """Return the directory of a fake host: its journal and its guests."""
         return self.root / "hosts" / cell / host
 
+    def hosts(self, cell: str) -> tuple[str, ...]:
+        """Return the fake hosts that a cell has here, `host2` before `host10`."""
+        try:
+            entries = [entry.name for entry in (self.root / "hosts" / cell).iterdir() if entry.is_dir()]
+        except FileNotFoundError:
+            return ()
+        return tuple(sorted(entries, key=lambda name: (len(name), name)))
+
     def open(self) -> None:
         """Make the directory and hold it.
 

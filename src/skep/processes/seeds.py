@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -15,6 +16,7 @@ from skep.database.api import users as user_rows
 from skep.database.api.images import ImageQuery, Viewer
 from skep.database.engine import Database
 from skep.domain.clock import Clock
+from skep.domain.errors import Misconfigured
 from skep.domain.flavors import Flavor
 from skep.processes.directory import StateDirectory, write_private
 from skep.standalone.identity.bootstrap import FIRST_USERS, ensure_bootstrap
@@ -38,55 +40,100 @@ async def users(
     """Make the first users and the file that clients find the cloud by; return the passwords that were made now.
 
     The file is written before the users are, so that a crash between leaves a password that works, never users whose
-    password nobody knows.
+    password nobody knows. One that was lost since is written again, without the passwords.
     """
-    passwords = passwords_in(directory.clouds_yaml)
-    if not passwords and not await database.read(user_rows.any_exists):
-        passwords = {name: secrets.token_urlsafe(18) for name in FIRST_USERS}
-        write_private(directory.clouds_yaml, clouds_yaml(identity_url, passwords).encode())
+    file = directory.clouds_yaml
+    passwords = passwords_in(file)
+    if await database.read(user_rows.any_exists):
+        if not file.exists():
+            write_private(file, clouds_yaml(identity_url, dict.fromkeys(FIRST_USERS)).encode())
+        else:
+            _point_to(file, identity_url)
     elif passwords:
-        _point_to(directory.clouds_yaml, identity_url)
+        _point_to(file, identity_url)
+    else:
+        passwords = {name: secrets.token_urlsafe(18) for name in FIRST_USERS}
+        write_private(file, clouds_yaml(identity_url, passwords).encode())
     made = await ensure_bootstrap(database, identity.passwords, clock, chosen=passwords)
     return made.passwords
 
 
-def clouds_yaml(identity_url: str, passwords: dict[str, str]) -> str:
-    """Return the file: cloud `skep` is the admin, `skep-demo` an ordinary user. JSON is YAML too."""
-    clouds = {}
-    for name, password in passwords.items():
-        project, _ = FIRST_USERS[name]
-        clouds["skep" if name == "admin" else f"skep-{name}"] = {
-            "auth": {
-                "auth_url": identity_url,
-                "username": name,
-                "password": password,
-                "project_name": project,
-                "user_domain_name": "Default",
-                "project_domain_name": "Default",
-            },
-            "region_name": "RegionOne",
-            "identity_api_version": 3,
-        }
+def clouds_yaml(identity_url: str, passwords: Mapping[str, str | None]) -> str:
+    """Return the file: cloud `skep` is the admin, `skep-demo` an ordinary user. JSON is YAML too.
+
+    A user whose password is None gets an entry without one.
+    """
+    clouds = {_cloud_of(name): _entry(identity_url, name, password) for name, password in passwords.items()}
+    return _written(clouds)
+
+
+def _cloud_of(user: str) -> str:
+    return "skep" if user == "admin" else f"skep-{user}"
+
+
+def _entry(identity_url: str, user: str, password: str | None) -> dict[str, Any]:
+    project, _ = FIRST_USERS.get(user, (None, None))
+    auth = {
+        "auth_url": identity_url,
+        "username": user,
+        "password": password,
+        "project_name": project,
+        "user_domain_name": "Default",
+        "project_domain_name": "Default",
+    }
+    return {
+        "auth": {key: value for key, value in auth.items() if value is not None},
+        "region_name": "RegionOne",
+        "identity_api_version": 3,
+    }
+
+
+def _written(clouds: Mapping[str, Any]) -> str:
     return json.dumps({"clouds": clouds}, indent=2) + "\n"
+
+
+def keep_password(path: Path, identity_url: str, user: str, password: str) -> None:
+    """Put a user's new password into the file, making what is missing.
+
+    Raises Misconfigured when somebody rewrote the file in another form: his words are not ours to change.
+    """
+    clouds = _clouds_in(path) if path.exists() else {}
+    if clouds is None:
+        raise Misconfigured(f"the password is set, but {path} was rewritten by hand: put it there yourself")
+    mine = [entry for entry in clouds.values() if entry["auth"].get("username") == user]
+    for entry in mine:
+        entry["auth"]["password"] = password
+    if not mine:
+        clouds[_cloud_of(user)] = _entry(identity_url, user, password)
+    write_private(path, _written(clouds).encode())
 
 
 def passwords_in(path: Path) -> dict[str, str]:
     """Return user -> password of a clouds.yaml that a start wrote; nothing when somebody rewrote it in another form."""
+    auths = [entry["auth"] for entry in (_clouds_in(path) or {}).values()]
+    return {auth["username"]: auth["password"] for auth in auths if auth.get("password")}
+
+
+def _clouds_in(path: Path) -> dict[str, Any] | None:
+    """Return the entries of a file that we wrote; None when it is not there or in another form."""
     try:
-        clouds = json.loads(path.read_text())["clouds"]
-        return {one["auth"]["username"]: one["auth"]["password"] for one in clouds.values()}
+        clouds: dict[str, Any] = json.loads(path.read_text())["clouds"]
+        for entry in clouds.values():
+            str(entry["auth"]["username"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+        return None
+    return clouds
 
 
 def _point_to(path: Path, identity_url: str) -> None:
     """Put the address of this start into a file of ours; whatever else stands in it stays."""
+    clouds = _clouds_in(path)
+    if clouds is None or all(entry["auth"].get("auth_url") == identity_url for entry in clouds.values()):
+        return
     said = json.loads(path.read_text())
-    before = json.dumps(said)
-    for cloud in said["clouds"].values():
-        cloud["auth"]["auth_url"] = identity_url
-    if json.dumps(said) != before:
-        write_private(path, (json.dumps(said, indent=2) + "\n").encode())
+    for entry in said["clouds"].values():
+        entry["auth"]["auth_url"] = identity_url
+    write_private(path, (json.dumps(said, indent=2) + "\n").encode())
 
 
 async def flavors(database: Database, clock: Clock) -> None:

@@ -14,7 +14,7 @@ PATHS = [
 BAD = [
     ("GET", "/admin/v1/nothing", b"", 404),
     ("GET", "/admin/v1", b"", 404),
-    ("DELETE", "/admin/v1/cells/cell1", b"", 405),
+    ("POST", "/admin/v1/cells/cell1", b"", 405),
     ("GET", "/admin/v1/cells/elsewhere", b"", 404),
     ("GET", "/admin/v1/hosts/h9", b"", 404),
     ("GET", "/admin/v1/hosts?cell=elsewhere", b"", 404),

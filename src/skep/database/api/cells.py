@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from skep.database.api.tables import cells
+from skep.database.api import instance_mappings, quotas, server_groups
+from skep.database.api.tables import cells, host_mappings
+from skep.database.api.tables import instance_mappings as mapping_rows
 from skep.domain.cells import Cell
-from skep.domain.ids import CellUuid
+from skep.domain.ids import CellUuid, InstanceUuid
+
+MAX_NAMED = 500
+"""Servers named in one statement."""
 
 
 def every(connection: sa.Connection) -> tuple[Cell, ...]:
@@ -34,6 +39,36 @@ def set_disabled(connection: sa.Connection, uuid: CellUuid, disabled: bool) -> b
     """Let a cell get new servers or not; tell whether there is such a cell."""
     changed = connection.execute(sa.update(cells).where(cells.c.uuid == uuid).values(disabled=disabled))
     return changed.rowcount > 0
+
+
+def servers(connection: sa.Connection, uuid: CellUuid) -> list[InstanceUuid]:
+    """Return the servers that are mapped to a cell and not deleted."""
+    mapping = mapping_rows.c
+    query = sa.select(mapping.instance).where(mapping.cell == uuid, mapping.deleted_at.is_(None))
+    return [InstanceUuid(instance) for instance in connection.scalars(query)]
+
+
+def hosts(connection: sa.Connection, uuid: CellUuid) -> list[str]:
+    """Return the names of the hosts that are mapped to a cell."""
+    mapping = host_mappings.c
+    return list(connection.scalars(sa.select(mapping.host).where(mapping.cell == uuid).order_by(mapping.host)))
+
+
+def remove(connection: sa.Connection, uuid: CellUuid) -> None:
+    """Forget a cell and the mappings of its hosts. Whoever calls has seen that it holds no server."""
+    connection.execute(sa.delete(host_mappings).where(host_mappings.c.cell == uuid))
+    connection.execute(sa.delete(cells).where(cells.c.uuid == uuid))
+
+
+def give_up(connection: sa.Connection, uuid: CellUuid, now: int) -> int:
+    """Forget a cell whose database is lost: its servers count as deleted from now on; return how many those were."""
+    lost = servers(connection, uuid)
+    for part in (lost[start : start + MAX_NAMED] for start in range(0, len(lost), MAX_NAMED)):
+        instance_mappings.close(connection, part, now)
+        quotas.credit(connection, part)
+        server_groups.remove_members(connection, part)
+    remove(connection, uuid)
+    return len(lost)
 
 
 def _cell(row: sa.Row[tuple[object, ...]]) -> Cell:
