@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+import structlog
 
 from skep.admin import operator_state
 from skep.admin.requests import AdminRequest
 from skep.admin.services import AdminServices
 from skep.database.api import host_mappings
+from skep.database.cell import agents, fences
 from skep.domain.cells import HostMapping
-from skep.domain.clock import isoformat_micro
-from skep.domain.errors import BadRequest, NotFound, SkepError
+from skep.domain.clock import SECOND, isoformat_micro
+from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
 from skep.domain.hosts import HostState
 from skep.domain.ids import NodeUuid
+from skep.messages.to_cell_conductor import InstancesChanged
 from skep.messages.to_scheduler import GetHostStates
-from skep.transport.base import SCHEDULER
+from skep.transport.base import SCHEDULER, cell_conductor
+
+log = structlog.get_logger("skep.admin")
+
+HEARD_SECONDS = 10
+"""A host that was heard so lately is not dead."""
 
 MAX_REASON = 255
 """Characters, as Nova's disabled_reason."""
@@ -56,7 +65,8 @@ async def show(request: AdminRequest) -> Any:
     request.only_query()
     services = request.services
     mapping = await services.database.read(lambda connection: _named(connection, request.params["host"]))
-    return {"host": _view(services, mapping, await _states(services), whole=True)}
+    view = _view(services, mapping, await _states(services), whole=True)
+    return {"host": {**view, "fenced_at": await _fenced_at(services, mapping)}}
 
 
 async def update(request: AdminRequest) -> Any:
@@ -87,6 +97,37 @@ async def update(request: AdminRequest) -> Any:
     return await show(request)
 
 
+async def fence(request: AdminRequest) -> Any:
+    """Write that a host is dead for good: its cell gives up all that was on it.
+
+    Only of a host that is forced down and silent, for a living one would have to destroy its guests. Raises Conflict
+    otherwise. It may be repeated.
+    """
+    request.only_query()
+    services = request.services
+    mapping = await services.database.read(lambda connection: _named(connection, request.params["host"]))
+    if not mapping.forced_down:
+        raise Conflict(f"Host {mapping.host} is not forced down: fencing is for dead hosts. Force it down first.")
+    await _check_silent(services, mapping)
+    cell = services.cells[mapping.cell]
+    if not await cell.write(partial(fences.declare, node=mapping.node, now=services.clock.now())):
+        raise NotFound(f"The cell of host {mapping.host} does not know it.")
+    await services.transport.cast(cell_conductor(mapping.cell), InstancesChanged(), request.context)
+    log.warning("host fenced", host=mapping.host, node=mapping.node, user=request.context.user_id)
+    return await show(request)
+
+
+async def _check_silent(services: AdminServices, mapping: HostMapping) -> None:
+    reply = await services.transport.call(SCHEDULER, GetHostStates())
+    heard = max((state.last_heard for state in reply.hosts if state.node == mapping.node), default=0)
+    seconds = (services.clock.now() - heard) / SECOND
+    if seconds < HEARD_SECONDS:
+        raise Conflict(
+            f"Host {mapping.host} was heard {seconds:.0f} s ago: it is not dead. Switch it off and wait "
+            f"{HEARD_SECONDS} s, or leave its servers to it."
+        )
+
+
 def _named(connection: sa.Connection, name: str) -> HostMapping:
     mapping = host_mappings.of_host(connection, name) or host_mappings.get(connection, NodeUuid(name))
     if mapping is None:
@@ -101,6 +142,12 @@ async def _states(services: AdminServices) -> dict[NodeUuid, HostState] | None:
     except SkepError:
         return None
     return {state.node: state for state in reply.hosts}
+
+
+async def _fenced_at(services: AdminServices, mapping: HostMapping) -> str | None:
+    """Return since when the host is fenced, as its cell says."""
+    agent = await services.cells[mapping.cell].read(partial(agents.get, node=mapping.node))
+    return isoformat_micro(agent.fenced_at) if agent is not None and agent.fenced_at is not None else None
 
 
 def _view(

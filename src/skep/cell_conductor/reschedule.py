@@ -47,8 +47,17 @@ class Reschedules:
             return [(work, attempts.tried_nodes(connection, work.instance.uuid)) for work in taken]
 
         taken = await parts.database.write(unit)
-        await asyncio.gather(*(self._choose(work, tried) for work, tried in taken))
+        await asyncio.gather(*(self._try(work, tried) for work, tried in taken))
         return len(taken) >= BATCH
+
+    async def _try(self, work: Work, tried: list[NodeUuid]) -> None:
+        """One that fails does not hold up the others; it is taken again by the next pass."""
+        try:
+            await self._choose(work, tried)
+        except SkepError as error:
+            log.warning("next host is put off", instance=work.instance.uuid, error=str(error))
+        except Exception:
+            log.exception("next host is put off", instance=work.instance.uuid)
 
     async def _choose(self, work: Work, tried: list[NodeUuid]) -> None:
         parts, instance = self._parts, work.instance

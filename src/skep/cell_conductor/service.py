@@ -6,6 +6,7 @@ from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.deadlines import Deadlines
 from skep.cell_conductor.deletes import Deletes
+from skep.cell_conductor.fences import Fences
 from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.reschedule import Reschedules
@@ -21,6 +22,7 @@ from skep.messages.to_cell_conductor import (
     MayBuild,
     MaySpawn,
     RegisterAgent,
+    Registration,
     ReportHost,
     ReportProgress,
     TaskDone,
@@ -42,6 +44,7 @@ class CellConductor:
         self._deletes = Deletes(parts, self._builds, self._releases)
         self._tasks = Tasks(parts)
         self._hosts = Hosts(parts)
+        self._fences = Fences(parts, self._releases, self._reschedules.choosing, self._deletes.undoing)
         self._hosts.on_asserted = self._on_asserted
         self._lease = Lease(
             parts.database, leases, parts.owner, "cell_conductor", parts.clock, seconds=parts.settings.lease_seconds
@@ -58,6 +61,7 @@ class CellConductor:
             self._deadlines.loop,
             self._deletes.undoing,
             self._tasks.telling,
+            self._fences.loop,
             self._releases.loop,
         )
 
@@ -75,9 +79,9 @@ class CellConductor:
                 ReportProgress: self._deadlines.progress,
                 Destroyed: self._deletes.destroyed,
                 TaskDone: self._tasks.done,
-                RegisterAgent: self._hosts.register,
+                RegisterAgent: self._register,
                 ReportHost: self._hosts.report,
-                Heartbeat: self._hosts.heartbeat,
+                Heartbeat: self._heartbeat,
             },
         )
         for loop in self._loops:
@@ -95,6 +99,16 @@ class CellConductor:
         self._builds.dispatching.nudge()
         self._deletes.undoing.nudge()
         self._tasks.telling.nudge()
+        self._fences.loop.nudge()
+
+    async def _register(self, message: RegisterAgent, context: RequestContext | None) -> Registration:
+        registration = await self._hosts.register(message, context)
+        await self._fences.heard(message.identity.node)
+        return registration
+
+    async def _heartbeat(self, message: Heartbeat, context: RequestContext | None) -> None:
+        await self._hosts.heartbeat(message, context)
+        await self._fences.heard(message.node)
 
     def _on_asserted(self, epoch: str | None) -> None:
         newly = epoch is not None and not self._builds.asserted

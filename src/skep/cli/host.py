@@ -27,7 +27,7 @@ COLUMNS = {
 
 @click.group()
 def host() -> None:
-    """List, show, enable and disable hosts.
+    """List, show, enable, disable and fence hosts.
 
     State: up; silent (its cell has not heard of it lately); down (an operator forced it); unreported (mapped, but not
     heard of since placement started).
@@ -105,6 +105,32 @@ def force_down(name: str, off: bool, form: Format, cloud: str | None) -> None:
     Example: skep host force-down cell1-host2
     """
     _print_changed(cloud, name, {"forced_down": not off}, form)
+
+
+FENCING = """Fencing says that host {name} is dead for good: switched off, and not coming back with its guests.
+Servers that ran there become ERROR, builds go to other hosts, deletes that wait for it end. Nothing of this is taken
+back. Should the host be heard again all the same, it destroys the guests that it has."""
+
+
+@host.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@format_option
+@cloud_option
+def fence(name: str, yes: bool, form: Format, cloud: str | None) -> None:
+    """Say that a host is dead for good, and give up all that was on it.
+
+    It must be forced down (`skep host force-down`) and silent. Make sure that it is off: its servers may be made anew
+    elsewhere.
+
+    \b
+    Example: skep host fence cell1-host2 --yes
+    """
+    if not yes:
+        click.echo(FENCING.format(name=name), err=True)
+        click.confirm("Is it off?", abort=True, err=True)
+    record = connect(cloud).admin("POST", f"/hosts/{quote(name, safe='')}/fence")["host"]
+    print_record(record if form == "json" else readable(record), form)
 
 
 def _print_changed(cloud: str | None, name: str, change: Mapping[str, Any], form: Format) -> None:

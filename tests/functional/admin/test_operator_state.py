@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import msgspec
 import pytest
 
-from skep.domain.ids import CELL0
+from skep.database.cell import agents, fences
+from skep.domain.hosts import AgentIdentity
+from skep.domain.ids import CELL0, Incarnation, NodeUuid
 from skep.domain.instances import State
+from skep.messages.to_cell_conductor import InstancesChanged
 from skep.testing.admin import CELL1, Admin, claim_of, host_state
+from skep.transport.base import cell_conductor
 
 
 async def test_cells_with_their_servers_and_hosts(admin: Admin) -> None:
@@ -75,6 +82,48 @@ async def test_a_host_is_disabled_with_a_reason_and_enabled_without(admin: Admin
         (True, True),
         (False, True),
     ]
+
+
+async def known(admin: Admin, host: str, node: str) -> None:
+    """Have the cell know a host, as if its agent had registered."""
+    identity = AgentIdentity(node=NodeUuid(node), host=host, process=Incarnation("first"))
+    await admin.services.cells[CELL1].write(partial(agents.register, identity=identity, now=1))
+
+
+async def test_a_dead_host_is_fenced_and_its_cell_is_told(admin: Admin) -> None:
+    told: list[InstancesChanged] = []
+
+    async def hear(message: InstancesChanged, _context: object) -> None:
+        told.append(message)
+
+    subscription = await admin.services.transport.serve(cell_conductor(CELL1), {InstancesChanged: hear})
+    await known(admin, "h1", "n1")
+    await admin.good("PATCH", "/hosts/h1", json={"forced_down": True})
+    assert (await admin.good("GET", "/hosts/h1"))["host"]["fenced_at"] is None
+    first = (await admin.good("POST", "/hosts/h1/fence"))["host"]
+    assert first["fenced_at"] is not None
+    assert (await admin.good("POST", "/hosts/h1/fence"))["host"] == first
+    await subscription.close()
+    assert len(told) == 2
+    [fenced] = await admin.services.cells[CELL1].read(fences.fenced)
+    assert fenced.host == "h1"
+
+
+async def test_a_host_that_may_live_is_not_fenced(admin: Admin) -> None:
+    await known(admin, "h1", "n1")
+    assert (await admin.ask("POST", "/admin/v1/hosts/h9/fence")).status_code == 404
+    allowed = await admin.ask("POST", "/admin/v1/hosts/h1/fence")
+    assert allowed.status_code == 409, "it is not forced down"
+    await admin.good("PATCH", "/hosts/h1", json={"forced_down": True})
+    heard = msgspec.structs.replace(host_state("h1", CELL1), last_heard=admin.services.clock.now())
+    admin.scheduler.states = [heard]
+    living = await admin.ask("POST", "/admin/v1/hosts/h1/fence")
+    assert living.status_code == 409
+    assert "was heard" in living.json()["error"]["message"]
+    assert admin.scheduler.subscription is not None
+    await admin.scheduler.subscription.close()
+    assert (await admin.ask("POST", "/admin/v1/hosts/h1/fence")).status_code == 503, "nobody knows whether it lives"
+    assert await admin.services.cells[CELL1].read(fences.fenced) == []
 
 
 async def test_a_change_is_kept_while_no_scheduler_answers(admin: Admin) -> None:

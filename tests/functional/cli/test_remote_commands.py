@@ -74,6 +74,15 @@ async def test_cells_and_hosts(line: CommandLine) -> None:
     assert "h2" not in out
 
 
+async def test_fencing_says_what_it_means_and_asks(line: CommandLine) -> None:
+    status, _, errors = await line.run("host", "fence", "h1")
+    assert status != 0
+    assert "dead for good" in errors
+    status, _, errors = await line.run("host", "fence", "h1", "--yes")
+    assert status != 0
+    assert "not forced down" in errors
+
+
 async def test_a_server_is_explained(line: CommandLine) -> None:
     server = await line.admin.server(CELL1)
     status, out, errors = await line.run("server", "explain", server.uuid)

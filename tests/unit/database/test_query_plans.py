@@ -12,11 +12,25 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from skep.database.api import build_requests, instance_mappings
-from skep.database.cell import assertions, attempts, builds, deletes, listing, moves, reschedules, residents, tasks
-from skep.domain.ids import Incarnation
+from skep.database.cell import (
+    assertions,
+    attempts,
+    builds,
+    deletes,
+    fences,
+    listing,
+    moves,
+    reschedules,
+    residents,
+    tasks,
+)
+from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid
 from skep.domain.instances import State
+from skep.testing.rows import ONE, bring_to
 
 ME = Incarnation("me")
+TWO = InstanceUuid("two")
+HOST1 = fences.FencedHost(node=NodeUuid("node-host1"), host="host1")
 LARGE = ("instances", "instance_mappings", "attempts", "build_requests", "actions", "action_events", "requests")
 """Tables with a row or more for each server."""
 
@@ -30,6 +44,11 @@ CELL_PASSES: dict[str, Callable[[sa.Connection], object]] = {
     "deleting": partial(deletes.deleting, limit=5),
     "unforgotten": partial(deletes.unforgotten, limit=5),
     "tasks.due": partial(tasks.due, now=1, resend_before=1, limit=5),
+    "tasks.overdue": partial(tasks.overdue, before=1, limit=5),
+    "progressed": partial(builds.progressed, host="a", builds=[(ONE, 1), (TWO, 2)], now=1),
+    "tasks.progressed": partial(tasks.progressed, host="a", tasks=[(ONE, "r"), (TWO, "s")], now=1),
+    "fenced": fences.fenced,
+    "fences.close": partial(fences.close, host=HOST1, now=1, limit=5),
     "purge": partial(deletes.purge, before=1, limit=5),
     "assertions": assertions.read,
     "on_hosts": partial(residents.on_hosts, hosts=["a", "b"]),
@@ -93,6 +112,7 @@ def _partial(step: str) -> bool:
 
 @pytest.mark.parametrize("name", CELL_PASSES)
 def test_a_pass_inside_a_cell_reads_no_whole_table(cell: sa.Connection, name: str) -> None:
+    bring_to(cell, State.ACTIVE)
     assert scans(cell, CELL_PASSES[name]) == []
 
 

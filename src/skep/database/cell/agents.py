@@ -24,6 +24,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: int
     process: str
     mapped: bool
+    fenced_at: int | None = None
+    """Since when an operator says that its host is dead for good."""
 
 
 def register(connection: sa.Connection, identity: AgentIdentity, now: int) -> Agent:
@@ -93,6 +95,7 @@ def _agent(found: Any) -> Agent:
         incarnation=found.incarnation,
         process=found.process,
         mapped=found.mapped,
+        fenced_at=found.fenced_at,
     )
 
 

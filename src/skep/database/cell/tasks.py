@@ -123,10 +123,12 @@ def progressed(connection: sa.Connection, host: str, tasks: Sequence[tuple[Insta
 
 def overdue(connection: sa.Connection, before: int, limit: int) -> list[PowerTask]:
     """Return tasks whose host was told of them and has been silent since before `before`."""
-    found = connection.execute(
-        sa.select(*_columns).where(_OF_POWER, row.sent_at > AGAIN_AT_ONCE, row.step_at < before).limit(limit)
-    )
-    return [_task(one) for one in found]
+    return of(connection, sa.and_(row.sent_at > AGAIN_AT_ONCE, row.step_at < before), limit)
+
+
+def of(connection: sa.Connection, wanted: sa.ColumnElement[bool], limit: int | None = None) -> list[PowerTask]:
+    """Return the tasks of the instances that are `wanted`."""
+    return [_task(one) for one in connection.execute(sa.select(*_columns).where(_OF_POWER, wanted).limit(limit))]
 
 
 def give_up(connection: sa.Connection, task: PowerTask, now: int) -> bool:

@@ -1,0 +1,112 @@
+"""What becomes of everything on a host that is declared dead, and should it come back after all."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from skep.database.cell import actions, agents, attempts, builds, deletes, fences, instances, tasks
+from skep.domain.claims import ClaimKey
+from skep.domain.hosts import AgentIdentity
+from skep.domain.ids import Incarnation, NodeUuid
+from skep.domain.instances import PowerState, State, Task
+from skep.testing.rows import FAULT, HOST, ONE, bring_to, context, everything, give_up, state_of
+
+NOW = 100
+NODE = NodeUuid(f"node-{HOST}")
+DEAD = fences.FencedHost(node=NODE, host=HOST)
+CLAIM = ClaimKey(ONE, 1, NODE)
+
+
+def fence(cell: sa.Connection) -> fences.Closed:
+    return fences.close(cell, DEAD, NOW, 10)
+
+
+def outcomes(cell: sa.Connection) -> list[tuple[int, bool, str | None]]:
+    return [(one.attempt, one.open, one.outcome) for one in attempts.history(cell, ONE)]
+
+
+@pytest.mark.parametrize("state", [State.SCHEDULED, State.BUILDING, State.SPAWNING])
+def test_builds_go_to_another_host(cell: sa.Connection, state: State) -> None:
+    bring_to(cell, state)
+    assert fence(cell) == fences.Closed(released=(CLAIM,), rescheduled=1)
+    assert state_of(cell) is State.RESCHEDULING
+    assert outcomes(cell) == [(1, False, "fenced")]
+    assert builds.built(cell, ONE, 1, HOST, NOW, PowerState.RUNNING, NOW) is False
+    assert fence(cell) == fences.Closed()
+
+
+@pytest.mark.parametrize("state", [State.ACTIVE, State.STOPPED])
+def test_servers_that_ran_there_are_error_and_keep_their_host(cell: sa.Connection, state: State) -> None:
+    bring_to(cell, state)
+    assert fence(cell) == fences.Closed(released=(CLAIM,), lost=1)
+    server = instances.get(cell, ONE)
+    assert server is not None
+    assert (server.state, server.host, server.attempt, server.task) == (State.ERROR, HOST, 2, None)
+    assert server.fault is not None
+    assert HOST not in server.fault.message
+    assert server.fault.details == "host host1 was fenced"
+
+
+def test_a_server_that_was_given_up_there_stays_in_error(cell: sa.Connection) -> None:
+    give_up(cell)
+    assert fence(cell).lost == 1
+    assert builds.built(cell, ONE, 1, HOST, NOW, PowerState.RUNNING, NOW) is False
+    assert state_of(cell) is State.ERROR
+
+
+def test_what_a_failed_clean_up_left_there_is_closed_and_the_fault_stays(cell: sa.Connection) -> None:
+    bring_to(cell, State.ERROR)
+    assert fence(cell) == fences.Closed(released=(CLAIM,))
+    server = instances.get(cell, ONE)
+    assert server is not None
+    assert (server.fault, server.attempt) == (FAULT, 2)
+
+
+def test_a_task_ends_with_an_error(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    tasks.begin(cell, ONE, Task.REBOOTING, frozenset({State.ACTIVE}), context("req-r"), NOW)
+    fence(cell)
+    [event] = actions.events_of(cell, ONE, "req-r")
+    assert event.result == "Error"
+    assert tasks.done(cell, ONE, 1, Task.REBOOTING, "req-r", PowerState.RUNNING, None, NOW) is False
+
+
+def test_a_delete_ends(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    deletes.begin(cell, ONE, context("req-d"), NOW)
+    assert fence(cell) == fences.Closed(released=(CLAIM,), deleted=1)
+    assert state_of(cell) is State.DELETED
+
+
+def test_other_hosts_keep_what_they_have(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    before = everything(cell)
+    assert fences.close(cell, fences.FencedHost(node=NodeUuid("n2"), host="host2"), NOW, 10) == fences.Closed()
+    assert everything(cell) == before
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_host_that_comes_back_is_told_to_undo_all_that_it_had(cell: sa.Connection, deleted: bool) -> None:
+    agents.register(cell, AgentIdentity(node=NODE, host=HOST, process=Incarnation("a")), 1)
+    bring_to(cell, State.ACTIVE)
+    if deleted:
+        deletes.begin(cell, ONE, context("req-d"), NOW)
+    assert fences.declare(cell, NODE, NOW)
+    assert fences.declare(cell, NODE, NOW + 5), "it may be repeated"
+    assert fences.declare(cell, NodeUuid("unknown"), NOW) is False
+    assert fences.fenced(cell) == [DEAD]
+    found = agents.get(cell, NODE)
+    assert found is not None
+    assert found.fenced_at == NOW
+    fence(cell)
+    state = state_of(cell)
+    assert fences.came_back(cell, NODE) == 1
+    assert fences.fenced(cell) == []
+    [stale] = attempts.stale_due(cell, NOW, NOW, 5)
+    assert (stale.instance, stale.attempt, stale.host) == (ONE, 1, HOST)
+    deletes.mark_forgotten(cell, [ONE])
+    assert deletes.purge(cell, NOW + 1, 5) == 0, "the row stays until its host has undone it"
+    assert attempts.close(cell, ONE, HOST, 1, NOW) == [CLAIM]
+    assert outcomes(cell) == [(1, False, "fenced")]
+    assert state_of(cell) is state
