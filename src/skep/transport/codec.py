@@ -62,7 +62,7 @@ def decode(data: bytes) -> tuple[Cast | Call[Any], RequestContext | None]:
         if message_type is None:
             raise errors.BadRequest(f"unknown message {envelope.type!r}")
         return _decoder(message_type).decode(envelope.body), envelope.context
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise errors.BadRequest(f"malformed message: {error}") from error
 
 
@@ -86,7 +86,7 @@ def decode_reply(data: bytes, reply_type: Any) -> Any:
         reply = _reply_decoder.decode(data)
         if reply.error is None:
             return _decoder(reply_type).decode(reply.body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise errors.Unreachable(f"malformed reply: {error}") from error
     raise _ERRORS.get(reply.error.error, errors.SkepError)(reply.error.message)
 
