@@ -27,8 +27,8 @@ log = get_logger(__name__)
 
 BEAT_SECONDS = 1.0
 SILENT_SECONDS = 5.0
-"""A host that was not heard for so long is left out of the beat. A conductor that has just started listens for so long
-before it says who is silent, unless it has heard all its agents before."""
+"""A host that was not heard for so long is left out of the beat. A conductor that has just started says for so long
+that it only listens, unless it has heard all its agents before."""
 
 
 class Hosts:
@@ -128,13 +128,13 @@ class Hosts:
     async def _beat(self) -> bool:
         """Say which nodes live; assert the cell's claims when the scheduler does not know them."""
         parts = self._parts
-        if not await self._knows_who_lives():
-            return False
+        listening = not await self._knows_who_lives()
         now = time.monotonic()
         heard = tuple(sorted(node for node, at in self._heard.items() if now - at < SILENT_SECONDS))
         epoch: str | None = None
         try:
-            reply = await parts.above.call(SCHEDULER, Beat(cell=parts.cell.uuid, heard=heard, conductor=parts.owner))
+            beat = Beat(cell=parts.cell.uuid, heard=heard, conductor=parts.owner, listening=listening)
+            reply = await parts.above.call(SCHEDULER, beat)
             await self._follow(reply.epoch)
             if reply.asserted or await self._assert(reply.epoch):
                 epoch = reply.epoch if await self._adopt(reply.epoch) else None

@@ -207,6 +207,8 @@ class Beat(Call[BeatReply], frozen=True, kw_only=True):
     heard: tuple[NodeUuid, ...]
     conductor: str = ""
     """Which run of which conductor."""
+    listening: bool = False
+    """It has only begun to listen: whom it names lives, whom it omits may live too."""
 
 
 class ListNamespacesReply(msgspec.Struct, frozen=True, kw_only=True):

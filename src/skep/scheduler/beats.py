@@ -20,6 +20,8 @@ class _Beat:
     at: int
     changed: float | None
     """The monotonic clock when it was seen to change; None when its age is not known (found in a snapshot)."""
+    listening: bool = False
+    """It has only begun to listen: whom it omits may live all the same."""
     found: float | None = None
     """The monotonic clock when one of unknown age was first looked at."""
 
@@ -32,9 +34,18 @@ class Beats:
         self._beats: dict[CellUuid, dict[str, _Beat]] = {}
         self._living: dict[CellUuid, set[str]] = {}
 
-    def take(self, cell: CellUuid, conductor: str, heard: tuple[NodeUuid, ...], at: int, now: float | None) -> None:
+    def take(
+        self,
+        cell: CellUuid,
+        conductor: str,
+        heard: tuple[NodeUuid, ...],
+        at: int,
+        now: float | None,
+        *,
+        listening: bool = False,
+    ) -> None:
         """Take the beat of one conductor. `now`: when it changed; None where its age is not known."""
-        self._beats.setdefault(cell, {})[conductor] = _Beat(heard, at, now)
+        self._beats.setdefault(cell, {})[conductor] = _Beat(heard, at, now, listening)
         living = self._living.setdefault(cell, set())
         if now is not None:
             living.add(conductor)
@@ -58,8 +69,8 @@ class Beats:
         return fewer
 
     def is_living(self, cell: CellUuid) -> bool:
-        """Tell whether any conductor of the cell beats."""
-        return bool(self._living.get(cell))
+        """Tell whether any conductor of the cell beats that has listened for long enough."""
+        return any(not self._beats[cell][name].listening for name in self._living.get(cell, ()))
 
     def heard(self, cell: CellUuid) -> tuple[tuple[NodeUuid, ...], int]:
         """Return the nodes that the living conductors hear, and when the latest said so.

@@ -30,13 +30,20 @@ class Knowledge:
         self._beats = Beats(settings.beat_lapse_seconds)
 
     def take_beat(
-        self, cell: CellUuid, conductor: str, heard: tuple[NodeUuid, ...], at: int, now: float | None
+        self,
+        cell: CellUuid,
+        conductor: str,
+        heard: tuple[NodeUuid, ...],
+        at: int,
+        now: float | None,
+        *,
+        listening: bool = False,
     ) -> None:
         """Take the beat of one conductor of a cell.
 
         `now`: the monotonic clock when it changed; None where its age is not known.
         """
-        self._beats.take(cell, conductor, heard, at, now)
+        self._beats.take(cell, conductor, heard, at, now, listening=listening)
         self._listen(cell)
 
     def drop_beat(self, cell: CellUuid, conductor: str) -> None:

@@ -17,6 +17,13 @@ Cursor = NewType("Cursor", str)
 """Where in the stream of changes a reader stands; opaque, belongs to one epoch."""
 
 
+KEEP_REMOVED_SECONDS = 3600.0
+"""A backend remembers a removed record's generation at least for so long, so that the key's next record goes on
+counting where readers believe it to be. Readers forget it themselves well before (`FORGET_REMOVED_SECONDS`)."""
+
+FORGET_REMOVED_SECONDS = KEEP_REMOVED_SECONDS / 3
+
+
 class Key(msgspec.Struct, frozen=True, array_like=True, order=True):
     """What names a record."""
 
@@ -91,4 +98,7 @@ class Backend(Protocol):
         """Try each write by compare-and-swap, many in one round trip; one refusal does not touch the others."""
 
     async def trim(self) -> int:
-        """Forget changes that no reader should need any more; return how many. Records stay."""
+        """Forget what no reader should need any more: old changes, and records removed long ago; return how many.
+
+        Records stay. A key whose removed record is forgotten begins anew with generation 1.
+        """

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 
 from skep.domain.ids import new_uuid
 from skep.synchronizer.base import (
+    KEEP_REMOVED_SECONDS,
     Changes,
     Cursor,
     CursorTooOld,
@@ -29,8 +32,9 @@ class MemoryBackend:
     `keep_changes` of them the oldest are forgotten.
     """
 
-    def __init__(self, *, keep_changes: int = KEEP_CHANGES) -> None:
+    def __init__(self, *, keep_changes: int = KEEP_CHANGES, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._keep_changes = keep_changes
+        self._monotonic = monotonic
         self._waiting: set[asyncio.Future[None]] = set()
         self.wipe()
 
@@ -39,6 +43,8 @@ class MemoryBackend:
         self._epoch = Epoch(new_uuid())
         self._records: dict[Key, Record] = {}
         self._changed: OrderedDict[Key, int] = OrderedDict()
+        self._removed: OrderedDict[Key, float] = OrderedDict()
+        """When each removed record was, oldest first."""
         self._changes = 0
         self._forgotten = 0
         self._wake()
@@ -76,8 +82,8 @@ class MemoryBackend:
         return outcomes
 
     async def trim(self) -> int:
-        """Forget all but the latest `keep_changes` changes."""
-        return self._limit(self._keep_changes)
+        """Forget all but the latest `keep_changes` changes, and records that were removed long ago."""
+        return self._forget_removed(self._monotonic() - KEEP_REMOVED_SECONDS) + self._limit(self._keep_changes)
 
     def _write(self, write: Write) -> Published | Refusal:
         held = self._records.get(write.key)
@@ -87,12 +93,26 @@ class MemoryBackend:
         self._records[write.key] = Record(key=write.key, generation=write.expected + 1, body=write.body)
         self._changed[write.key] = self._changes
         self._changed.move_to_end(write.key)
+        self._removed.pop(write.key, None)
+        if not write.body:
+            self._removed[write.key] = self._monotonic()
         return Published(write.expected + 1)
+
+    def _forget_removed(self, before: float) -> int:
+        """Forget records removed before; a reader that has not read of their removal has to take a snapshot."""
+        forgotten = 0
+        while self._removed and next(iter(self._removed.values())) < before:
+            key, _ = self._removed.popitem(last=False)
+            del self._records[key]
+            self._forgotten = max(self._forgotten, self._changed.pop(key, 0))
+            forgotten += 1
+        return forgotten
 
     def _limit(self, most: int) -> int:
         forgotten = max(0, len(self._changed) - most)
         for _ in range(forgotten):
-            _, self._forgotten = self._changed.popitem(last=False)
+            _, number = self._changed.popitem(last=False)
+            self._forgotten = max(self._forgotten, number)
         return forgotten
 
     def _cursor(self) -> Cursor:

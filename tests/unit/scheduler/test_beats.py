@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.scheduler.test_service import ONE, Cloud
 
+from skep.domain.builds import NotReady
 from skep.domain.ids import NodeUuid
 from skep.messages.to_scheduler import Beat, GetHostStates, ListNamespaces
 
@@ -20,8 +21,9 @@ async def cloud(usage: Any, spec: Any) -> AsyncIterator[Cloud]:
     await cloud.stop()
 
 
-async def beat(cloud: Cloud, conductor: str, *heard: str) -> None:
-    await cloud.call(Beat(cell=ONE, heard=tuple(NodeUuid(node) for node in heard), conductor=conductor))
+async def beat(cloud: Cloud, conductor: str, *heard: str, listening: bool = False) -> None:
+    nodes = tuple(NodeUuid(node) for node in heard)
+    await cloud.call(Beat(cell=ONE, heard=nodes, conductor=conductor, listening=listening))
 
 
 async def up(cloud: Cloud) -> list[str]:
@@ -67,3 +69,12 @@ async def test_a_scheduler_that_starts_later_removes_them_too(cloud: Cloud) -> N
         await beat(cloud, "new", "n2")
     assert (await cloud.call(ListNamespaces())).namespaces["beats"] == 2
     assert await up(cloud) == ["n2"]
+
+
+async def test_who_only_listens_makes_nobody_silent_but_is_believed_of_whom_it_hears(cloud: Cloud) -> None:
+    cloud.now = 100.0
+    await beat(cloud, "new", "n0", listening=True)
+    assert await up(cloud) == [], "nobody can say yet who is silent"
+    assert isinstance((await cloud.select())[0], NotReady)
+    await beat(cloud, "old", "n2")
+    assert await up(cloud) == ["n0", "n2"]

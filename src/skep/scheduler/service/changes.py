@@ -183,9 +183,9 @@ def set_asserted() -> Changing[None]:
     return change
 
 
-def set_beat(heard: Iterable[NodeUuid], at: int) -> Changing[None]:
+def set_beat(heard: Iterable[NodeUuid], at: int, *, listening: bool = False) -> Changing[None]:
     """Set a cell's beat. Every beat is a change: readers see from it that the cell lives."""
-    beat = BeatValue(heard=tuple(heard), at=at)
+    beat = BeatValue(heard=tuple(heard), at=at, listening=listening)
 
     def change(value: BeatValue | None) -> Change[None]:  # noqa: ARG001  # the signature of changes
         return Change(beat, None)

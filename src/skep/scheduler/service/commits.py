@@ -18,7 +18,17 @@ from skep.domain.errors import StorageUnavailable
 from skep.scheduler.service import records
 from skep.scheduler.service.changes import Changing
 from skep.scheduler.service.states import HostStates
-from skep.synchronizer.base import Backend, Cursor, CursorTooOld, Key, Published, Record, Refusal, Write
+from skep.synchronizer.base import (
+    FORGET_REMOVED_SECONDS,
+    Backend,
+    Cursor,
+    CursorTooOld,
+    Key,
+    Published,
+    Record,
+    Refusal,
+    Write,
+)
 
 AnswerT = TypeVar("AnswerT")
 MOST_TRIES = 100
@@ -91,6 +101,7 @@ class Commits:
                 return
             if self._cursor == cursor:
                 self._cursor = changes.cursor
+            self._states.forget_removed(self._monotonic() - FORGET_REMOVED_SECONDS)
             for record in changes.records:
                 self._take(record, self._monotonic())
 
@@ -104,6 +115,7 @@ class Commits:
         if snapshot.epoch != self._states.epoch:
             log.info("synchronizer epoch", epoch=snapshot.epoch, records=len(snapshot.records))
             self._states.begin(snapshot.epoch)
+        self._states.forget_removed(self._monotonic())
         present = set()
         for record in snapshot.records:
             present.add(record.key)

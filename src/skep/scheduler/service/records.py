@@ -68,6 +68,8 @@ class BeatValue(msgspec.Struct, frozen=True, kw_only=True):
     heard: tuple[NodeUuid, ...]
     at: int
     """When a scheduler took it, microseconds since the epoch: for people to read, not for deciding who lives."""
+    listening: bool = False
+    """The conductor has only begun to listen: nobody is silent because it omits him."""
 
 
 KINDS: dict[str, type[Any]] = {

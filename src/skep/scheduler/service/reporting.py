@@ -53,7 +53,8 @@ async def take_beat(states: HostStates, commits: Commits, beat: Beat, at: int, n
 
     `at`: now, microseconds since the epoch; `now`: the reading of the monotonic clock.
     """
-    await commits.change(beat_key(beat.cell, beat.conductor), changes.set_beat(beat.heard, at))
+    beating = changes.set_beat(beat.heard, at, listening=beat.listening)
+    await commits.change(beat_key(beat.cell, beat.conductor), beating)
     gone = states.conductors_gone(beat.cell, now)
     await asyncio.gather(
         *(commits.change(beat_key(beat.cell, conductor), changes.set_wish(None)) for conductor in gone)

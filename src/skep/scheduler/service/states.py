@@ -5,6 +5,7 @@ Pure: records and the reading of a monotonic clock come in as arguments.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,8 @@ class HostStates(Knowledge):
         """Raises Misconfigured for an unknown filter or weigher."""
         super().__init__(settings)
         self._held: dict[Key, Held] = {}
+        self._removed: OrderedDict[Key, float | None] = OrderedDict()
+        """Records without a value, and the monotonic clock when they were taken: kept for their generation only."""
 
     # --- records come in --------------------------------------------------------------------------
 
@@ -63,6 +66,7 @@ class HostStates(Knowledge):
         for key in list(self._held):
             self._apply(key, self._held[key].value, None, None)
         self._held.clear()
+        self._removed.clear()
         self.epoch = epoch
 
     def take(self, key: Key, generation: int, value: Any, now: float | None) -> None:
@@ -70,12 +74,26 @@ class HostStates(Knowledge):
         before = self.held(key)
         if generation > before.generation:
             self._held[key] = Held(generation, value)
+            self._removed.pop(key, None)
+            if value is None:
+                self._removed[key] = now
             self._apply(key, before.value, value, now)
 
     def forget(self, key: Key) -> None:
         """Forget one record that the backend does not have."""
         before = self._held.pop(key, _ABSENT)
+        self._removed.pop(key, None)
         self._apply(key, before.value, None, None)
+
+    def forget_removed(self, before: float) -> None:
+        """Forget records that were removed before a reading of the monotonic clock (or at a time that is not known).
+
+        The backend may forget them too, and begin their keys anew: whoever still held the old generation would take
+        the new record for an old one.
+        """
+        while self._removed and (next(iter(self._removed.values())) or before) <= before:
+            del self._held[next(iter(self._removed))]
+            self._removed.popitem(last=False)
 
     def _apply(self, key: Key, before: Any, after: Any, now: float | None) -> None:
         match key.namespace:
@@ -129,7 +147,7 @@ class HostStates(Knowledge):
         if beat is None:
             self.drop_beat(CellUuid(cell), conductor)
         else:
-            self.take_beat(CellUuid(cell), conductor, beat.heard, beat.at, now)
+            self.take_beat(CellUuid(cell), conductor, beat.heard, beat.at, now, listening=beat.listening)
 
     # --- questions --------------------------------------------------------------------------------
 
