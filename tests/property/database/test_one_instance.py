@@ -104,7 +104,10 @@ class OneInstance(RuleBasedStateMachine):
 
     @rule(host=HOSTS, back=BACK)
     def rescheduled(self, host: str, back: int) -> None:
-        reschedules.rescheduled(self.connection, ONE, self.attempt(back), placed(host), self.tick())
+        attempt = self.attempt(back)
+        if any(one.attempt == attempt for one in attempts.history(self.connection, ONE)):
+            return  # a host is chosen under an attempt that was just raised, never under one that had a host
+        reschedules.rescheduled(self.connection, ONE, attempt, placed(host), self.tick())
 
     @rule(back=BACK)
     def exhausted(self, back: int) -> None:
