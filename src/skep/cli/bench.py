@@ -10,7 +10,16 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from skep.cli.benchmarks import build as build_benchmark
+from skep.cli.benchmarks import restart as restart_benchmark
 from skep.cli.benchmarks import settled as settled_benchmark
+
+
+def _show(figures: msgspec.Struct, as_json: bool) -> None:
+    if as_json:
+        click.echo(msgspec.json.encode(figures).decode())
+        return
+    for name, value in msgspec.structs.asdict(figures).items():
+        click.echo(f"{name:>20}  {value}")
 
 
 @click.group()
@@ -43,11 +52,7 @@ def build(servers: int, concurrency: int, hosts: int, cells: int, as_json: bool)
         figures = build_benchmark.run(
             servers=servers, concurrency=concurrency, hosts=hosts, cells=cells, progress=progress
         )
-    if as_json:
-        click.echo(msgspec.json.encode(figures).decode())
-    else:
-        for name, value in msgspec.structs.asdict(figures).items():
-            click.echo(f"{name:>20}  {value}")
+    _show(figures, as_json)
     sys.exit(1 if figures.stuck or figures.leftover_rows or figures.errors else 0)
 
 
@@ -63,8 +68,19 @@ def settled(servers: int, hosts: int, cells: int, seconds: float, as_json: bool)
     Example: skep bench settled --servers 10000 --hosts 20 --seconds 20
     """
     figures = settled_benchmark.run(servers=servers, hosts=hosts, cells=cells, seconds=seconds)
-    if as_json:
-        click.echo(msgspec.json.encode(figures).decode())
-    else:
-        for name, value in msgspec.structs.asdict(figures).items():
-            click.echo(f"{name:>20}  {value}")
+    _show(figures, as_json)
+
+
+@bench.command()
+@click.option("--servers", type=click.IntRange(30, 100_000), default=600, show_default=True, help="Servers to create.")
+@click.option("--hosts", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Fake hosts in all.")
+@click.option("--cells", type=click.IntRange(1, 100), default=2, show_default=True, help="Cells.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def restart(servers: int, hosts: int, cells: int, as_json: bool) -> None:
+    """Kill the whole cloud (SIGKILL) while it builds, start it again, and see how soon it goes on.
+
+    Example: skep bench restart --servers 600
+    """
+    figures = restart_benchmark.run(servers=servers, hosts=hosts, cells=cells)
+    _show(figures, as_json)
+    sys.exit(1 if figures.lost or figures.errors or figures.active != figures.answered else 0)

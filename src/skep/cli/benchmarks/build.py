@@ -50,7 +50,7 @@ def run(*, servers: int, concurrency: int, hosts: int, cells: int, progress: Pro
     per_cell = math.ceil(hosts / cells)
     with tempfile.TemporaryDirectory(prefix="skep-bench-") as name:
         root = Path(name)
-        with cloud_process(root, _config(root), cells=cells, hosts=per_cell) as cloud:
+        with cloud_process(root, benchmark_config(root), cells=cells, hosts=per_cell) as cloud:
             compute, token = cloud.wait_ready(per_cell * cells)
             idle = cloud.memory_mib("VmRSS")
             load = uvloop.run(_load(cloud, compute, token, servers, concurrency, progress))
@@ -93,7 +93,7 @@ async def _load(
     async with aiohttp.ClientSession(
         base_url=f"{compute}/", headers=headers, connector=connector, timeout=timeout
     ) as client:
-        body = await _body(client, cloud)
+        body = await create_body(client, cloud)
         watch = _Watch(client, servers, isoformat(Clock().now()))
         cpu, began = cloud.cpu_seconds(), time.perf_counter()
         watching = asyncio.create_task(watch.run(progress))
@@ -174,7 +174,7 @@ class _Watch:
             marker = page["servers"][-1]["id"]
 
 
-async def _body(client: aiohttp.ClientSession, cloud: CloudProcess) -> bytes:
+async def create_body(client: aiohttp.ClientSession, cloud: CloudProcess) -> bytes:
     """Return the body of each create: image by id, as clients send it."""
     images = cloud.images_url.removesuffix("/v2")
     async with client.get(f"{images}/v2/images", params={"name": "tiny"}) as answer:
@@ -183,7 +183,8 @@ async def _body(client: aiohttp.ClientSession, cloud: CloudProcess) -> bytes:
     return msgspec.json.encode({"server": {"name": "bench", "imageRef": image, "flavorRef": "1"}})
 
 
-def _config(root: Path) -> str:
+def benchmark_config(root: Path) -> str:
+    """Return a configuration (TOML) with free ports, no quota, and fake hosts that take no time."""
     return f"""
 [state]
 directory = "{root / "state"}"

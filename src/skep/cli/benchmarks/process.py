@@ -63,7 +63,7 @@ class CloudProcess:
                 base = compute.removesuffix("/v2.1")
                 if self._hosts_up(base, token) >= hosts:
                     return compute, token
-            time.sleep(0.2)
+            time.sleep(0.1)
         tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
         raise Misconfigured(f"the cloud was not ready in time; the end of its log:\n{tail}")
 
@@ -115,6 +115,18 @@ class CloudProcess:
             if line.startswith(f"{key}:"):
                 return int(line.split()[1]) / 1024
         raise KeyError(key)
+
+    def wait_answering(self) -> tuple[str, str]:
+        """Wait until the API answers, whatever its hosts do; return its address and an admin's token.
+
+        Raises Misconfigured as `wait_ready` does.
+        """
+        return self.wait_ready(0)
+
+    def kill(self) -> None:
+        """End the child at once, as a crash does."""
+        self._child.kill()
+        self._child.wait()
 
     def stop(self) -> None:
         """Stop the child in good order; kill it when it does not."""
