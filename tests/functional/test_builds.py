@@ -69,7 +69,7 @@ async def test_fewer_than_min_count_means_none(tmp_path: Path) -> None:
 
 
 async def test_failed_builds_go_to_another_host_of_their_cell(tmp_path: Path) -> None:
-    failures = [FakeFailure(operation="spawn", kind="SpawnFailed", host=f"*-host{number}") for number in (1, 2)]
+    failures = [FakeFailure(operation="spawn", error="SpawnFailed", host=f"*-host{number}") for number in (1, 2)]
     async with running_cloud(tmp_path, quick_config(failures=failures)) as cloud:
         uuids = await cloud.create(6)
         servers = await cloud.settled(uuids)
@@ -87,7 +87,7 @@ async def test_failed_builds_go_to_another_host_of_their_cell(tmp_path: Path) ->
 
 
 async def test_after_max_attempts_hosts_the_server_is_error_in_its_cell(tmp_path: Path) -> None:
-    failures = [FakeFailure(operation="spawn", kind="SpawnFailed", host="cell1-*")]
+    failures = [FakeFailure(operation="spawn", error="SpawnFailed", host="cell1-*")]
     async with running_cloud(tmp_path, quick_config(failures=failures), cells=1, hosts=4) as cloud:
         [uuid] = await cloud.create()
         [server] = await cloud.settled([uuid])
@@ -101,7 +101,7 @@ async def test_after_max_attempts_hosts_the_server_is_error_in_its_cell(tmp_path
 
 
 async def test_an_aborting_failure_is_not_tried_elsewhere(tmp_path: Path) -> None:
-    failures = [FakeFailure(operation="prepare", kind="ImageUnacceptable")]
+    failures = [FakeFailure(operation="prepare", error="ImageUnacceptable")]
     async with running_cloud(tmp_path, quick_config(failures=failures)) as cloud:
         [uuid] = await cloud.create()
         [server] = await cloud.settled([uuid])

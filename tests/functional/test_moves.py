@@ -19,7 +19,7 @@ class _Stopped(Exception):
 
 def failing(*hosts: str) -> Config:
     """Return a configuration in which these hosts cannot spawn."""
-    return quick_config(failures=[FakeFailure(operation="spawn", kind="SpawnFailed", host=host) for host in hosts])
+    return quick_config(failures=[FakeFailure(operation="spawn", error="SpawnFailed", host=host) for host in hosts])
 
 
 async def in_cell2(cloud: Cloud, server: Instance) -> None:

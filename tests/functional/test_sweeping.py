@@ -66,7 +66,7 @@ async def test_a_choice_whose_answer_was_lost_is_freed_with_its_slot(tmp_path: P
 
 
 async def test_a_reschedule_that_could_not_be_stored_leaves_no_claim(tmp_path: Path) -> None:
-    failures = [FakeFailure(operation="spawn", kind="SpawnFailed", host="cell1-host1", times=1)]
+    failures = [FakeFailure(operation="spawn", error="SpawnFailed", host="cell1-host1", times=1)]
     async with running_cloud(tmp_path, sweeping(failures=failures), cells=1) as cloud:
         cell = cloud.plane.databases.cells["cell1"]
         write, left = cell.write, [1]

@@ -74,8 +74,8 @@ def demo_config(directory: Path) -> Config:
     )
 
     failures = (
-        FakeFailure(operation="spawn", host="*-host1", kind="HypervisorUnavailable", times=2),
-        FakeFailure(operation="prepare", host="*-host2", server="demo-07", kind="NoSpaceLeft", times=1),
+        FakeFailure(operation="spawn", host="*-host1", error="HypervisorUnavailable", times=2),
+        FakeFailure(operation="prepare", host="*-host2", server="demo-07", error="NoSpaceLeft", times=1),
     )
     fake = FakeDriverSettings(
         vcpus=16, memory_mb=32768, spawn_delay=0.2, destroy_delay=0.1, power_delay=0.1, failures=failures

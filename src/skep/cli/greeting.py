@@ -15,6 +15,9 @@ from skep.cli.openstack_client import ClientFailed, OpenStackClient
 from skep.cli.output import progress
 from skep.domain.errors import Misconfigured
 from skep.processes.seeds import passwords_in
+from skep.telemetry.logs import get_logger
+
+log = get_logger(__name__)
 
 READY_SECONDS = 60.0
 BUILD_SECONDS = 60.0
@@ -44,7 +47,7 @@ class Served(Protocol):
 async def greet(cloud: Served, *, first_server: bool) -> None:
     """Say what runs; at the first start build a server and tell its way. A server that fails stops nothing.
 
-    Log lines go to the same terminal meanwhile, so all is said in one piece at the end.
+    Warnings may go to the same terminal meanwhile, so all is said in one piece at the end.
     """
     with progress("Waiting until every cell has a host", alone=False) as step:
         async with CloudClient(cloud.api_url, cloud.clouds_yaml) as client:
@@ -54,6 +57,12 @@ async def greet(cloud: Served, *, first_server: bool) -> None:
                 lines += await _first_server(client, cloud.clouds_yaml, step)
     notes = [f"Note: {note}." for note in cloud.notes]
     click.echo("\n".join([*lines, *notes, *what_next(cloud.clouds_yaml, cloud.admin_password)]))
+
+
+def warn(cloud: Served) -> None:
+    """Log what differs from what was asked for: where nobody is greeted."""
+    for note in cloud.notes:
+        log.warning(note)
 
 
 async def _overview(cloud: Served, client: CloudClient) -> list[str]:

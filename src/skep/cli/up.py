@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from functools import partial
+import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
+from msgspec.structs import replace
 
 from skep.cli.config import config_option
 from skep.cli.failures import Refused
 
 if TYPE_CHECKING:
     from skep.config import Config
+    from skep.processes.all_in_one import Cloud
 
 cells_option = click.option(
     "--cells",
@@ -26,15 +29,36 @@ hosts_option = click.option(
     help="Fake hosts of each new cell ([compute.fake] hosts); one that has fewer gets more, never less.",
 )
 
+ports_option = click.option(
+    "--free-ports", is_flag=True, help="Take free ports, whatever is configured: for a second cloud beside the first."
+)
+
 ROLES = ("all-in-one", "api", "super-conductor", "scheduler", "cell-conductor", "compute")
+
+
+class Asked(NamedTuple):
+    """What a start is asked for beside its configuration."""
+
+    cells: int | None
+    hosts: int | None
+    free_ports: bool
 
 
 @click.command()
 @cells_option
 @hosts_option
+@ports_option
 @click.option("--no-first-server", is_flag=True, help="Build no server at the first start.")
+@click.option("--verbose", is_flag=True, help="Log from the beginning, not only once the greeting is said.")
 @config_option
-def up(cells: int | None, hosts: int | None, no_first_server: bool, config_file: Path | None) -> None:
+def up(
+    cells: int | None,
+    hosts: int | None,
+    free_ports: bool,
+    no_first_server: bool,
+    verbose: bool,
+    config_file: Path | None,
+) -> None:
     """Start a whole cloud in this process and serve it until Ctrl-C.
 
     Everything is kept in the state directory (`.skep`); a second start finds it as it was left, guests too. The first
@@ -43,15 +67,32 @@ def up(cells: int | None, hosts: int | None, no_first_server: bool, config_file:
     \b
     Example: skep up --cells 1 --hosts 5
     """
-    _run(_load(config_file), cells=cells, hosts=hosts, first_server=not no_first_server)
+    from skep.cli.greeting import greet
+    from skep.telemetry import logs
+
+    config, cloud = _cloud(config_file, Asked(cells, hosts, free_ports))
+    output = logs.configure(config.log.level, config.log.format)
+    if not verbose and config.log.level != "debug":
+        output.hold()
+
+    async def say_hello() -> None:
+        await greet(cloud, first_server=not no_first_server)
+        # On a terminal the lines of the start would push away what was just said, which tells the same.
+        output.release(write=not sys.stderr.isatty())
+
+    try:
+        _serve(cloud, say_hello)
+    finally:
+        output.release(write=True)
 
 
 @click.command()
 @click.argument("role", type=click.Choice(ROLES))
 @cells_option
 @hosts_option
+@ports_option
 @config_option
-def serve(role: str, cells: int | None, hosts: int | None, config_file: Path | None) -> None:
+def serve(role: str, cells: int | None, hosts: int | None, free_ports: bool, config_file: Path | None) -> None:
     """Run one role of an installation until it is told to stop. This release has one: all-in-one.
 
     \b
@@ -59,23 +100,37 @@ def serve(role: str, cells: int | None, hosts: int | None, config_file: Path | N
     """
     if role != "all-in-one":
         raise Refused(f"the role {role} cannot run alone yet: this release runs all roles in one process (all-in-one)")
-    _run(_load(config_file), cells=cells, hosts=hosts, first_server=False)
-
-
-def _load(config_file: Path | None) -> Config:
-    from skep.config import load
-
-    return load(config_file, os.environ).config
-
-
-def _run(config: Config, *, cells: int | None, hosts: int | None, first_server: bool) -> None:
-    import uvloop
-
-    from skep.cli.greeting import greet
-    from skep.cli.serving import serve as serve_until_told
-    from skep.processes.all_in_one import make_cloud
+    from skep.cli.greeting import warn
     from skep.telemetry import logs
 
+    config, cloud = _cloud(config_file, Asked(cells, hosts, free_ports))
     logs.configure(config.log.level, config.log.format)
-    cloud = make_cloud(config, cells=cells, hosts=hosts)
-    uvloop.run(serve_until_told(cloud, partial(greet, cloud, first_server=first_server)))
+
+    async def say_what_differs() -> None:
+        warn(cloud)
+
+    _serve(cloud, say_what_differs)
+
+
+def _cloud(config_file: Path | None, asked: Asked) -> tuple[Config, Cloud]:
+    """Return the configuration and a cloud that has not started."""
+    from skep.config import load
+    from skep.processes.all_in_one import make_cloud
+
+    loaded = load(config_file, os.environ)
+    config = loaded.config
+    if asked.free_ports:
+        sections = {name: replace(getattr(config, name), port=0) for name in ("api", "identity", "images")}
+        config = replace(config, **sections)
+    hosts = asked.hosts
+    if hosts is None and "compute.fake.hosts" in loaded.sources:
+        hosts = config.compute.fake.hosts
+    return config, make_cloud(config, cells=asked.cells, hosts=hosts)
+
+
+def _serve(cloud: Cloud, greet: Callable[[], Awaitable[None]]) -> None:
+    import uvloop
+
+    from skep.cli.serving import serve as serve_until_told
+
+    uvloop.run(serve_until_told(cloud, greet))

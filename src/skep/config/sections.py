@@ -15,7 +15,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from skep.domain.builds import ABORTING, BY_POLICY, ELSEWHERE
+
 LOOPBACK = "127.0.0.1"
+
+DriverOperation = Literal["facts", "guests", "prepare", "spawn", "destroy", "power_on", "power_off", "reboot"]
+"""What can be made to fail."""
+
+FAILURES = ABORTING | BY_POLICY | ELSEWHERE
+"""Errors that can be shown."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,9 +46,9 @@ class ApiSettings(Section, frozen=True, kw_only=True):
         ),
     ] = LOOPBACK
     port: Annotated[int, _port("Port of the compute API; 0 takes a free one")] = 8774
-    max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body; more is answered with 413")] = (
-        1048576
-    )
+    max_body_bytes: Annotated[
+        int, Meta(ge=1024, description="Largest request body; more is answered with 413 (Nova's max_request_body_size)")
+    ] = 114688
     max_limit: Annotated[int, Meta(ge=1, description="Most items in one page of a list (Nova's max_limit)")] = 1000
     backlog_limit: Annotated[
         int,
@@ -164,19 +172,33 @@ class SchedulerSettings(Section, frozen=True, kw_only=True):
 class FakeFailure(Section, frozen=True, kw_only=True):
     """A fault the fake driver shall show: for trying out and for tests."""
 
-    operation: Annotated[str, Meta(min_length=1, description="Operation of the driver that fails, such as `spawn`")]
+    operation: Annotated[DriverOperation, Meta(description="Operation of the driver that fails")]
     host: Annotated[str, Meta(description="Hosts it happens on, a shell pattern")] = "*"
     server: Annotated[str, Meta(description="Names of servers it happens to, a shell pattern")] = "*"
-    kind: Annotated[str, Meta(min_length=1, description="What goes wrong, one of the kinds the fake driver knows")] = (
-        "error"
-    )
-    times: Annotated[int, Meta(ge=-1, description="How often it happens; -1: always")] = -1
+    error: Annotated[
+        str, Meta(min_length=1, description="Name of the error, which decides what comes of the build: see hosts.md")
+    ] = "InternalError"
+    message: Annotated[str, Meta(description="What the error says")] = "injected failure"
+    times: Annotated[int, Meta(ge=-1, description="How often it happens on each host; -1: always")] = -1
+    after: Annotated[
+        int, Meta(ge=0, description="How many matching operations of a host succeed before the first that fails")
+    ] = 0
+
+    def __post_init__(self) -> None:
+        """Refuses an error that no rule knows: a misspelt one would be tried elsewhere instead of ending the build."""
+        if self.error not in FAILURES:
+            raise ValueError(f"error: there is no `{self.error[:80]}`; known are {', '.join(sorted(FAILURES))}")
 
 
 class FakeDriverSettings(Section, frozen=True, kw_only=True):
     """Hosts that run no hypervisor: their guests live in a file."""
 
-    hosts: Annotated[int, Meta(ge=1, le=10000, description="Fake hosts in each cell of `skep up`")] = 3
+    hosts: Annotated[
+        int,
+        Meta(
+            ge=1, le=10000, description="Fake hosts of each new cell; where it is set, cells that have fewer get more"
+        ),
+    ] = 3
     vcpus: Annotated[int, Meta(ge=1, description="CPUs of each host")] = 16
     memory_mb: Annotated[int, Meta(ge=1, description="Memory of each host in MiB")] = 32768
     disk_gb: Annotated[int, Meta(ge=1, description="Disk of each host in GiB")] = 500
@@ -230,6 +252,7 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
         """How often hosts say what they have in hand: several times within each deadline."""
         shortest = min(self.scheduled_deadline, self.building_deadline, self.spawning_deadline, self.task_deadline)
         return min(5.0, shortest / 4)
+
     sweep_seconds: Annotated[
         float, Meta(gt=0, description="Seconds between two looks for claims and group slots that nothing names")
     ] = 1.0

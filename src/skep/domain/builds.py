@@ -237,6 +237,21 @@ ABORTING = frozenset(
 
 BY_POLICY = frozenset({"GroupAffinityViolation"})
 
+ELSEWHERE = frozenset(
+    {
+        "ComputeResourcesUnavailable",
+        "HypervisorUnavailable",
+        "InstanceExists",
+        "InstanceNotFound",
+        "InternalError",
+        "NoSpaceLeft",
+        "PortBindingFailed",
+        "SpawnFailed",
+        "StorageUnavailable",
+    }
+)
+"""Errors of hosts that have a name although they fall under no rule: they are tried elsewhere, as all unknown ones."""
+
 NETWORK_ABORTS = frozenset(
     {
         "NoMoreFixedIps",

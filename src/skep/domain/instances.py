@@ -113,6 +113,11 @@ _BUILD_TASKS = {
 }
 
 
+def instance_name(uuid: str) -> str:
+    """Return the guest's name in the form of Nova's default template, `instance-%08x`."""
+    return f"instance-{uuid[:8]}"
+
+
 def vm_state(state: State) -> str:
     """Return Nova's vm_state of `state`."""
     return "building" if state in BUILD_STATES else state.value

@@ -11,7 +11,7 @@ from skep.domain.builds import NoValidHost
 from skep.domain.clock import isoformat
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
-from skep.domain.instances import Fault, Instance, State, task_state, vm_state
+from skep.domain.instances import Fault, Instance, State, instance_name, task_state, vm_state
 from skep.domain.request_specs import RequestSpec
 
 
@@ -117,7 +117,7 @@ def create(of: Instance, context: RequestContext, fault: Fault | None = None) ->
         "keypairs": [],
         "tags": list(of.tags),
         "trusted_image_certificates": None,
-        "instance_name": of.name,
+        "instance_name": instance_name(of.uuid),
     }
     return payload("InstanceCreatePayload", "1.13", data)
 

@@ -60,8 +60,10 @@ def fake_settings(section: FakeDriverSettings) -> FakeSettings:
                 operation=rule.operation,
                 host=rule.host,
                 server=rule.server,
-                error=rule.kind,
+                error=rule.error,
+                message=rule.message,
                 times=None if rule.times < 0 else rule.times,
+                after=rule.after,
             )
             for rule in section.failures
         ),

@@ -27,6 +27,10 @@ _TALKATIVE = (
 """Libraries whose information is a developer's, not an operator's: they are heard from `warning` on."""
 
 
+MOST_HELD = 10_000
+"""Lines that are kept back; a start that says more is in trouble, and is heard."""
+
+
 def get_logger(name: str) -> FilteringBoundLogger:
     """Return the logger of a module; its name stands on each line as `source`."""
     logger: FilteringBoundLogger = structlog.get_logger(source=name)
@@ -57,14 +61,35 @@ class Output:
     def __init__(self) -> None:
         self.stream: TextIO | None = None
         self.lost = 0
+        self._held: list[str] | None = None
 
     @property
     def is_terminal(self) -> bool:
         """Whether a person is likely to read along."""
         return self._current().isatty()
 
+    def hold(self) -> None:
+        """Keep back what is no warning, until `release`: something else is said first, in one piece."""
+        self._held = []
+
+    def release(self, *, write: bool) -> None:
+        """Write from now on, and what was kept back too unless nobody wants it. Without `hold` it does nothing."""
+        held, self._held = self._held, None
+        for line in held or () if write else ():
+            self.msg(line)
+
+    def info(self, line: str) -> None:
+        """Write a line that may be kept back."""
+        if self._held is None:
+            self.msg(line)
+        elif len(self._held) < MOST_HELD:
+            self._held.append(line)
+        else:
+            self.release(write=True)
+            self.msg(line)
+
     def msg(self, line: str) -> None:
-        """Write one line. structlog calls the method of the level; they are all this one."""
+        """Write one line. structlog calls the method of the level: those of warnings and errors are this one."""
         stream = self._current()
         try:
             if self.lost:
@@ -75,7 +100,8 @@ class Output:
         except (OSError, ValueError):  # ValueError: the stream is closed
             self.lost += 1
 
-    debug = info = warning = error = critical = msg
+    debug = info
+    warning = error = critical = msg
 
     def _current(self) -> TextIO:
         # Looked up each time: whoever redirects standard error expects us to follow.

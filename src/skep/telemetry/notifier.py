@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -35,14 +36,21 @@ _log = get_logger("skep.notifications")
 
 
 def to_log(notification: Notification) -> None:
-    """Write a line of the logger `skep.notifications`; in JSON form it carries the payload too."""
+    """Write a line of the logger `skep.notifications`: what happened to which instance.
+
+    The payload is a screen by itself; it is there at level `debug` and in JSON form only.
+    """
+    data = notification.payload.get("nova_object.data", {})
+    instance = data.get("uuid") or data.get("instance_uuid")
+    more: dict[str, Any] = {} if instance is None else {"instance": instance}
+    if _log.is_enabled_for(logging.DEBUG):
+        more["payload"] = notification.payload
     _log.info(
         notification.event_type,
         publisher_id=notification.publisher_id,
         priority=notification.priority,
         message_id=notification.message_id,
-        emitted=notification.timestamp,
-        payload=notification.payload,
+        **more,
     )
 
 

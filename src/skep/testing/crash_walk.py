@@ -28,8 +28,8 @@ MEMBERS = CELLS * HOSTS
 """Servers of one request: one for each host, so that one of them meets each failing host."""
 FAILING, MOVING = "fails", "moves"
 FAILURES = (
-    FakeFailure(operation="spawn", host="cell1-host1", server=f"{FAILING}*", kind="SpawnFailed"),
-    FakeFailure(operation="spawn", host="cell1-*", server=f"{MOVING}*", kind="SpawnFailed"),
+    FakeFailure(operation="spawn", host="cell1-host1", server=f"{FAILING}*", error="SpawnFailed"),
+    FakeFailure(operation="spawn", host="cell1-*", server=f"{MOVING}*", error="SpawnFailed"),
 )
 """By the name of a server: one host of the first cell fails, or all of them, so that it moves to the second."""
 

@@ -174,6 +174,6 @@ def permitted(row: Row, hosts: Iterable[str], failures: Collection[FakeFailure])
     An error that no other host would mend leaves none.
     """
     mine = [fault for fault in failures if fnmatch.fnmatchcase(row.name, fault.server)]
-    if any(kind_of(fault.kind) is FailureKind.ABORT for fault in mine):
+    if any(kind_of(fault.error) is FailureKind.ABORT for fault in mine):
         return False
     return any(not any(fnmatch.fnmatchcase(host, fault.host) for fault in mine) for host in hosts)

@@ -40,7 +40,7 @@ def sealed(cloud: Cloud) -> int:
 
 @pytest.mark.parametrize("ends", ["ACTIVE", "ERROR"])
 async def test_secrets_are_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
-    failures = [FakeFailure(operation="spawn", kind="ImageUnacceptable")] if ends == "ERROR" else []
+    failures = [FakeFailure(operation="spawn", error="ImageUnacceptable")] if ends == "ERROR" else []
     said = io.StringIO()
     sent: list[bytes] = []
     encode = codec.encode

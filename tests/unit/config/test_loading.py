@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import typing
 from pathlib import Path
 
 import pytest
 
-from skep.config import Config, ConfigError, load
+from skep.compute.drivers.fake import FailureRule
+from skep.config import Config, ConfigError, FakeDriverSettings, load
+from skep.config.sections import FAILURES, DriverOperation
+from skep.processes.mapping import fake_settings
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -30,7 +34,7 @@ def test_without_anything_everything_has_its_default() -> None:
 def test_environment_wins_over_file_and_file_over_default(tmp_path: Path) -> None:
     path = written(tmp_path, "[api]\nport = 1\nmax_limit = 7\n[compute.fake]\nvcpus = 3\n")
     config = load(path, {"SKEP_API__PORT": "2", "SKEP_COMPUTE__FAKE__SPAWN_DELAY": "0"}).config
-    assert (config.api.port, config.api.max_limit, config.api.max_body_bytes) == (2, 7, 1048576)
+    assert (config.api.port, config.api.max_limit, config.api.max_body_bytes) == (2, 7, 114688)
     assert (config.compute.fake.vcpus, config.compute.fake.spawn_delay) == (3, 0.0)
 
 
@@ -49,6 +53,34 @@ def test_arrays_of_tables(tmp_path: Path) -> None:
     assert [cell.name for cell in config.cells] == ["north", "south"]
     assert config.cells[1].database_url == "sqlite:///s.sqlite"
     assert config.compute.fake.failures[0].host == "north-*"
+
+
+def test_a_fault_says_all_that_it_can(tmp_path: Path) -> None:
+    rule = "operation = 'spawn'\nhost = 'h*'\nserver = 's*'\nerror = 'ImageUnacceptable'\nmessage = 'no'\n"
+    text = f"[[compute.fake.failures]]\n{rule}times = 2\nafter = 1\n"
+    (given,) = load(written(tmp_path, text), {}).config.compute.fake.failures
+    (told,) = fake_settings(FakeDriverSettings(failures=(given,))).failures
+    assert told == FailureRule(
+        operation="spawn", host="h*", server="s*", error="ImageUnacceptable", message="no", times=2, after=1
+    )
+
+
+def test_a_misspelt_fault_is_refused_with_the_names_there_are(tmp_path: Path) -> None:
+    (said,) = refused(written(tmp_path, "[[compute.fake.failures]]\noperation = 'spwan'\n"), {})
+    assert "expected one of facts, guests, prepare, spawn, destroy, power_on, power_off, reboot" in said
+    text = "[[compute.fake.failures]]\noperation = 'spawn'\nerror = 'ImageUnaceptable'\n"
+    (said,) = refused(written(tmp_path, text), {})
+    assert "error: there is no `ImageUnaceptable`; known are" in said
+    assert "GroupAffinityViolation" in said
+    assert "SpawnFailed" in said
+    (said,) = refused(written(tmp_path, "[[compute.fake.failures]]\noperation = 'spawn'\nkind = 'x'\n"), {})
+    assert "unknown key" in said
+
+
+def test_every_name_of_a_fault_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "hosts.md").read_text()
+    assert [error for error in sorted(FAILURES) if f"`{error}`" not in page] == []
+    assert [name for name in typing.get_args(DriverOperation) if f"`{name}`" not in page] == []
 
 
 def test_lists_of_the_environment() -> None:

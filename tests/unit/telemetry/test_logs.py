@@ -23,6 +23,7 @@ def logging_as_it_was() -> Iterator[None]:
     structlog.reset_defaults()
     logs._OUTPUT.stream = None
     logs._OUTPUT.lost = 0
+    logs._OUTPUT.release(write=False)
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:
@@ -122,3 +123,32 @@ def test_a_second_configuration_reaches_loggers_in_use() -> None:
     log.info("to the second")
     assert "to the second" not in first.getvalue()
     assert "to the second" in second.getvalue()
+
+
+def test_lines_are_held_back_until_something_else_is_said() -> None:
+    stream = io.StringIO()
+    output = logs.configure("debug", "json", stream)
+    log = logs.get_logger("skep.example")
+    output.hold()
+    log.info("first")
+    log.debug("second")
+    log.warning("at once")
+    assert [line["event"] for line in lines(stream)] == ["at once"]
+    output.release(write=True)
+    log.info("last")
+    assert [line["event"] for line in lines(stream)] == ["at once", "first", "second", "last"]
+    output.hold()
+    log.info("unwanted")
+    output.release(write=False)
+    output.release(write=True)
+    assert "unwanted" not in stream.getvalue()
+
+
+def test_a_start_that_says_too_much_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(logs, "MOST_HELD", 2)
+    output = logs.configure("info", "json", stream)
+    output.hold()
+    for number in range(3):
+        logs.get_logger("skep.example").info("line", number=number)
+    assert [line["number"] for line in lines(stream)] == [0, 1, 2]

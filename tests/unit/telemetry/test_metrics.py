@@ -28,3 +28,10 @@ def test_two_registries_do_not_know_each_other() -> None:
     one, other = Metrics(), Metrics()
     one.backlog.set(5)
     assert other.registry.get_sample_value("skep_build_backlog") == 0
+
+
+def test_there_are_no_series_of_when_counting_began() -> None:
+    metrics = Metrics()
+    metrics.decisions.labels("placed").inc()
+    assert b'skep_placement_decisions_total{outcome="placed"} 1.0' in metrics.exposition()
+    assert b"_created" not in metrics.exposition()

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import io
+import json
+import logging
+from collections.abc import Iterator
+
 import pytest
 import structlog
 
 from skep.domain.clock import Clock, Timestamp
 from skep.domain.ids import is_uuid
-from skep.telemetry import notifier
-from skep.telemetry.logs import get_logger
+from skep.telemetry import logs, notifier
 from skep.telemetry.notifier import Notification, Notifier, versioned
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+    logs._OUTPUT.stream = None
 
 
 class Stopped(Clock):
@@ -42,15 +57,14 @@ def test_each_sink_gets_the_notification_in_order() -> None:
     }
 
 
-def test_the_first_sink_is_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    structlog.reset_defaults()
-    monkeypatch.setattr(notifier, "_log", get_logger("skep.notifications"))  # whatever the old one has cached
-    with structlog.testing.capture_logs() as lines:
-        Notifier(Stopped()).emit("instance.update", {"a": 1}, publisher_id="nova-conductor:c")
-    (line,) = lines
-    assert (line["source"], line["event"], line["payload"]) == (
-        "skep.notifications",
-        "instance.update",
-        {"a": 1},
-    )
-    assert (line["publisher_id"], line["priority"]) == ("nova-conductor:c", "INFO")
+@pytest.mark.parametrize(("level", "carries"), [("debug", True), ("info", False)])
+def test_the_first_sink_is_the_log(level: logs.Level, carries: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    logs.configure(level, "json", stream)
+    monkeypatch.setattr(notifier, "_log", logs.get_logger("skep.notifications"))  # whatever the old one has cached
+    payload = versioned("InstanceUpdatePayload", "2.1", {"uuid": "i"})
+    Notifier(Stopped()).emit("instance.update", payload, publisher_id="nova-conductor:c")
+    line = json.loads(stream.getvalue())
+    assert (line["source"], line["event"], line["instance"]) == ("skep.notifications", "instance.update", "i")
+    assert (line["publisher_id"], line["priority"], is_uuid(line["message_id"])) == ("nova-conductor:c", "INFO", True)
+    assert ("payload" in line) is carries

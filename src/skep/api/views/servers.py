@@ -16,7 +16,7 @@ from skep.database.api.instance_mappings import Mapping as InstanceMapping
 from skep.domain.clock import isoformat, isoformat_micro
 from skep.domain.flavors import Flavor
 from skep.domain.images import Image
-from skep.domain.instances import Fault, Instance, State, status, task_state, vm_state
+from skep.domain.instances import Fault, Instance, State, instance_name, status, task_state, vm_state
 from skep.domain.request_specs import RequestSpec
 
 Json = dict[str, Any]
@@ -31,11 +31,6 @@ DEFAULT_SECURITY_GROUP = "default"
 def host_id(project_id: str, host: str | None) -> str:
     """Return the name by which a project knows a host: always the same, and telling nothing of the host."""
     return hashlib.sha224(f"{project_id}{host}".encode()).hexdigest() if host else ""
-
-
-def instance_name(uuid: str) -> str:
-    """Return the guest's name in the form of Nova's default template, `instance-%08x`."""
-    return f"instance-{uuid[:8]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
