@@ -34,6 +34,8 @@ def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext
 
     False when there is no such row or it is deleted. Repeating it changes nothing.
     """
+    if connection.execute(_WAITS_FOR_HOSTS, {"of": uuid}).first() is not None:
+        return False
     marked = connection.execute(
         instances.update()
         .where(row.uuid == uuid, row.deleted_at.is_(None), row.task.is_distinct_from(Task.DELETING.value))
@@ -52,6 +54,15 @@ def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext
     if marked:
         actions.begin(connection, [actions.action_of(uuid, "delete", context, now)])
     return finish_if_closed(connection, uuid, now) or marked == 1
+
+
+_WAITS_FOR_HOSTS = sa.select(row.uuid).where(
+    row.uuid == sa.bindparam("of"),
+    row.task == Task.DELETING.value,
+    row.deleted_at.is_(None),
+    sa.exists(sa.select(attempt_rows.c.attempt).where(attempt_rows.c.instance == row.uuid, attempt_rows.c.open)),
+)
+"""Made once: deletes on a dead host are begun again and again."""
 
 
 def finish_if_closed(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
