@@ -17,15 +17,17 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
 
 from skep.config.sections import Config, FakeFailure, QuotaSettings
 from skep.domain.builds import STEPS
-from skep.testing import witness
+from skep.testing import witness, witness_guests
 from skep.testing.crash_points import points_of
 from skep.testing.crash_process import CrashProcess
 from skep.testing.crash_walk import RECOVERY_SECONDS, hosts_seen
@@ -36,15 +38,19 @@ CELLS, HOSTS = 2, 3
 WORKERS = 4
 PAUSE_SECONDS = (0.2, 3.0)
 """Between a start and what ends it."""
-KINDS = {"plain": 60, "fails": 15, "moves": 10, "nowhere": 5, "unacceptable": 5}
+APART = "apart"
+"""Servers with a name that begins so are members of one group whose policy is anti-affinity."""
+KINDS = {"plain": 55, "fails": 15, "moves": 10, APART: 10, "nowhere": 5, "unacceptable": 5}
 """Names of servers begin so; how many of a hundred."""
 FAILURES = (
-    FakeFailure(operation="spawn", host="cell?-host1", server="fails*", kind="SpawnFailed"),
-    FakeFailure(operation="prepare", host="cell1-*", server="moves*", kind="NoSpaceLeft"),
-    FakeFailure(operation="spawn", server="nowhere*", kind="SpawnFailed"),
-    FakeFailure(operation="prepare", server="unacceptable*", kind="ImageUnacceptable"),
+    FakeFailure(operation="spawn", host="cell?-host1", server="fails*", error="SpawnFailed"),
+    FakeFailure(operation="prepare", host="cell1-*", server="moves*", error="NoSpaceLeft"),
+    FakeFailure(operation="spawn", server="nowhere*", error="SpawnFailed"),
+    FakeFailure(operation="prepare", server="unacceptable*", error="ImageUnacceptable"),
+    # Strikes never, and excuses an ERROR: when each host has a member, the next finds none.
+    FakeFailure(operation="spawn", server=f"{APART}*", error="SpawnFailed", times=0),
 )
-"""What hosts do to servers, by their names: one host of each cell fails, a whole cell, all; the last is no host's."""
+"""What hosts do to servers, by their names: one host of each cell fails, a whole cell, all; the image is at fault."""
 ACTIONS: tuple[dict[str, object], ...] = ({"os-stop": None}, {"os-start": None}, {"reboot": {"type": "HARD"}})
 
 
@@ -81,6 +87,8 @@ class Chaos:
         self.promised = 0
         self.kills = 0
         self._begun = 0
+        self._group = ""
+        self._apart: set[str] = set()
         self._up = asyncio.Event()
         self._over = asyncio.Event()
         self._deletes: set[asyncio.Task[None]] = set()
@@ -90,6 +98,9 @@ class Chaos:
         await asyncio.to_thread(self.process.start)
         self._up.set()
         try:
+            group = {"server_group": {"name": APART, "policy": "anti-affinity"}}
+            made = await asyncio.to_thread(self.process.ask, "POST", "/os-server-groups", group)
+            self._group = made.raise_for_status().json()["server_group"]["id"]
             killer = asyncio.create_task(self._kill())
             workers = [asyncio.create_task(self._work(random.Random(f"{self.seed}-{i}"))) for i in range(WORKERS)]
             await asyncio.gather(*workers)
@@ -141,18 +152,24 @@ class Chaos:
         """Create until one is promised. A create without an answer may have been stored: it is not asked again."""
         kind = dice.choices(list(KINDS), list(KINDS.values()))[0]
         while True:
-            server = {"name": f"{kind}-{dice.randrange(1 << 32):08x}", "flavorRef": "1", "networks": "none"}
-            server["imageRef"] = self.process.image
-            answer = await self._sent("POST", "/servers", {"server": server})
+            body = self._body(kind, f"{kind}-{dice.randrange(1 << 32):08x}")
+            answer = await self._sent("POST", "/servers", body)
             if answer is not None and answer.status_code == 202:
                 break
         uuid = answer.json()["server"]["id"]
         self.promised += 1
         self.asked.created.add(uuid)
+        if kind == APART:
+            self._apart.add(uuid)
         if dice.random() < 0.5:
             self._later(self._delete(uuid, dice.uniform(0, 3)))
         elif dice.random() < 0.3:
             self._later(self._act(uuid, dice.choice(ACTIONS), dice.uniform(0.5, 3)))
+
+    def _body(self, kind: str, name: str, count: int = 1) -> dict[str, object]:
+        server = {"name": name, "flavorRef": "1", "networks": "none", "imageRef": self.process.image}
+        hints = {"group": self._group} if kind == APART else {}
+        return {"server": {**server, "min_count": count, "max_count": count}, "os:scheduler_hints": hints}
 
     def _later(self, story: Coroutine[None, None, None]) -> None:
         self._deletes.add(asyncio.create_task(story))
@@ -183,8 +200,10 @@ class Chaos:
 
     def _judge(self) -> tuple[Report, Findings, list[str]]:
         findings = witness.within(RECOVERY_SECONDS, self._observe)
-        audit = self._audit()
         statuses = list(self._statuses().values())
+        slots = [*self._together(), *self._slots()]
+        findings = msgspec.structs.replace(findings, leaked=(*findings.leaked, *slots))
+        audit = self._audit()
         report = Report(
             seed=self.seed,
             builds=self.promised,
@@ -200,16 +219,45 @@ class Chaos:
         )
         return report, findings, audit
 
+    def _together(self) -> Iterator[str]:
+        """Say which members of the group were ever on one host at one moment."""
+        members = [life for life in witness_guests.lives(self.process.state) if life.instance in self._apart]
+        for one, other in combinations(members, 2):
+            if one.host == other.host and one.overlaps(other):
+                yield f"slot of a host was given twice: {one} beside {other}"
+
+    def _slots(self) -> Iterator[str]:
+        """Delete all members of the group and say which hosts do not take a new one: their slot was not freed."""
+        members = {uuid for uuid, name in self._names().items() if name.startswith(APART)}
+        for uuid in members:
+            self.process.ask("DELETE", f"/servers/{uuid}")
+        self.asked.created -= members
+        self.asked.deleted |= members
+        yield from witness.within(RECOVERY_SECONDS, self._observe).stuck
+        body = self._body(APART, APART, CELLS * HOSTS)
+        self.process.ask("POST", "/servers", body).raise_for_status()
+        yield from witness.within(RECOVERY_SECONDS, self._observe).stuck
+        names = self._names()
+        for uuid, status in self._statuses().items():
+            if names[uuid].startswith(APART) and status != "ACTIVE":
+                yield f"slot without its server: {names[uuid]} is {status} although no host has a member of its group"
+
+    def _names(self) -> dict[str, str]:
+        return {one["id"]: one["name"] for one in self._servers()}
+
     def _observe(self) -> Findings:
         seen = witness.look(self.process.state, self._statuses(), hosts_seen(self.process))
         return witness.judge(seen, self.asked, FAILURES)
 
     def _statuses(self) -> dict[str, str]:
-        found: dict[str, str] = {}
+        return {one["id"]: one["status"] for one in self._servers()}
+
+    def _servers(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
         marker = ""
         while True:
             page = self.process.answer(f"/servers/detail?limit=500{marker}")["servers"]
-            found |= {one["id"]: one["status"] for one in page}
+            found += page
             if len(page) < 500:
                 return found
             marker = f"&marker={page[-1]['id']}"
@@ -226,7 +274,9 @@ class Chaos:
 
 
 def _config(root: Path) -> Config:
-    quick = http_config(root, failures=FAILURES, quota=QuotaSettings(instances=-1, cores=-1, ram=-1))
+    quick = http_config(
+        root, failures=FAILURES, quota=QuotaSettings(instances=-1, cores=-1, ram=-1, server_group_members=-1)
+    )
     fake = msgspec.structs.replace(quick.compute.fake, spawn_delay=0.05, destroy_delay=0.05, memory_mb=1 << 20)
     return msgspec.structs.replace(quick, compute=msgspec.structs.replace(quick.compute, fake=fake))
 
