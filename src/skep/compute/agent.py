@@ -116,6 +116,7 @@ class Agent:
             subscription, self._subscription = self._subscription, None
             await subscription.close()
         await self._work.stop(self.settings.drain_seconds if drain_seconds is None else drain_seconds)
+        await self._journal.compacted()
         await asyncio.to_thread(self._journal.close)
         self._stopped.set()
 

@@ -7,15 +7,18 @@ at the guests or by asking the cell conductor, whose answers are the same for a 
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import structlog
 
 from skep.compute.attempts import Attempts
+from skep.compute.compaction import Compaction, line_of, lines_of
 from skep.compute.entries import Entry
 from skep.compute.flusher import Flusher
 from skep.domain.errors import Misconfigured, StorageUnavailable
@@ -25,7 +28,6 @@ log = structlog.get_logger("skep.compute")
 COMPACT_BYTES = 8 * 1024 * 1024
 """A running agent rewrites its journal when it has grown by so much."""
 
-_encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 
@@ -39,6 +41,10 @@ class Journal:
         self._file = -1
         self._size = 0
         self._compact_at = COMPACT_BYTES
+        self._compaction: Compaction | None = None
+        self._compacting: asyncio.Task[None] | None = None
+        self._renamed = False
+        """The directory does not durably name the file yet."""
         # Held while the file is synced (in a thread) or exchanged.
         self._exchange = threading.Lock()
 
@@ -53,8 +59,9 @@ class Journal:
         for entry in _read(self._path, data):
             self.attempts.apply(entry)
         self._size = len(data)
-        if data != self._snapshot():
-            self._rewrite()
+        if data != lines_of(self.attempts.snapshot()):
+            self._compaction = Compaction(self._path, list(self.attempts.snapshot()))
+            self._compact_now(self._compaction)
         _sync_directory(self._path.parent)
 
     def record(self, entry: Entry) -> None:
@@ -86,8 +93,20 @@ class Journal:
     def sync(self) -> None:
         """Make durable what was written; the flusher calls it in a thread. Raises OSError."""
         with self._exchange:
-            if self._file >= 0:
-                os.fdatasync(self._file)
+            compaction, file = self._compaction, self._file
+            if file < 0:
+                return
+            os.fdatasync(file)
+            if compaction is not None:
+                compaction.sync()
+            if self._renamed:
+                self._renamed = False
+                _sync_directory(self._path.parent)
+
+    async def compacted(self) -> None:
+        """Wait for the compaction that is under way, if there is one."""
+        if self._compacting is not None:
+            await self._compacting
 
     def close(self) -> None:
         """Make everything durable and let another agent open the journal."""
@@ -105,7 +124,7 @@ class Journal:
     def _append(self, entry: Entry) -> None:
         if self._file < 0:
             raise StorageUnavailable("the host's journal is closed")
-        line = _encoder.encode(entry) + b"\n"
+        line = line_of(entry)
         try:
             written = os.write(self._file, line)
             if written != len(line):
@@ -115,36 +134,61 @@ class Journal:
         except OSError as error:
             raise StorageUnavailable(f"the host's journal cannot be stored: {error.strerror}") from error
         self._size += written
+        if self._compaction is not None:
+            self._compaction.append(line)
 
     def _compact_if_large(self) -> None:
-        if self._size < self._compact_at:
+        """Begin to compact, beside whatever the event loop does; without one (a tool, a test) at once."""
+        if self._size < self._compact_at or self._compaction is not None or self._file < 0:
             return
+        compaction = self._compaction = Compaction(self._path, list(self.attempts.snapshot()))
         try:
-            self._rewrite()
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._compact_now(compaction)
+        else:
+            self._compacting = loop.create_task(self._compact(compaction), name=f"compact {self._path}")
+
+    async def _compact(self, compaction: Compaction) -> None:
+        try:
+            await asyncio.to_thread(compaction.write)
+            compaction.catch_up()
+            # What was durable in the old file is so in the fresh one before it takes its place.
+            await asyncio.to_thread(self.sync)
+            replaced = self._exchange_for(compaction)
         except OSError as error:
-            self._compact_at = self._size + COMPACT_BYTES
-            log.error("journal not compacted", path=str(self._path), error=str(error))
+            self._not_compacted(error)
+            await asyncio.to_thread(self._close, compaction.abandon)
+        else:
+            await asyncio.to_thread(self._close, lambda: os.close(replaced))
 
-    def _snapshot(self) -> bytes:
-        return b"".join(_encoder.encode(entry) + b"\n" for entry in self.attempts.snapshot())
+    def _compact_now(self, compaction: Compaction) -> None:
+        try:
+            compaction.write()
+            compaction.catch_up()
+            os.close(self._exchange_for(compaction))
+        except OSError as error:
+            self._not_compacted(error)
+            compaction.abandon()
 
-    def _rewrite(self) -> None:
-        lines = self._snapshot()
-        fresh = self._path.with_suffix(".new")
-        with self._exchange:
-            file = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _write_all(file, lines)
-                os.fdatasync(file)
-                fresh.replace(self._path)
-            except OSError:
-                os.close(file)
-                raise
-            os.close(self._file)
-            self._file = file
-        self._size = len(lines)
+    def _exchange_for(self, compaction: Compaction) -> int:
+        """Let the fresh file be the journal and return the old one, to be closed when nobody syncs it any more."""
+        if self._file < 0:
+            raise OSError("the journal was closed")
+        compaction.finish()
+        replaced, self._file = self._file, compaction.file
+        self._size, self._compact_at = compaction.size, compaction.size + COMPACT_BYTES
+        self._compaction, self._renamed = None, True
+        return replaced
+
+    def _not_compacted(self, error: OSError) -> None:
+        self._compaction = None
         self._compact_at = self._size + COMPACT_BYTES
+        log.error("journal not compacted", path=str(self._path), error=str(error))
+
+    def _close(self, close: Callable[[], None]) -> None:
+        with self._exchange:
+            close()
 
 
 def _open_locked(path: Path) -> int:
@@ -180,12 +224,6 @@ def _readable(line: bytes) -> bool:
     except msgspec.DecodeError:
         return False
     return True
-
-
-def _write_all(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
 
 
 def _sync_directory(path: Path) -> None:

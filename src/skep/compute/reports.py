@@ -22,6 +22,10 @@ SENT_KEYS = 256
 """Claims named in one report at most; the rest goes with the next."""
 
 
+KEPT_KEYS = 4096
+"""Claims kept to be named, the newest."""
+
+
 class Reports:
     """Registers one agent, keeps its heart beating and reports its host: one report in flight, changes gathered."""
 
@@ -43,7 +47,11 @@ class Reports:
 
     def settle(self, key: ClaimKey) -> None:
         """Report soon, and name this claim as settled."""
+        self._settled.pop((key.instance, key.attempt), None)
         self._settled[key.instance, key.attempt] = key
+        if len(self._settled) > KEPT_KEYS:
+            # Nobody takes them (reports are refused, say). The answer to a report shows those that are still claims.
+            del self._settled[next(iter(self._settled))]
         self._nudge.set()
 
     async def run(self, host: Host) -> None:

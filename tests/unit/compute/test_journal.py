@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from skep.compute import journal as journal_module
 from skep.compute.attempts import Verdict
+from skep.compute.compaction import Compaction
 from skep.compute.entries import Acknowledged, BuildAccepted, BuildFailed, GuestBuilt, GuestDestroyed, TerminateAsked
 from skep.compute.flusher import Flusher
 from skep.compute.journal import Journal
@@ -67,6 +71,94 @@ def test_a_running_journal_is_compacted_when_it_has_grown(tmp_path: Path, monkey
     record = again.attempts.get(uuid_of(1))
     assert record is not None
     assert record.destroyed_up_to == 199
+    again.close()
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, list[str]]]:
+    """Compactions that wait, in their thread, until they may write; and the names of these threads."""
+    monkeypatch.setattr(journal_module, "COMPACT_BYTES", 10_000)
+    may_write, threads = threading.Event(), []
+    write = Compaction.write
+
+    def waiting(compaction: Compaction) -> None:
+        threads.append(threading.current_thread().name)
+        assert may_write.wait(20)
+        write(compaction)
+
+    monkeypatch.setattr(Compaction, "write", waiting)
+    yield may_write, threads
+    may_write.set()
+
+
+def fill(journal: Journal, upto: int, since: int = 1) -> None:
+    for attempt in range(since, upto):
+        journal.record(TerminateAsked(instance=uuid_of(1), attempt=attempt))
+        journal.record(GuestDestroyed(at=attempt, instance=uuid_of(1), attempt=attempt))
+
+
+async def test_a_compaction_holds_up_nobody_and_loses_nothing(
+    tmp_path: Path, held: tuple[threading.Event, list[str]]
+) -> None:
+    may_write, threads = held
+    path = tmp_path / "journal.jsonl"
+    journal = opened(path)
+    fill(journal, 200)
+    while not threads:
+        await asyncio.to_thread(lambda: None)
+    grown = path.stat().st_size
+    fill(journal, 300, since=200)
+    await journal.synced()
+    assert path.stat().st_size > grown, "it is written on while it is being compacted"
+    grown = path.stat().st_size
+    may_write.set()
+    await journal.compacted()
+    assert path.stat().st_size < grown
+    fill(journal, 320, since=300)
+    await journal.synced()
+    assert threading.current_thread().name not in threads
+    known = journal.attempts.records
+    journal.close()
+    again = opened(path)
+    assert again.attempts.records == known
+    again.close()
+
+
+async def test_a_journal_that_is_closed_in_mid_compaction_is_whole(
+    tmp_path: Path, held: tuple[threading.Event, list[str]]
+) -> None:
+    may_write, threads = held
+    path = tmp_path / "journal.jsonl"
+    journal = opened(path)
+    fill(journal, 100)
+    while not threads:
+        await asyncio.to_thread(lambda: None)
+    journal.close()
+    may_write.set()
+    await journal.compacted()
+    again = opened(path)
+    assert again.attempts.records == journal.attempts.records
+    again.close()
+
+
+async def test_a_compaction_for_which_there_is_no_room_leaves_the_journal_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_compaction: Compaction) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(journal_module, "COMPACT_BYTES", 10_000)
+    monkeypatch.setattr(Compaction, "write", full)
+    path = tmp_path / "journal.jsonl"
+    journal = opened(path)
+    fill(journal, 100)
+    await journal.compacted()
+    fill(journal, 150, since=100)
+    await journal.synced()
+    journal.close()
+    monkeypatch.undo()
+    again = opened(path)
+    assert again.attempts.records == journal.attempts.records
     again.close()
 
 

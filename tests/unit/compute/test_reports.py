@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from skep.compute.drivers.fake import FailureRule, FakeSettings
+from skep.compute.reports import KEPT_KEYS, Reports
 from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable, Unreachable
@@ -43,6 +44,17 @@ async def test_a_report_says_what_the_host_offers(stage: AgentStage) -> None:
     }
     assert usage.used == {"VCPU": 0, "MEMORY_MB": 0, "DISK_GB": 0}
     assert (usage.host, usage.hypervisor_type) == (HOST, "fake")
+
+
+async def test_claims_that_nobody_takes_are_not_kept_for_ever(stage: AgentStage) -> None:
+    agent = await stage.start()
+    reports = agent._started.reports
+    assert isinstance(reports, Reports)
+    for number in range(KEPT_KEYS + 50):
+        reports.settle(ClaimKey(uuid_of(number), 1, agent.node))
+    assert len(reports._settled) == KEPT_KEYS
+    assert (uuid_of(KEPT_KEYS + 49), 1) in reports._settled
+    assert (uuid_of(0), 1) not in reports._settled
 
 
 async def test_its_heart_beats(stage: AgentStage) -> None:
