@@ -39,11 +39,11 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/hosts/{host}", hosts.show),
     ("PATCH", "/hosts/{host}", hosts.update),
     ("POST", "/hosts/{host}/fence", hosts.fence),
-    ("POST", "/hosts/{host}/fence", hosts.fence),
     ("GET", "/servers/{id}/placement", placement.show),
     ("POST", "/placement/dry-run", placement.dry_run),
     ("GET", "/namespaces", documents.namespaces),
     ("GET", "/audit", audit.show),
+    ("POST", "/audit/repair", audit.mend),
     ("GET", "/openapi.json", documents.openapi),
 )
 """Method, path below the prefix, what answers. HEAD goes where GET goes."""

@@ -1,13 +1,17 @@
-"""`GET /audit`: two looks at everything, and what both of them found."""
+"""`GET /audit`: two looks at everything, and what both of them found. `POST /audit/repair`: what is done about it."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from skep.admin.requests import AdminRequest
 from skep.audit.difference import MEANINGS, Look
 from skep.audit.look import look_twice
+from skep.audit.repair import repair
 from skep.domain.clock import isoformat
 
 SHOWN = 100
@@ -19,19 +23,43 @@ async def show(request: AdminRequest) -> Any:
     request.only_query()
     services = request.services
     look = await look_twice(services.sources, services.audit_pause)
-    counts = Counter(difference.kind for difference in look.differences)
+    return {"audit": {**_summary(look, services.clock.now()), "differences": _listed(look)}}
+
+
+class RepairBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a repair."""
+
+    dry_run: bool = True
+
+
+async def mend(request: AdminRequest) -> Any:
+    """Answer what was done about each difference; with `dry_run` (the default) what would be."""
+    request.only_query()
+    services, body = request.services, request.read_body(RepairBody)
+    look = await look_twice(services.sources, services.audit_pause)
+    mended = await repair(services.sources, look.differences, dry_run=body.dry_run)
+    outcomes = {one.difference.key: one.outcome for one in mended}
     return {
-        "audit": {
-            "checked_at": isoformat(services.clock.now()),
-            "checked": look.checked,
-            "unread": list(look.unread),
-            "counts": dict(sorted(counts.items())),
-            "differences": _listed(look),
+        "repair": {
+            **_summary(look, services.clock.now()),
+            "dry_run": body.dry_run,
+            "mended": sum(one.done for one in mended),
+            "differences": _listed(look, outcomes),
         }
     }
 
 
-def _listed(look: Look) -> list[dict[str, Any]]:
+def _summary(look: Look, now: int) -> dict[str, Any]:
+    counts = Counter(difference.kind for difference in look.differences)
+    return {
+        "checked_at": isoformat(now),
+        "checked": look.checked,
+        "unread": list(look.unread),
+        "counts": dict(sorted(counts.items())),
+    }
+
+
+def _listed(look: Look, outcomes: Mapping[Any, str] | None = None) -> list[dict[str, Any]]:
     listed: Counter[str] = Counter()
     shown = []
     for difference in sorted(look.differences, key=lambda one: one.key):
@@ -43,6 +71,7 @@ def _listed(look: Look) -> list[dict[str, Any]]:
                     "meaning": MEANINGS[difference.kind],
                     "subject": difference.subject,
                     "evidence": difference.evidence,
+                    **({} if outcomes is None else {"outcome": outcomes[difference.key]}),
                 }
             )
     return shown

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import sqlalchemy as sa
 
 from skep.audit.difference import Difference
-from skep.database.api.tables import build_requests, instance_mappings, quota_charges, quota_sums
+from skep.database.api.tables import (
+    build_requests,
+    instance_mappings,
+    quota_charges,
+    quota_sums,
+    request_specs,
+    server_group_members,
+)
 from skep.domain.quotas import COUNTED
 
 mapping = instance_mappings.c
@@ -19,6 +26,9 @@ def differences(connection: sa.Connection) -> list[Difference]:
     return [
         *_mappings_without_request(connection),
         *_requests_without_mapping(connection),
+        *_specs_without_server(connection),
+        *_servers_without_spec(connection),
+        *_members_without_server(connection),
         *_sums(connection),
         *_charges_without_server(connection),
         *_servers_without_charge(connection),
@@ -46,6 +56,28 @@ def _requests_without_mapping(connection: sa.Connection) -> Iterator[Difference]
             subject=row.instance,
             evidence={"revision": row.revision, "mapping": {"cell": row.cell, "deleted_at": row.deleted_at}},
         )
+
+
+def _specs_without_server(connection: sa.Connection) -> Iterator[Difference]:
+    server = sa.exists().where(mapping.instance == request_specs.c.instance, _living)
+    for instance in connection.scalars(sa.select(request_specs.c.instance).where(~server)):
+        yield Difference(kind="spec_without_server", subject=instance, evidence={})
+
+
+def _servers_without_spec(connection: sa.Connection) -> Iterator[Difference]:
+    spec = sa.exists().where(request_specs.c.instance == mapping.instance)
+    query = sa.select(mapping.instance, mapping.attempt).where(_living, mapping.cell.is_(None), ~spec)
+    for row in connection.execute(query):
+        yield Difference(
+            kind="server_without_spec", subject=row.instance, evidence={"mapping": {"attempt": row.attempt}}
+        )
+
+
+def _members_without_server(connection: sa.Connection) -> Iterator[Difference]:
+    member = server_group_members.c
+    server = sa.exists().where(mapping.instance == member.instance, _living)
+    for row in connection.execute(sa.select(member.instance, member.group_uuid).where(~server)):
+        yield Difference(kind="member_without_server", subject=row.instance, evidence={"group": row.group_uuid})
 
 
 def _sums(connection: sa.Connection) -> Iterator[Difference]:

@@ -20,8 +20,7 @@ from skep.database.cell.tables import UNDER_WAY, attempts, instances
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid
 from skep.domain.instances import State
-from skep.messages.to_scheduler import Holding, ListClaims, ListClaimsReply
-from skep.transport.base import SCHEDULER
+from skep.messages.to_scheduler import Holding
 
 PAGE = 500
 """Servers compared at once: what a statement may name."""
@@ -45,11 +44,6 @@ class InCell(msgspec.Struct, frozen=True):
     open: set[AttemptOnNode]
     selecting: dict[str, tuple[State, int]]
     """Rows that wait for another host: state and attempt."""
-
-
-async def held(sources: Sources) -> ListClaimsReply:
-    """Return all claims and slots that schedulers hold. Raises Unreachable when none answers."""
-    return await sources.transport.call(SCHEDULER, ListClaims())
 
 
 async def unnamed(sources: Sources, seen: Sequence[Holding]) -> list[Unnamed]:

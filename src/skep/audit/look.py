@@ -6,13 +6,15 @@ import asyncio
 from collections import Counter
 from functools import partial
 
-from skep.audit import above, rows
+from skep.audit import above, groups, hosts, rows
 from skep.audit.difference import Difference, Kind, Look, confirmed
-from skep.audit.holdings import Unnamed, held, unnamed
+from skep.audit.holdings import Unnamed, unnamed
 from skep.audit.sources import Sources
 from skep.database.api import cells
 from skep.domain.errors import SkepError
-from skep.messages.to_scheduler import ListClaimsReply
+from skep.domain.hosts import HostState
+from skep.messages.to_scheduler import GetHostStates, ListClaimsReply
+from skep.transport.base import SCHEDULER
 
 
 async def look_twice(sources: Sources, pause: float) -> Look:
@@ -34,16 +36,23 @@ async def look_once(sources: Sources) -> Look:
     checked: Counter[str] = Counter()
     known: ListClaimsReply | None = None
     try:
-        known = await held(sources)
+        known = await sources.claims()
         checked["claims"], checked["slots"] = len(known.claims), len(known.slots)
     except SkepError as error:
         unread["scheduler"] = f"scheduler: {error}"
+    states: tuple[HostState, ...] | None = None
+    if known is not None:
+        states = (await sources.transport.call(SCHEDULER, GetHostStates())).hosts
+    members: list[groups.Seat] = []
     found += await sources.api.read(above.differences)
     for cell in await sources.api.read(cells.every):
         try:
             missing, servers = await rows.mappings_without_row(sources, cell)
             of_cell = [*missing, *await rows.rows_without_mapping(sources, cell)]
-            of_cell += await sources.read_cell(cell.uuid, partial(rows.open_attempts_of_deleted, cell=cell))
+            of_cell += await sources.read_cell(cell.uuid, partial(rows.inside, cell=cell))
+            if not cell.is_cell0:
+                of_cell += await hosts.differences(sources, cell, states)
+                members += await sources.read_cell(cell.uuid, partial(groups.members, cell=cell))
         except SkepError as error:
             unread[cell.uuid] = f"cell {cell.name}: {error}"
             continue
@@ -52,7 +61,9 @@ async def look_once(sources: Sources) -> Look:
         checked["cells"] += 1
     if known is not None:
         found += [_unnamed("claim_unnamed", one) for one in await unnamed(sources, known.claims)]
+        found += groups.missing(members, known)
         found += [_unnamed("slot_unnamed", one) for one in await unnamed(sources, known.slots)]
+    found += groups.broken(members)
     return Look(differences=tuple(found), unread=tuple(unread.values()), checked=dict(checked))
 
 

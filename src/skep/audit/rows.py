@@ -6,7 +6,7 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from skep.database.api.tables import instance_mappings
 from skep.database.cell.tables import attempts, instances
 from skep.domain.cells import Cell
 from skep.domain.ids import CellUuid
-from skep.domain.instances import State
+from skep.domain.instances import State, Task
 
 PAGE = 500
 """Servers compared at once: what a statement may name."""
@@ -33,11 +33,12 @@ async def mappings_without_row(sources: Sources, cell: Cell) -> tuple[list[Diffe
     while page := await sources.api.read(partial(_mapped_to, cell=cell.uuid, after=after)):
         there = await sources.read_cell(cell.uuid, partial(_existing, uuids=page))
         checked += len(page)
-        found += [
-            Difference(kind="mapping_without_row", subject=uuid, evidence={"cell": cell.name})
-            for uuid in page
-            if uuid not in there
-        ]
+        for uuid in page:
+            if uuid not in there:
+                found.append(Difference(kind="mapping_without_row", subject=uuid, evidence={"cell": cell.name}))
+            elif there[uuid] is not None:
+                evidence = {"cell": cell.name, "deleted_at": there[uuid]}
+                found.append(Difference(kind="mapping_of_deleted_row", subject=uuid, evidence=evidence))
         after = page[-1]
     return found, checked
 
@@ -48,8 +49,11 @@ def _mapped_to(connection: sa.Connection, cell: CellUuid, after: str) -> Sequenc
     return connection.scalars(query.order_by(row.instance).limit(PAGE)).all()
 
 
-def _existing(connection: sa.Connection, uuids: Sequence[str]) -> set[str]:
-    return set(connection.scalars(sa.select(instances.c.uuid).where(instances.c.uuid.in_(uuids))))
+def _existing(connection: sa.Connection, uuids: Sequence[str]) -> dict[str, int | None]:
+    """Return which rows there are, with when they were deleted if the cell believes that this is known above."""
+    row = instances.c
+    query = sa.select(row.uuid, row.deleted_at, row.forgotten).where(row.uuid.in_(uuids))
+    return {one.uuid: one.deleted_at if one.forgotten else None for one in connection.execute(query)}
 
 
 async def rows_without_mapping(sources: Sources, cell: Cell) -> list[Difference]:
@@ -76,7 +80,7 @@ def _living_rows(connection: sa.Connection, after: str) -> Sequence[Any]:
 def _row_difference(row: Any, mapping: Mapping | None, cell: Cell) -> Difference | None:
     staged = row.state == State.STAGED
     if mapping is not None and mapping.deleted_at is None:
-        on_its_way = staged and mapping.cell is None and row.attempt >= mapping.attempt
+        on_its_way = staged and row.attempt >= mapping.attempt
         if mapping.cell == cell.uuid or on_its_way:
             return None
     return Difference(
@@ -113,3 +117,42 @@ def open_attempts_of_deleted(connection: sa.Connection, cell: Cell) -> list[Diff
         )
         for one in connection.execute(query)
     ]
+
+
+def inside(connection: sa.Connection, cell: Cell) -> list[Difference]:
+    """Return what a cell's own tables do not agree on."""
+    return [
+        *open_attempts_of_deleted(connection, cell),
+        *_rows_without_attempt(connection, cell),
+        *_secrets_kept(connection, cell),
+    ]
+
+
+def _rows_without_attempt(connection: sa.Connection, cell: Cell) -> Iterator[Difference]:
+    row, attempt = instances.c, attempts.c
+    on_host = (State.SCHEDULED, State.BUILDING, State.SPAWNING, State.ACTIVE, State.STOPPED)
+    opened = sa.exists().where(
+        attempt.instance == row.uuid, attempt.attempt == row.attempt, attempt.host == row.host, attempt.open
+    )
+    query = sa.select(row.uuid, row.state, row.attempt, row.host).where(
+        row.deleted_at.is_(None),
+        row.state.in_([state.value for state in on_host]),
+        row.task.is_distinct_from(Task.DELETING.value),
+        ~opened,
+    )
+    for one in connection.execute(query):
+        yield Difference(
+            kind="row_without_attempt",
+            subject=one.uuid,
+            evidence={"cell": cell.name, "state": one.state, "attempt": one.attempt, "host": one.host},
+        )
+
+
+def _secrets_kept(connection: sa.Connection, cell: Cell) -> Iterator[Difference]:
+    row = instances.c
+    over = (State.ACTIVE, State.STOPPED, State.ERROR, State.DELETED, State.MOVED)
+    query = sa.select(row.uuid, row.state).where(
+        row.secrets.is_not(None), row.state.in_([state.value for state in over])
+    )
+    for one in connection.execute(query):
+        yield Difference(kind="secrets_kept", subject=one.uuid, evidence={"cell": cell.name, "state": one.state})

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy.exc import DBAPIError
 
+from skep.database.api import build_requests
+from skep.database.cell import instances
 from skep.database.engine import Database, T, Unit
 from skep.domain.cells import Cell
 from skep.domain.errors import StorageUnavailable
-from skep.domain.ids import CellUuid
-from skep.transport.base import Transport
+from skep.domain.ids import CellUuid, InstanceUuid
+from skep.domain.instances import Instance
+from skep.messages.to_scheduler import ListClaims, ListClaimsReply
+from skep.transport.base import SCHEDULER, Transport
 
 CELL_SECONDS = 10.0
 """A cell that does not answer in this time was not read."""
@@ -42,3 +47,24 @@ class Sources:
         except DBAPIError as error:
             # A schema of another release, say: an audit says so and goes on with the other cells.
             raise StorageUnavailable(f"it cannot be read: {error.orig}") from error
+
+    def cell_named(self, name: str) -> Database:
+        """Return the database of a cell.
+
+        Raises StorageUnavailable when this process does not know the cell.
+        """
+        for uuid, cell in self.names.items():
+            if cell.name == name and uuid in self.cells:
+                return self.cells[uuid]
+        raise StorageUnavailable(f"this process was not told of cell {name}")
+
+    async def claims(self) -> ListClaimsReply:
+        """Return all claims and slots that schedulers hold. Raises Unreachable when none answers."""
+        return await self.transport.call(SCHEDULER, ListClaims())
+
+    async def server(self, uuid: InstanceUuid, cell: CellUuid | None) -> Instance | None:
+        """Return a living server: from its cell, or from its build request while it has none."""
+        if cell is not None:
+            return await self.read_cell(cell, partial(instances.get, uuid=uuid))
+        request = await self.api.read(partial(build_requests.get, instance=uuid))
+        return None if request is None else request.instance

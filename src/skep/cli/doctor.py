@@ -18,22 +18,33 @@ from skep.cli.output import Format, format_option, print_json, print_rows, progr
 from skep.cli.remote import Remote, cloud_option, connect, names_a_cloud
 
 COLUMNS = {"name": "Check", "verdict": "Verdict", "message": "What was found"}
+OUTCOMES = {"kind": "Difference", "subject": "About", "outcome": "Outcome", "meaning": "Meaning"}
 DIFFERENCES = {"kind": "Difference", "subject": "About", "evidence": "Evidence", "meaning": "Meaning"}
 
 
 @click.command()
 @click.option("--audit", is_flag=True, help="Compare what the running cloud's databases and placement say.")
+@click.option("--repair", is_flag=True, help="With --audit: say what would be mended; with --yes mend it.")
+@click.option("--yes", is_flag=True, help="With --repair: do it.")
 @config_option
 @format_option
 @cloud_option
-def doctor(audit: bool, config_file: Path | None, form: Format, cloud: str | None) -> None:
-    """Check configuration, machine and running cloud. It changes nothing. Exit status 1 when something is bad.
+def doctor(audit: bool, repair: bool, yes: bool, config_file: Path | None, form: Format, cloud: str | None) -> None:
+    """Check configuration, machine and running cloud. Exit status 1 when something is bad.
+
+    It changes nothing, but for `--audit --repair --yes`.
 
     \b
     Examples:
       skep doctor
       skep doctor --audit --format json
+      skep doctor --audit --repair
     """
+    if (repair and not audit) or (yes and not repair):
+        raise click.UsageError("--repair goes with --audit, --yes with --repair")
+    if repair:
+        _repair(form, cloud, config_file, dry_run=not yes)
+        return
     if audit:
         _audit(form, cloud, config_file)
         return
@@ -100,6 +111,24 @@ def _audit(form: Format, cloud: str | None, config_file: Path | None) -> None:
     if audit["differences"] or audit["unread"]:
         total = sum(audit["counts"].values())
         raise Failed(f"{total} differences" if total else "not everything could be read")
+
+
+def _repair(form: Format, cloud: str | None, config_file: Path | None, *, dry_run: bool) -> None:
+    remote = connect(cloud, config_file)
+    with progress("Comparing databases and placement, twice" + ("" if dry_run else ", and mending")):
+        repair = remote.admin("POST", "/audit/repair", {"dry_run": dry_run})["repair"]
+    if form == "json":
+        print_json(repair)
+    else:
+        for line in audit_lines(repair):
+            click.echo(line)
+        if repair["differences"]:
+            print_rows(repair["differences"], OUTCOMES, form)
+        if dry_run and repair["differences"]:
+            click.echo("Nothing was changed; --yes mends what can be mended.")
+    left = sum(repair["counts"].values()) - repair["mended"]
+    if left or repair["unread"]:
+        raise Failed(f"{left} differences left" if left else "not everything could be read")
 
 
 def audit_lines(audit: Mapping[str, Any]) -> Iterator[str]:

@@ -256,6 +256,9 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
     sweep_seconds: Annotated[
         float, Meta(gt=0, description="Seconds between two looks for claims and group slots that nothing names")
     ] = 1.0
+    audit_seconds: Annotated[
+        float, Meta(gt=0, description="Seconds between two audits of databases, placement and agents")
+    ] = 600.0
 
 
 class RetentionSettings(Section, frozen=True, kw_only=True):

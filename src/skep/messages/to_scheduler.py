@@ -243,6 +243,8 @@ class ListClaimsReply(msgspec.Struct, frozen=True, kw_only=True):
     slots: tuple[Holding, ...]
     """With their group in the key."""
     epoch: str
+    asserted: tuple[CellUuid, ...] = ()
+    """Cells that have told their claims and slots in this epoch: of others nothing can be said to be missing."""
 
 
 class ListClaims(Call[ListClaimsReply], frozen=True, kw_only=True):

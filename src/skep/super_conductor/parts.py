@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from skep.audit.sources import Sources
 from skep.config.sections import ConductorSettings
 from skep.database.engine import Database, T, Unit
 from skep.domain.cells import Cell
@@ -66,6 +67,16 @@ class Parts:
     max_cells: int = 2
     busy: Callable[[], int] = field(default=lambda: 0)
     """Requests of users under way in this process: building makes room for them."""
+
+    @property
+    def sources(self) -> Sources:
+        """What an audit reads."""
+        return Sources(
+            api=self.api,
+            cells={uuid: access.database for uuid, access in self.cells.items()},
+            names={uuid: access.cell for uuid, access in self.cells.items()},
+            transport=self.transport,
+        )
 
     @property
     def cell0(self) -> CellAccess:

@@ -13,6 +13,7 @@ from skep.messages.to_super_conductor import (
 )
 from skep.reconciler.lease import Lease
 from skep.reconciler.loop import Loop
+from skep.super_conductor.auditor import Auditor
 from skep.super_conductor.builds import Builds
 from skep.super_conductor.deletes import Deletes
 from skep.super_conductor.hosts import Hosts
@@ -39,6 +40,7 @@ class SuperConductor:
         self._moves = Loop("moves", Moves(parts, parts.max_cells).run, every=resend)
         self._leftovers = Loop("leftovers", Leftovers(parts).run, every=resend)
         self._sweeper = Loop("sweeper", Sweeper(parts).run, every=parts.settings.sweep_seconds)
+        self._auditor = Loop("audit", Auditor(parts).run, every=parts.settings.audit_seconds)
         self._retention = Loop("retention", Retention(parts, retention).run, every=60.0)
         self._lease = Lease(
             parts.api,
@@ -62,6 +64,7 @@ class SuperConductor:
             self._moves,
             self._leftovers,
             self._sweeper,
+            self._auditor,
             self._retention,
         )
 

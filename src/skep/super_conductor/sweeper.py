@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 
-from skep.audit.holdings import Unnamed, held, unnamed
-from skep.audit.sources import Sources
+from skep.audit.holdings import Unnamed, unnamed
 from skep.domain.claims import ClaimKey
 from skep.messages.to_scheduler import Holding, ReleaseClaims, ReleaseSlots
 from skep.super_conductor.parts import Parts
@@ -26,12 +25,7 @@ class Sweeper:
     """Remembers between passes what was held and what was unnamed."""
 
     def __init__(self, parts: Parts) -> None:
-        self._sources = Sources(
-            api=parts.api,
-            cells={uuid: access.database for uuid, access in parts.cells.items()},
-            names={uuid: access.cell for uuid, access in parts.cells.items()},
-            transport=parts.transport,
-        )
+        self._sources = parts.sources
         self._rest_until = 0.0
         self._epoch = ""
         self._claims = Suspects()
@@ -42,7 +36,7 @@ class Sweeper:
         began = time.monotonic()
         if began < self._rest_until:
             return False
-        known = await held(self._sources)
+        known = await self._sources.claims()
         if known.epoch != self._epoch:
             self._epoch, self._claims, self._slots = known.epoch, Suspects(), Suspects()
         claims = self._claims.twice(await unnamed(self._sources, self._claims.standing(known.claims)))

@@ -64,6 +64,12 @@ class Metrics:
             "Claims that met a newer generation of their record and were decided again",
             registry=self.registry,
         )
+        self.audit_differences = Gauge(
+            "skep_audit_differences",
+            "Differences that the last audit found, by kind, those that it mended included",
+            ("kind",),
+            registry=self.registry,
+        )
         self.backlog = Gauge("skep_build_backlog", "Servers waiting for a host (BuildRequests)", registry=self.registry)
         self.hosts = Gauge(
             "skep_hosts",

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import sqlalchemy as sa
 
 from skep.admin.app import AdminApi
 from skep.admin.services import AdminServices
 from skep.database.api import build_requests, cells, flavors, host_mappings, instance_mappings, quotas, schema
 from skep.database.api.instance_mappings import Placement
-from skep.database.cell import attempts
+from skep.database.cell import agents, attempts
 from skep.database.cell.attempts import NewAttempt
 from skep.database.cell.tables import instances
 from skep.database.cell.tables import metadata as cell_metadata
@@ -28,14 +29,28 @@ from skep.domain.claims import Claim, ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
-from skep.domain.hosts import HostState, HostUsage
-from skep.domain.ids import CELL0, CellUuid, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId, new_uuid
+from skep.domain.groups import GroupRule
+from skep.domain.hosts import AgentIdentity, HostState, HostUsage
+from skep.domain.ids import (
+    CELL0,
+    CellUuid,
+    GroupUuid,
+    Incarnation,
+    InstanceUuid,
+    NodeUuid,
+    ProjectId,
+    RequestId,
+    UserId,
+    new_uuid,
+)
 from skep.domain.instances import Instance, State
 from skep.domain.quotas import charge_of
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
 from skep.messages.base import Done
 from skep.messages.to_scheduler import (
+    AssertClaims,
+    AssertReply,
     GetHostStates,
     GetHostStatesReply,
     Holding,
@@ -44,6 +59,9 @@ from skep.messages.to_scheduler import (
     ListNamespaces,
     ListNamespacesReply,
     PublishOperatorState,
+    ReleaseClaims,
+    ReleaseReply,
+    ReleaseSlots,
     SelectDestinations,
     SelectReply,
 )
@@ -106,6 +124,9 @@ class Scheduler:
                 SelectDestinations: self._select,
                 ListNamespaces: self._namespaces,
                 ListClaims: self._claims,
+                ReleaseClaims: self._release_claims,
+                ReleaseSlots: self._release_slots,
+                AssertClaims: self._assert,
             },
         )
         await transport.serve(SUPER_CONDUCTOR, {OperatorStateChanged: self._nudge})
@@ -135,7 +156,25 @@ class Scheduler:
             for state in self.states
             for claim in state.claims
         )
-        return ListClaimsReply(claims=held, slots=tuple(self.slots), epoch="e1")
+        return ListClaimsReply(claims=held, slots=tuple(self.slots), epoch="e1", asserted=tuple(self.asserted))
+
+    async def _release_claims(self, message: ReleaseClaims, _context: RequestContext | None) -> ReleaseReply:
+        names = {(key.instance, key.attempt, key.node) for key in message.claims}
+        released = 0
+        for index, state in enumerate(self.states):
+            left = tuple(one for one in state.claims if (one.instance, one.attempt, one.node) not in names)
+            released += len(state.claims) - len(left)
+            self.states[index] = msgspec.structs.replace(state, claims=left)
+        return ReleaseReply(released=released)
+
+    async def _release_slots(self, message: ReleaseSlots, _context: RequestContext | None) -> ReleaseReply:
+        left = [slot for slot in self.slots if slot.key not in message.slots]
+        released, self.slots = len(self.slots) - len(left), left
+        return ReleaseReply(released=released)
+
+    async def _assert(self, message: AssertClaims, _context: RequestContext | None) -> AssertReply:
+        self.slots += [Holding(key=slot.key, cell=message.cell) for slot in message.slots]
+        return AssertReply(epoch="e1")
 
     async def _select(self, message: SelectDestinations, _context: RequestContext | None) -> SelectReply:
         assert message.dry_run
@@ -181,7 +220,14 @@ class Admin:
             found.setdefault(difference["kind"], []).append((difference["subject"], difference["evidence"]))
         return found
 
-    async def server(self, cell: CellUuid | None, *, state: State = State.ACTIVE, attempt: int = 1) -> Instance:
+    async def server(
+        self,
+        cell: CellUuid | None,
+        *,
+        state: State = State.ACTIVE,
+        attempt: int = 1,
+        group: GroupRule | None = None,
+    ) -> Instance:
         """Make a server with everything that belongs to it: in a cell, or waiting for one."""
         request_id = RequestId(f"req-{new_uuid()}")
         nowhere = cell is None or cell == CELL0
@@ -200,7 +246,9 @@ class Admin:
             node=None if nowhere else NodeUuid("n1"),
         )
         context = RequestContext(request_id=request_id, project_id=PROJECT, user_id=UserId("owner"))
-        spec = RequestSpec(project_id=PROJECT, user_id=UserId("owner"), flavor=FLAVOR)
+        spec = RequestSpec(project_id=PROJECT, user_id=UserId("owner"), flavor=FLAVOR, group=group)
+        if group is not None and cell is not None:
+            self.scheduler.slots.append(slot_of(instance, group.uuid, cell))
 
         def above(connection: sa.Connection) -> None:
             new = build_requests.NewRequest(context=context, instances=(instance,), spec=spec, min_count=1, now=NOW)
@@ -259,18 +307,25 @@ class Admin:
         await self.services.cells[cell].write(unit)
 
 
+def _register(connection: sa.Connection, identity: AgentIdentity) -> None:
+    agents.register(connection, identity, NOW)
+    agents.mark_mapped(connection, [identity.node])
+
+
 def _execute(connection: sa.Connection, statements: Iterable[sa.Executable]) -> None:
     for statement in statements:
         connection.execute(statement)
 
 
-def host_state(host: str, cell: CellUuid, *, up: bool = True, claims: tuple[Claim, ...] = ()) -> HostState:
+def host_state(
+    host: str, cell: CellUuid, *, up: bool = True, claims: tuple[Claim, ...] = (), servers: int = 0
+) -> HostState:
     """Return what placement holds of a host with eight CPUs, two of them used."""
     usage = HostUsage(
         host=host,
         inventory={"VCPU": Inventory(total=8), "MEMORY_MB": Inventory(total=4096, reserved=512)},
         used={"VCPU": 2},
-        servers=1,
+        servers=servers,
     )
     return HostState(node=NodeUuid(f"n{host[1:]}"), cell=cell, usage=usage, incarnation=1, seq=1, claims=claims, up=up)
 
@@ -283,6 +338,12 @@ def claim_of(instance: Instance, attempt: int | None = None) -> Claim:
         node=NodeUuid("n1"),
         resources={"VCPU": 1},
     )
+
+
+def slot_of(instance: Instance, group: GroupUuid, cell: CellUuid, attempt: int | None = None) -> Holding:
+    """Return the slot of a member of a group on the first host."""
+    number = instance.attempt if attempt is None else attempt
+    return Holding(key=ClaimKey(instance.uuid, number, NodeUuid("n1"), group), host="h1", cell=cell)
 
 
 @contextlib.asynccontextmanager
@@ -304,6 +365,9 @@ async def admin_under_test(directory: Path) -> AsyncIterator[Admin]:
         flavors.add(connection, FLAVOR, NOW)
 
     await database.write(seed)
+    for host, of in (("h1", CELL1), ("h2", CELL2)):
+        identity = AgentIdentity(node=NodeUuid(f"n{host[1:]}"), host=host, process=Incarnation("p"))
+        await databases[of].write(partial(_register, identity=identity))
     transport = MemoryTransport()
     scheduler = Scheduler(states=[host_state("h1", CELL1), host_state("h2", CELL2)])
     await scheduler.serve(transport)

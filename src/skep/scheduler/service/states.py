@@ -197,7 +197,8 @@ class HostStates(Knowledge):
                     host, cell = self._place(slot.node)
                     name = ClaimKey(slot.instance, slot.attempt, slot.node, GroupUuid(key.name))
                     slots.append(Holding(key=name, host=host, cell=cell))
-        return ListClaimsReply(claims=tuple(claims), slots=tuple(slots), epoch=self.epoch)
+        asserted = tuple(cell for cell in self.table.cells if self.asserted(cell))
+        return ListClaimsReply(claims=tuple(claims), slots=tuple(slots), epoch=self.epoch, asserted=asserted)
 
     def _place(self, node: NodeUuid) -> tuple[str, CellUuid | None]:
         """Return the host's name and cell, from the operator's mapping or else from its own report."""

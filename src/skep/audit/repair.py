@@ -1,0 +1,174 @@
+"""What is done about differences. Each mend looks again, in the statement that changes something, whether it is right.
+
+What schedulers and quota count differently is mended by itself (`AUTOMATIC`). The rest of what can be mended
+(`ON_DEMAND`) is left to the operator's word. `NEVER` says of all other kinds why nobody but a human can decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Container, Iterable
+from functools import partial
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.audit import mends
+from skep.audit.difference import Difference, Kind
+from skep.audit.sources import Sources
+from skep.domain.claims import ClaimKey
+from skep.domain.errors import SkepError
+from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+from skep.messages.to_scheduler import AssertClaims, ReleaseClaims, ReleaseSlots, Slot
+from skep.telemetry.logs import get_logger
+from skep.transport.base import SCHEDULER
+
+log = get_logger(__name__)
+
+Mend = Callable[[Sources, Difference], Awaitable[bool]]
+"""Mends one difference; False when it is none any more, or cannot be mended now."""
+
+NEVER: dict[Kind, str] = {
+    "mapping_without_request": "what was to be built is lost; delete the server",
+    "mapping_without_row": "only the cell's own backup has the row; restore it, or delete the server",
+    "row_without_mapping": "which of the two databases is right is not known here; there may be a guest",
+    "open_attempt_of_deleted": "the host has not said that nothing is left; start its agent, or fence the host",
+    "row_without_attempt": "whether there is a guest is for the host to say",
+    "host_without_agent": "the agent registers when it starts; a host that is no more has to be removed",
+    "host_counts_other_servers": "a guest that no row knows is never touched; a guest that is missing is not remade",
+    "server_without_spec": "what was asked for is lost; delete the server",
+    "staged_elsewhere": "the super conductor's own passes remove it, when the cell can be written",
+    "group_policy_broken": "only moving a server would mend it, and nobody asked for that",
+}
+"""Kinds that are never repaired, and why, or what to do."""
+
+
+MENDED = "mended"
+
+
+class Mended(msgspec.Struct, frozen=True, kw_only=True):
+    """One difference and what came of mending it."""
+
+    difference: Difference
+    outcome: str
+    """`mended`, `would be mended`, `gone meanwhile`, or why it was not."""
+
+    @property
+    def done(self) -> bool:
+        """Whether something was changed."""
+        return self.outcome == MENDED
+
+
+async def repair(
+    sources: Sources, found: Iterable[Difference], *, only: Container[Kind] | None = None, dry_run: bool
+) -> list[Mended]:
+    """Mend differences as far as a right mend is known; one that fails does not hold up the others.
+
+    `only`: leave all other kinds alone. A dry run says what would be done.
+    """
+    return [
+        Mended(difference=one, outcome=await _mend(sources, one, dry_run=dry_run))
+        for one in found
+        if only is None or one.kind in only
+    ]
+
+
+async def _mend(sources: Sources, difference: Difference, *, dry_run: bool) -> str:
+    mend = AUTOMATIC.get(difference.kind) or ON_DEMAND.get(difference.kind)
+    if mend is None:
+        return f"never repaired: {NEVER[difference.kind]}"
+    if dry_run:
+        return "would be mended"
+    try:
+        done = await mend(sources, difference)
+    except SkepError as error:
+        return f"not mended: {error}"
+    outcome = MENDED if done else "gone meanwhile"
+    log.warning("difference", kind=difference.kind, subject=difference.subject, outcome=outcome)
+    return outcome
+
+
+def _key(difference: Difference) -> ClaimKey:
+    evidence = difference.evidence
+    return ClaimKey(
+        InstanceUuid(difference.subject), evidence["attempt"], NodeUuid(evidence["node"]), evidence.get("group")
+    )
+
+
+async def _release_claim(sources: Sources, difference: Difference) -> bool:
+    reply = await sources.transport.call(SCHEDULER, ReleaseClaims(claims=(_key(difference),)))
+    return reply.released > 0
+
+
+async def _release_slot(sources: Sources, difference: Difference) -> bool:
+    reply = await sources.transport.call(SCHEDULER, ReleaseSlots(slots=(_key(difference),)))
+    return reply.released > 0
+
+
+async def _assert_slot(sources: Sources, difference: Difference) -> bool:
+    evidence = difference.evidence
+    slot = Slot(key=_key(difference), policy=evidence["policy"], max_server_per_host=evidence["max_server_per_host"])
+    cell = CellUuid(evidence["cell"])
+    epoch = (await sources.claims()).epoch
+    reply = await sources.transport.call(SCHEDULER, AssertClaims(cell=cell, epoch=epoch, claims=(), slots=(slot,)))
+    return reply.epoch == epoch and not reply.refused
+
+
+def _above(unit: Callable[[sa.Connection, str], bool]) -> Mend:
+    """Make a mend of a unit of the API database that is about one instance or project."""
+
+    async def mend(sources: Sources, difference: Difference) -> bool:
+        return await sources.api.write(partial(_about, unit=unit, subject=difference.subject))
+
+    return mend
+
+
+def _in_cell(unit: Callable[[sa.Connection, str], bool]) -> Mend:
+    """Make a mend of a unit of the cell that the evidence names."""
+
+    async def mend(sources: Sources, difference: Difference) -> bool:
+        cell = sources.cell_named(difference.evidence["cell"])
+        return await cell.write(partial(_about, unit=unit, subject=difference.subject))
+
+    return mend
+
+
+def _about(connection: sa.Connection, unit: Callable[[sa.Connection, str], bool], subject: str) -> bool:
+    return unit(connection, subject)
+
+
+async def _charge(sources: Sources, difference: Difference) -> bool:
+    """Charge a server by what its row (or its build request) says that it is."""
+    subject = InstanceUuid(difference.subject)
+    server = await sources.server(subject, difference.evidence["cell"])
+    if server is None:
+        return False
+    return await sources.api.write(partial(mends.charge, server=server))
+
+
+async def _map_anew(sources: Sources, difference: Difference) -> bool:
+    """Have an agent mapped again that nobody maps; one that is mapped to another cell is for the operator."""
+    if difference.evidence["mapping"] is not None:
+        return False
+    cell = sources.cell_named(difference.evidence["cell"])
+    return await cell.write(partial(mends.unmark_mapped, node=difference.evidence["node"]))
+
+
+AUTOMATIC: dict[Kind, Mend] = {
+    "claim_unnamed": _release_claim,
+    "slot_unnamed": _release_slot,
+    "quota_sum": _above(mends.add_up),
+    "quota_charge_without_server": _above(mends.credit),
+    "server_without_quota_charge": _charge,
+}
+"""Claims, slots and quota: mended by the super conductor itself when two looks agree."""
+
+ON_DEMAND: dict[Kind, Mend] = {
+    "slot_missing": _assert_slot,
+    "request_without_mapping": _above(mends.drop_request),
+    "spec_without_server": _above(mends.drop_spec),
+    "member_without_server": _above(mends.drop_member),
+    "mapping_of_deleted_row": _in_cell(mends.tell_again),
+    "secrets_kept": _in_cell(mends.erase_secrets),
+    "agent_not_mapped": _map_anew,
+}
+"""Mended when an operator says so."""
