@@ -204,8 +204,10 @@ def _seed(connection: sa.Connection) -> None:
     for flavor in FLAVORS:
         flavors.add(connection, flavor, 1)
     host_mappings.add(connection, HostMapping(node=NodeUuid("node-host-1"), host="host-1", cell=CELL1))
+    host_mappings.add(connection, HostMapping(node=NodeUuid("node-host-2"), host="host-2", cell=CELL1))
     zone = aggregates.add(connection, uuid="u", name="a", metadata={"availability_zone": "east"}, now=1)
     assert zone is not None
+    aggregates.add_host(connection, zone.id, "host-2")
 
 
 HOST = HostState(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ import pytest
 import sqlalchemy as sa
 
 from skep.api.services import QuotaDefaults
-from skep.database.api import build_requests, quotas, tables
-from skep.domain.ids import InstanceUuid, ProjectId
+from skep.database.api import build_requests, host_mappings, quotas, tables
+from skep.domain.ids import InstanceUuid, NodeUuid, ProjectId
 from skep.messages.to_super_conductor import ScheduleAndBuildInstances
 from skep.testing.api import OTHER_PROJECT, PROJECT
 from skep.testing.servers import IMAGE, LARGE, SAVING, ServersUnderTest, servers_under_test
@@ -161,6 +162,22 @@ async def test_a_zone_of_an_aggregate_exists(cloud: ServersUnderTest) -> None:
     uuid = await cloud.create(availability_zone="east")
     shown = (await cloud.good("GET", f"/servers/{uuid}", version=96))["server"]
     assert (shown["OS-EXT-AZ:availability_zone"], shown["pinned_availability_zone"]) == ("east", "east")
+
+
+async def test_a_zone_without_an_enabled_host_is_not_available(cloud: ServersUnderTest) -> None:
+    async def answer(zone: str, **more: Any) -> int:
+        return (await cloud.ask("POST", "/servers", body(availability_zone=zone), **more)).status_code
+
+    def enable(host: str, disabled: bool) -> Callable[[sa.Connection], object]:
+        return lambda connection: host_mappings.want(connection, NodeUuid(f"node-{host}"), 1, disabled=disabled)
+
+    assert [await answer(zone) for zone in ("east", "nova")] == [202, 202]
+    await cloud.database.write(enable("host-2", True))
+    assert [await answer(zone) for zone in ("east", "nova")] == [400, 202]
+    await cloud.database.write(enable("host-2", False))
+    await cloud.database.write(enable("host-1", True))
+    assert [await answer(zone) for zone in ("east", "nova")] == [202, 400]
+    assert await answer("nova:host-1", token="admin") == 202
 
 
 async def test_disks_of_a_flavor(cloud: ServersUnderTest) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 from skep.domain.errors import BadRequest
 
 NO_NETWORKS = "No network service is configured: only 'auto' and 'none' are possible"
+NO_KEY_PAIRS = "Invalid key_name provided: there are no key pairs in this release; user_data can bring a key"
 NO_VOLUMES = "No volume service is configured"
 
 
 def refuse(server: dict[str, Any]) -> None:
     """Raise BadRequest for the first key that asks for what is not there."""
     if server.get("key_name") is not None:
-        raise BadRequest("Invalid key_name provided.")
+        raise _absent("key_name", NO_KEY_PAIRS)
     if server.get("trusted_image_certificates"):
         raise _absent("trusted_image_certificates", "No certificate service is configured")
     for index, group in enumerate(server.get("security_groups") or ()):

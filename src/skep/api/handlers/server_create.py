@@ -73,9 +73,8 @@ async def _resolve(request: ApiRequest, wish: Wish) -> Resolved:
     check_image(image, flavor, may_have_no_disk=request.allowed(f"{SERVERS}:create:zero_disk_flavor"))
     wish.disks.all(flavor)
     where = wish.destination
-    named = where.hosts or where.nodes or wish.hints.group
     default_zone = request.services.settings.default_availability_zone
-    if not named and where.zone in (None, default_zone):
+    if not (where.hosts or where.nodes or wish.hints.group or where.zone):
         return Resolved(flavor=flavor, image=image)
     unit = partial(_look_up, wish=wish, project=request.context.project_id, default_zone=default_zone)
     group, unknown_nodes = await request.services.database.read(unit)
@@ -117,7 +116,7 @@ def _look_up(
 ) -> tuple[GroupRule | None, list[str]]:
     """Check zone, hosts and group; return the group's rule, and the hypervisors that no mapping names."""
     where = wish.destination
-    if where.zone not in (None, default_zone) and where.zone not in _zones(connection):
+    if where.zone and not where.is_forced and not aggregates.zone_has_host(connection, where.zone, default_zone):
         raise BadRequest("The requested availability zone is not available")
     for host in where.hosts:
         if host_mappings.of_host(connection, host) is None:
@@ -129,10 +128,6 @@ def _look_up(
     if group is None or group.project_id != project:
         raise BadRequest(f"Instance group {wish.hints.group} could not be found.")
     return group.rule(), unknown
-
-
-def _zones(connection: sa.Connection) -> set[str | None]:
-    return {one.zone for one in aggregates.every(connection)}
 
 
 async def _check_hypervisors(request: ApiRequest, nodes: list[str]) -> None:

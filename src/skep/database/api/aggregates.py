@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.api.tables import aggregate_hosts, aggregates
+from skep.database.api.tables import aggregate_hosts, aggregates, host_mappings
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
 
@@ -111,6 +111,22 @@ def zones_of(known: Iterable[Aggregate], hosts: Iterable[str], *, other_than: in
         for host in one.hosts
         if host in wanted
     }
+
+
+def zone_has_host(connection: sa.Connection, zone: str, default: str) -> bool:
+    """Tell whether an enabled host is in a zone; `default` is the zone of hosts that no aggregate puts into one."""
+    zones = {row.id: load(row.metadata, dict[str, str]).get(ZONE) for row in connection.execute(sa.select(aggregates))}
+    hosts = host_mappings.c
+    enabled = sa.select(hosts.node).where(hosts.disabled == sa.false()).limit(1)
+    members = [identifier for identifier, name in zones.items() if name == zone]
+    if connection.execute(enabled.where(hosts.host.in_(_in(members)))).first() is not None:
+        return True
+    zoned = [identifier for identifier, name in zones.items() if name is not None]
+    return zone == default and connection.execute(enabled.where(hosts.host.not_in(_in(zoned)))).first() is not None
+
+
+def _in(identifiers: list[int]) -> sa.Select[tuple[str]]:
+    return sa.select(aggregate_hosts.c.host).where(aggregate_hosts.c.aggregate_id.in_(identifiers))
 
 
 def _aggregate(row: sa.Row[tuple[object, ...]], hosts: Iterable[str]) -> Aggregate:
