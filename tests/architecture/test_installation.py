@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TOOLS = ("sh", "cat", "cut", "dirname", "mkdir", "rm", "sha256sum", "tr")
+TOOLS = ("sh", "cat", "cut", "dirname", "mkdir", "rm", "rmdir", "sha256sum", "tr")
+
+
+HALF_A_VENV = """import pathlib, sys
+if __name__ == "__main__":
+    pathlib.Path(sys.argv[1], "bin").mkdir(parents=True)
+    sys.exit("ensurepip is not available\\nOn Debian/Ubuntu systems ...")
+"""
 
 
 @pytest.fixture
@@ -41,15 +48,37 @@ def bootstrap(clone: Path, **environ: str) -> tuple[int, list[str]]:
     return done.returncode, done.stderr.splitlines()
 
 
-def test_without_any_installer_one_line_names_the_package(clone: Path) -> None:
+@pytest.mark.parametrize("ensurepip", ["raise ImportError\n", ""])
+def test_without_any_installer_one_line_names_the_package(clone: Path, ensurepip: str) -> None:
+    """Also where ensurepip is there and does not work: then `python3 -m venv` leaves half an environment."""
     (clone / "bin" / "python3").symlink_to(sys.executable)
     blocked = clone / "blocked"
     blocked.mkdir()
-    for module in ("ensurepip", "pip"):
-        (blocked / f"{module}.py").write_text("raise ImportError\n")
+    (blocked / "pip.py").write_text("raise ImportError\n")
+    (blocked / "ensurepip.py").write_text(ensurepip)
+    (blocked / "venv.py").write_text(HALF_A_VENV)
     status, (line,) = bootstrap(clone, PYTHONPATH=str(blocked))
     assert status == 1
     assert line.endswith("apt-get install python3-venv")
+    assert not (clone / ".skep-tools").exists()
+
+
+def test_an_interpreter_that_is_asked_for_and_wrong_is_refused(clone: Path) -> None:
+    (clone / "bin" / "python3").symlink_to(sys.executable)
+    for wrong in ("/absent/python3", str(clone / "bin" / "cat")):
+        assert bootstrap(clone, PYTHON=wrong) == (1, [f"skep: PYTHON={wrong} is no Python 3.11 or newer"])
+
+
+def test_an_environment_of_another_interpreter_is_not_taken(clone: Path) -> None:
+    other = clone / ".venv" / "bin" / "python"
+    other.parent.mkdir(parents=True)
+    other.write_text('#!/bin/sh\ncase "$2" in *base_prefix*) echo /other 3.12;; esac\n')
+    other.chmod(0o755)
+    status, (line,) = bootstrap(clone, PYTHON=sys.executable)
+    assert status == 1
+    assert (
+        line == f"skep: .venv was made by another Python (/other 3.12) than PYTHON={sys.executable}; remove .venv first"
+    )
 
 
 def test_an_old_python_is_named(clone: Path) -> None:
