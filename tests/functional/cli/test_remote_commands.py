@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from skep.admin.app import AdminApi
-from skep.database.api.tables import build_requests
+from skep.database.api.tables import build_requests, quota_sums
 from skep.testing.admin import CELL1, Admin, admin_under_test
 from skep.testing.neighbours import address, bound, serving
 
@@ -38,9 +38,9 @@ class CommandLine:
         assert process.returncode is not None
         return process.returncode, out.decode(), errors.decode()
 
-    async def json(self, *arguments: str) -> Any:
-        status, out, errors = await self.run(*arguments, "--format", "json")
-        assert status == 0, errors
+    async def json(self, *arguments: str, status: int = 0) -> Any:
+        ended, out, errors = await self.run(*arguments, "--format", "json")
+        assert ended == status, errors
         return json.loads(out)
 
 
@@ -117,6 +117,14 @@ async def test_doctor_and_audit(line: CommandLine) -> None:
     status, out, errors = await line.run("doctor", "--audit")
     assert (status, "mapping_without_request" in out, server.uuid in out) == (1, True, True)
     assert errors.endswith("skep: 1 differences\n")
+    status, out, errors = await line.run("doctor", "--audit", "--repair")
+    assert (status, "delete the server" in out, "Nothing was changed" in out) == (1, True, True)
+    await line.admin.write(quota_sums.update().values(cores=9))
+    done = await line.json("doctor", "--audit", "--repair", "--yes", status=1)
+    assert (done["mended"], done["dry_run"]) == (1, False)
+    assert {one["kind"]: one["outcome"] for one in done["differences"]}["quota_sum"] == "mended"
+    for wrong in (("--repair",), ("--audit", "--yes")):
+        assert (await line.run("doctor", *wrong))[0] == 2
     checks = {check["name"]: check for check in await line.json("doctor")}
     assert checks["ready"]["verdict"] == "good"
     assert checks["hosts"]["message"] == "2 up"
