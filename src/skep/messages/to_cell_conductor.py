@@ -13,7 +13,6 @@ from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import PowerState, Task
 from skep.messages.base import Call, Cast, Done
 
-
 Phase = Literal["queued", "preparing", "spawning"]
 """Where a host is with a build. Queued: accepted, and waiting for its turn or for `MayBuild`."""
 
