@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from skep.config.sections import ConductorSettings, Config, FakeFailure
@@ -22,8 +23,8 @@ from skep.testing.eventually import eventually
 from skep.transport.base import SCHEDULER
 
 
-def sweeping(**more: Any) -> Config:
-    conductor = ConductorSettings(lease_seconds=2.0, resend_seconds=0.2, sweep_seconds=0.2)
+def sweeping(seconds: float = 0.2, **more: Any) -> Config:
+    conductor = ConductorSettings(lease_seconds=2.0, resend_seconds=0.2, sweep_seconds=seconds)
     return quick_config(conductor=conductor, **more)
 
 
@@ -83,8 +84,10 @@ async def test_a_reschedule_that_could_not_be_stored_leaves_no_claim(tmp_path: P
         await cloud.no_claims()
 
 
-async def test_a_slot_whose_release_was_lost_keeps_nobody_out_for_long(tmp_path: Path) -> None:
-    async with running_cloud(tmp_path, sweeping(), cells=1, hosts=1) as cloud:
+@pytest.mark.parametrize("seconds", [0.2, 600.0])
+async def test_a_slot_whose_release_was_lost_keeps_nobody_out_for_long(tmp_path: Path, seconds: float) -> None:
+    """The host repeats that nothing is left, and with it the slot goes; sweeping finds it where the host does not."""
+    async with running_cloud(tmp_path, sweeping(seconds), cells=1, hosts=1) as cloud:
         rule = anti_affinity()
         uuids = await cloud.create(group=rule)
         await cloud.settled(uuids)

@@ -220,7 +220,7 @@ def test_a_closed_attempt_keeps_what_came_of_it(cell: sa.Connection) -> None:
     bring_to(cell, State.BUILDING)
     attempts.finish(cell, ONE, 1, HOST, NOW, "failed", keep_open=True, error="SpawnFailed", message="no")
     assert attempts.close(cell, ONE, HOST, 1, NOW) == [ClaimKey(ONE, 1, NodeUuid("node-host1"))]
-    assert attempts.close(cell, ONE, HOST, 1, NOW + 1) == []
+    assert attempts.close(cell, ONE, HOST, 1, NOW + 1) == [ClaimKey(ONE, 1, NodeUuid("node-host1"))], "a repeat too"
     attempts.finish(cell, ONE, 1, HOST, NOW + 1, "undone", keep_open=False, error="Later", message="later")
     [record] = attempts.history(cell, ONE)
     assert (record.open, record.outcome, record.error, record.message) == (False, "failed", "SpawnFailed", "no")

@@ -84,18 +84,23 @@ def finish(
 
 
 def close(connection: sa.Connection, instance: InstanceUuid, host: str, upto: int, now: int) -> list[ClaimKey]:
-    """Close the attempts of an instance on one host up to `upto`: nothing of them is left. Return their claims."""
-    closed = connection.execute(
+    """Close the attempts of an instance on one host up to `upto`: nothing of them is left. Return their claims.
+
+    Those of attempts that were closed before are returned too: whoever closed them may not have lived, or known that it
+    was written, to release them.
+    """
+    mine = sa.and_(row.instance == instance, row.host == host, row.attempt <= upto)
+    connection.execute(
         attempts.update()
-        .where(row.instance == instance, row.host == host, row.attempt <= upto, row.open)
+        .where(mine, row.open)
         .values(
             open=False,
             outcome=sa.func.coalesce(row.outcome, "undone"),
             ended_at=sa.func.coalesce(row.ended_at, now),
         )
-        .returning(row.instance, row.attempt, row.node)
-    ).all()
-    return [ClaimKey(one.instance, one.attempt, one.node) for one in closed]
+    )
+    closed = connection.execute(sa.select(row.attempt, row.node).where(mine).order_by(row.attempt))
+    return [ClaimKey(instance, one.attempt, one.node) for one in closed]
 
 
 def stale_due(connection: sa.Connection, now: int, resend_before: int, limit: int) -> list[StaleAttempt]:
