@@ -37,33 +37,33 @@ async def test_another_conductor_finishes_and_the_first_changes_nothing(tmp_path
     transport = ChaosTransport(longest_call=0.5)
     quick = quick_config(failures=FAILURES, conductor=LEASE)
     async with running_cloud(tmp_path, quick, cells=CELLS, hosts=HOSTS, clock=clock, transport=transport) as cloud:
-        hold = Hold(step, when, clock.stop)
-        if step in DELETING:
-            uuids = await cloud.create(MEMBERS, name=NAMES.get(step, "server"))
-            await cloud.settled(uuids)
-            cloud.plane.steps.crash_hook = hold.at_step
-            asked = Asked(deleted=set(uuids))
+        with Hold(step, when, clock.stop) as hold:
+            if step in DELETING:
+                uuids = await cloud.create(MEMBERS, name=NAMES.get(step, "server"))
+                await cloud.settled(uuids)
+                cloud.plane.steps.crash_hook = hold.at_step
+                asked = Asked(deleted=set(uuids))
+                for uuid in uuids:
+                    await cloud.delete(uuid)
+            else:
+                cloud.plane.steps.crash_hook = hold.at_step
+                uuids = await cloud.create(MEMBERS, name=NAMES.get(step, "server"))
+                asked = Asked(created=set(uuids))
+            async with asyncio.timeout(20):
+                await hold.reached.wait()
+            async with second_process(cloud):
+                if step in DELETING:
+                    await cloud.gone(uuids)
+                else:
+                    servers = await cloud.settled(uuids)
+                    assert {server.state for server in servers} == {State.ACTIVE}
+                clock.go_on()
+                hold.release()
+                await hold.went_on.wait()
+                await all_is_well(cloud, asked)
             for uuid in uuids:
                 await cloud.delete(uuid)
-        else:
-            cloud.plane.steps.crash_hook = hold.at_step
-            uuids = await cloud.create(MEMBERS, name=NAMES.get(step, "server"))
-            asked = Asked(created=set(uuids))
-        async with asyncio.timeout(20):
-            await hold.reached.wait()
-        async with second_process(cloud):
-            if step in DELETING:
-                await cloud.gone(uuids)
-            else:
-                servers = await cloud.settled(uuids)
-                assert {server.state for server in servers} == {State.ACTIVE}
-            clock.go_on()
-            hold.release()
-            await hold.went_on.wait()
-            await all_is_well(cloud, asked)
-        for uuid in uuids:
-            await cloud.delete(uuid)
-        await cloud.nothing_left()
+            await cloud.nothing_left()
 
 
 @pytest.mark.parametrize("step", ["claim", "prepare"])
@@ -74,38 +74,38 @@ async def test_a_host_that_is_held_too_long_loses_the_build_and_undoes_it(tmp_pa
         )
     )
     async with running_cloud(tmp_path, quick, cells=1, hosts=2) as cloud:
-        hold = Hold(step, "before")
-        cloud.plane.steps.crash_hook = hold.at_step
-        [uuid] = await cloud.create()
-        [server] = await cloud.settled([uuid])
-        assert hold.reached.is_set()
-        assert server.state is State.ACTIVE
-        assert server.attempt > 1
-        hold.release()
-        await all_is_well(cloud, Asked(created={uuid}))
-        await cloud.delete(uuid)
-        await cloud.nothing_left()
+        with Hold(step, "before") as hold:
+            cloud.plane.steps.crash_hook = hold.at_step
+            [uuid] = await cloud.create()
+            [server] = await cloud.settled([uuid])
+            assert hold.reached.is_set()
+            assert server.state is State.ACTIVE
+            assert server.attempt > 1
+            hold.release()
+            await all_is_well(cloud, Asked(created={uuid}))
+            await cloud.delete(uuid)
+            await cloud.nothing_left()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_past_the_point_of_no_return_only_that_host_goes_on(tmp_path: Path, when: str) -> None:
     quick = quick_config(conductor=ConductorSettings(lease_seconds=1.0, resend_seconds=0.2, spawning_deadline=0.5))
     async with running_cloud(tmp_path, quick, cells=1, hosts=2) as cloud:
-        hold = Hold("spawn", when)
-        cloud.plane.steps.crash_hook = hold.at_step
-        [uuid] = await cloud.create()
-        [server] = await cloud.settled([uuid])
-        assert server.state is State.ERROR
-        assert server.fault is not None
-        assert "stopped answering while building" in server.fault.message
-        assert server.attempt == 1
-        hold.release()
+        with Hold("spawn", when) as hold:
+            cloud.plane.steps.crash_hook = hold.at_step
+            [uuid] = await cloud.create()
+            [server] = await cloud.settled([uuid])
+            assert server.state is State.ERROR
+            assert server.fault is not None
+            assert "stopped answering while building" in server.fault.message
+            assert server.attempt == 1
+            hold.release()
 
-        async def active() -> bool:
-            found = await cloud.find(uuid)
-            return found is not None and found.state is State.ACTIVE and found.fault is None
+            async def active() -> bool:
+                found = await cloud.find(uuid)
+                return found is not None and found.state is State.ACTIVE and found.fault is None
 
-        await eventually(active, "the host was heard again")
-        await all_is_well(cloud, Asked(created={uuid}))
-        await cloud.delete(uuid)
-        await cloud.nothing_left()
+            await eventually(active, "the host was heard again")
+            await all_is_well(cloud, Asked(created={uuid}))
+            await cloud.delete(uuid)
+            await cloud.nothing_left()

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Self
 
 import msgspec
 
 from skep.domain.clock import Clock, Timestamp
 from skep.messages.to_scheduler import GetHostStates
 from skep.processes.control_plane import ControlPlane
+from skep.processes.directory import StateDirectory
 from skep.super_conductor.service import SuperConductor
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
@@ -47,7 +49,7 @@ class SuspendedClock(Clock):
 
 
 class Hold:
-    """Holds the first that comes to a point, until it is released. Everybody else passes."""
+    """Holds the first that comes to a point, until it is released or the block ends. Everybody else passes."""
 
     def __init__(self, step: str, when: str, on_reached: Callable[[], None] = lambda: None) -> None:
         self.reached = asyncio.Event()
@@ -55,6 +57,14 @@ class Hold:
         self._released = asyncio.Event()
         self._step, self._when = step, when
         self._on_reached = on_reached
+
+    def __enter__(self) -> Self:
+        """Hold from now on."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Let go, so that a test that failed can stop its cloud."""
+        self.release()
 
     async def at_step(self, point: CrashPoint) -> None:
         """Be the crash hook of a process."""
@@ -98,7 +108,8 @@ async def second_process(cloud: Cloud) -> AsyncIterator[ControlPlane]:
     first, clock = cloud.plane, Clock()
     second = _Conductors(
         cloud.config,
-        cloud.directory,
+        # Hosts that stand in a directory are started: here are none.
+        StateDirectory(cloud.directory.root / "second"),
         first.databases,
         clock=clock,
         metrics=Metrics(),
