@@ -37,12 +37,16 @@ class Check(msgspec.Struct, frozen=True):
     message: str
 
 
-def of_machine(config: Config, *, running: bool) -> Iterator[Check]:
-    """Look at everything that does not need a running cloud."""
-    directory = Path(config.state.directory)
+def of_machine() -> Iterator[Check]:
+    """Look at what every cloud needs of a machine."""
     yield interpreter(sys.version_info[:3])
     yield sqlite(sqlite3.sqlite_version_info)
     yield client(find_client())
+
+
+def of_installation(config: Config, *, running: bool) -> Iterator[Check]:
+    """Look at the installation whose state is here, which may run or not."""
+    directory = Path(config.state.directory)
     yield state_directory(directory)
     yield disk(directory)
     yield databases(config)

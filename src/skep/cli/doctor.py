@@ -15,7 +15,8 @@ from skep.cli.checks import Check
 from skep.cli.config import config_option
 from skep.cli.failures import Failed, Refused
 from skep.cli.output import Format, format_option, print_json, print_rows, progress
-from skep.cli.remote import Remote, cloud_option, connect, names_a_cloud
+from skep.cli.remote import Remote, cloud_option, connect, meant_elsewhere, names_a_cloud
+from skep.config.loading import FILE_VARIABLE, Loaded
 
 COLUMNS = {"name": "Check", "verdict": "Verdict", "message": "What was found"}
 OUTCOMES = {"kind": "Difference", "subject": "About", "outcome": "Outcome", "meaning": "Meaning"}
@@ -58,19 +59,33 @@ def doctor(audit: bool, repair: bool, yes: bool, config_file: Path | None, form:
 def _checks(config_file: Path | None, cloud: str | None) -> Iterator[Check]:
     from skep.config import ConfigError, load
 
-    running = False
+    running, elsewhere = False, None
     try:
-        config = load(config_file, os.environ).config
+        loaded = load(config_file, os.environ)
     except ConfigError as error:
         yield Check("configuration", "bad", str(error))
     else:
-        running = checks.is_running(Path(config.state.directory))
-        yield Check("configuration", "good", str(config_file or "defaults and environment"))
-        yield from checks.of_machine(config, running=running)
+        state = Path(loaded.config.state.directory)
+        elsewhere = meant_elsewhere(cloud, state, config_file)
+        running = elsewhere is None and checks.is_running(state)
+        yield Check("configuration", "good", _sources(loaded, config_file))
+        yield from checks.of_machine()
+        if elsewhere is None:
+            yield from checks.of_installation(loaded.config, running=running)
+        else:
+            yield Check("installation", "skipped", f"{state} is not that of the cloud that is meant, {elsewhere}")
     if running or cloud is not None or names_a_cloud(os.environ):
         yield from _of_cloud(cloud, config_file)
     else:
         yield Check("cloud", "skipped", "none runs on this state directory and none is named; `skep up` starts one")
+
+
+def _sources(loaded: Loaded, config_file: Path | None) -> str:
+    """Say where the configuration comes from."""
+    named = os.environ.get(FILE_VARIABLE)
+    file = str(config_file) if config_file is not None else f"{named} ({FILE_VARIABLE})" if named else "defaults"
+    variables = sorted(source.where for source in loaded.sources.values() if source.kind == "environment")
+    return f"{file} and {', '.join(variables)}" if variables else file
 
 
 def _of_cloud(cloud: str | None, config_file: Path | None) -> Iterator[Check]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -55,8 +56,9 @@ async def greet(cloud: Served, *, first_server: bool) -> None:
             lines = await _overview(cloud, client)
             if cloud.first_start and first_server:
                 lines += await _first_server(client, cloud.clouds_yaml, step)
+            newest = await _newest_server(client)
     notes = [f"Note: {note}." for note in cloud.notes]
-    click.echo("\n".join([*lines, *notes, *what_next(cloud.clouds_yaml, cloud.admin_password)]))
+    click.echo("\n".join([*lines, *notes, *what_next(cloud.clouds_yaml, cloud.admin_password, newest)]))
 
 
 def warn(cloud: Served) -> None:
@@ -72,6 +74,19 @@ async def _overview(cloud: Served, client: CloudClient) -> list[str]:
     except RequestFailed as error:
         return [f"Skep serves at {cloud.api_url}; it cannot be looked into: {error}."]
     return list(found(cells, cloud.api_url, first_start=cloud.first_start))
+
+
+async def _newest_server(client: CloudClient) -> str | None:
+    """Return what to call the newest server by: its name if it needs no quotes and no other has it, else its id."""
+    try:
+        servers = (await client.compute("GET", "/servers?all_tenants=1"))["servers"]
+    except RequestFailed:
+        return None
+    if not servers:
+        return None
+    name = str(servers[0]["name"])
+    alone = len(servers) == 1 and shlex.quote(name) == name
+    return name if alone else str(servers[0]["id"])
 
 
 async def _first_server(client: CloudClient, clouds_yaml: Path, step: Callable[[str], None]) -> list[str]:
@@ -135,14 +150,15 @@ def hops(placement: Mapping[str, Any]) -> Iterator[str]:
     yield f"{host} -> conductor of {cell}: may build, may spawn, built"
 
 
-def what_next(clouds_yaml: Path, admin_password: str | None) -> Iterator[str]:
-    """Say what to type in another terminal, and once the first password."""
+def what_next(clouds_yaml: Path, admin_password: str | None, server: str | None) -> Iterator[str]:
+    """Say what to type in another terminal, `server` being one that exists, and once the first password."""
     yield ""
     yield "Type next, in another terminal:"
     yield f"  export OS_CLIENT_CONFIG_FILE={clouds_yaml.resolve()} OS_CLOUD=skep PATH=$PATH:{_programs()}"
     yield "  openstack server list"
     yield "  openstack server create --image tiny --flavor m1.small --min 3 --max 3 more"
-    yield "  skep server explain one"
+    if server is not None:
+        yield f"  skep server explain {server}"
     yield "  skep host list"
     yield "  skep doctor --audit"
     yield from _passwords(clouds_yaml, admin_password)

@@ -32,9 +32,7 @@ def server() -> None:
 
 
 @server.command("list")
-@click.option(
-    "--mine", is_flag=True, help="Only servers of your project; otherwise of all, which needs the role admin."
-)
+@click.option("--mine", is_flag=True, help="Only servers of your project; otherwise admins see those of all.")
 @click.option("--status", metavar="STATUS", help="Only servers in this status, such as ERROR.")
 @click.option("--host", metavar="NAME", help="Only servers on this host.")
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Most servers to list.")
@@ -46,9 +44,14 @@ def list_(mine: bool, status: str | None, host: str | None, limit: int, form: Fo
     \b
     Example: skep server list --status ERROR
     """
-    query = {"all_tenants": None if mine else "1", "status": status, "host": host, "limit": str(min(limit, 1000))}
-    given = urlencode({key: value for key, value in query.items() if value is not None})
-    print_rows(_pages(connect(cloud), f"/servers/detail?{given}", limit), COLUMNS, form)
+    query = {"status": status, "host": host, "limit": str(min(limit, 1000))}
+    given = {key: value for key, value in query.items() if value is not None}
+    remote = connect(cloud)
+    path = "/servers/detail"
+    first = remote.compute(f"{path}?{urlencode(given)}") if mine else remote.of_all_projects(path, given)
+    print_rows(_pages(remote, first, limit), COLUMNS, form)
+    if not (mine or remote.sees_all):
+        click.echo("skep: these are the servers of your project; to see those of all needs the role admin", err=True)
 
 
 @server.command()
@@ -85,28 +88,29 @@ def show(server_id: str, form: Format, cloud: str | None) -> None:
 def explain(server_id: str, form: Format, cloud: str | None) -> None:
     """Say why a server is where it is, or nowhere: every attempt with the decision behind it.
 
-    Owners see how many hosts were left after each stage; admins see the hosts.
+    Owners see how many hosts were left after each stage; admins see the hosts. Admins may name a deleted server too.
 
     \b
     Example: skep server explain one
     """
     remote = connect(cloud)
-    placement = remote.admin("GET", f"/servers/{remote.server_id(server_id)}/placement")["placement"]
+    placement = remote.admin("GET", f"/servers/{remote.server_id(server_id, deleted=True)}/placement")["placement"]
     if form == "json":
         print_json(placement)
     else:
         click.echo(words.text(placement))
 
 
-def _pages(remote: Remote, path: str, limit: int) -> list[dict[str, Any]]:
+def _pages(remote: Remote, answer: Any, limit: int) -> list[dict[str, Any]]:
+    """Return the servers of a first page and of those behind it."""
     rows: list[dict[str, Any]] = []
-    following: str | None = path
-    while following is not None and len(rows) < limit:
-        answer = remote.compute(following)
+    while True:
         rows += [_row(one) for one in answer["servers"]]
         links = answer.get("servers_links", [])
         following = next((link["href"] for link in links if link["rel"] == "next"), None)
-    return rows[:limit]
+        if following is None or len(rows) >= limit:
+            return rows[:limit]
+        answer = remote.compute(following)
 
 
 def _row(found: dict[str, Any]) -> dict[str, Any]:

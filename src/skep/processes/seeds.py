@@ -114,6 +114,11 @@ def passwords_in(path: Path) -> dict[str, str]:
     return {auth["username"]: auth["password"] for auth in auths if auth.get("password")}
 
 
+def addresses_in(path: Path) -> set[str]:
+    """Return the addresses of identity services in a clouds.yaml that a start wrote."""
+    return {str(entry["auth"].get("auth_url")) for entry in (_clouds_in(path) or {}).values()}
+
+
 def _clouds_in(path: Path) -> dict[str, Any] | None:
     """Return the entries of a file that we wrote; None when it is not there or in another form."""
     try:

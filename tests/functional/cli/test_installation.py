@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -29,11 +30,22 @@ def config(tmp_path: Path) -> Config:
 @pytest.fixture(autouse=True)
 def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKEP_STATE__DIRECTORY", str(tmp_path / "state"))
+    for name in ("OS_CLOUD", "OS_AUTH_URL", "OS_CLIENT_CONFIG_FILE", "SKEP_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
 
 
 async def run(*arguments: str) -> Result:
     """Run a command in a thread: it has an event loop of its own."""
     return await asyncio.to_thread(CliRunner().invoke, skep, arguments, prog_name="skep")
+
+
+async def program(*arguments: str) -> tuple[int | None, str]:
+    """Run a command that needs a cloud as a program; return its status and what it said of errors."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "skep.cli", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode, errors.decode()
 
 
 @contextlib.asynccontextmanager
@@ -192,6 +204,8 @@ async def test_a_lost_file_of_passwords(config: Config, tmp_path: Path) -> None:
         entries = json.loads(file.read_text())["clouds"]
         assert {entry["auth"]["auth_url"] for entry in entries.values()} == {cloud.identity_url}
         assert passwords_in(file) == {}
+        status, said = await program("cell", "list")
+        assert (status, "`skep user set-password admin`" in said) == (2, True)
         assert cloud.passwords == {}
     told = await run("user", "set-password", "admin")
     assert told.exit_code == 0, told.stderr
@@ -199,6 +213,9 @@ async def test_a_lost_file_of_passwords(config: Config, tmp_path: Path) -> None:
     assert after in told.stdout
     assert after != before
     assert file.stat().st_mode & 0o777 == 0o600
+    status, said = await program("cell", "list")
+    assert (status, len(said.splitlines())) == (1, 1)
+    assert said.startswith("skep: nothing answers at http://127.0.0.1:")
     async with started(config) as cloud, signed_in(cloud) as session:
         assert (await session.ask("GET", "/servers")).status_code == 200
     assert (await run("user", "set-password", "nobody")).exit_code == 2

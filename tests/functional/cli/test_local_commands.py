@@ -135,6 +135,20 @@ def test_doctor_without_a_cloud() -> None:
     assert checks["databases"] == "good"
 
 
+def test_doctor_says_where_the_configuration_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def said(*arguments: str) -> str:
+        checks = json.loads(run("doctor", "--format", "json", *arguments).stdout)
+        return str(next(check["message"] for check in checks if check["name"] == "configuration"))
+
+    ports = "SKEP_API__PORT, SKEP_IDENTITY__PORT, SKEP_IMAGES__PORT"
+    assert said() == f"defaults and {ports}"
+    file = tmp_path / "skep.toml"
+    file.write_text("[log]\nlevel = 'debug'\n")
+    assert said("--config", str(file)) == f"{file} and {ports}"
+    monkeypatch.setenv("SKEP_CONFIG", str(file))
+    assert said() == f"{file} (SKEP_CONFIG) and {ports}"
+
+
 def test_doctor_names_what_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("file").touch()
     monkeypatch.setenv("SKEP_STATE__DIRECTORY", "file")

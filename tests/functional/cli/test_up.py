@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from skep.cli.openstack_client import client_environment
+from skep.cli.openstack_client import OpenStackClient, client_environment
 from skep.testing.neighbours import bound
 from skep.testing.openstack import openstack, refusal
 
@@ -29,6 +30,12 @@ class Installation:
         ports = {f"SKEP_{name}__PORT": "0" for name in ("API", "IDENTITY", "IMAGES")}
         fast = {f"SKEP_COMPUTE__FAKE__{name}_DELAY": "0" for name in ("SPAWN", "DESTROY", "POWER")}
         self.environment = kept | ports | fast | {"SKEP_STATE__DIRECTORY": str(self.directory)} | settings
+
+    def meaning(self, cloud: str) -> Installation:
+        """Return the same, with an environment that names a cloud."""
+        other = copy.copy(self)
+        other.environment = self.environment | {"OS_CLIENT_CONFIG_FILE": str(self.clouds_yaml), "OS_CLOUD": cloud}
+        return other
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -90,6 +97,7 @@ async def test_from_the_first_start_to_the_second(tmp_path: Path) -> None:
         status, out, _ = await installation.run("doctor", "--format", "json")
         assert (status, {row["verdict"] for row in json.loads(out)}) == (0, {"good", "skipped"})
         assert (await installation.run("doctor", "--audit"))[0] == 0
+        await an_ordinary_user_looks(installation, one["ID"])
         status, out, errors = await installation.run("up")
         assert (status, out, len(errors.splitlines())) == (2, "", 1)
         assert "is in use by another `skep up`" in errors
@@ -100,6 +108,36 @@ async def test_from_the_first_start_to_the_second(tmp_path: Path) -> None:
         assert again["ID"] == one["ID"]
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), ONE_MINUTE) == 0
+
+
+async def an_ordinary_user_looks(installation: Installation, admins: str) -> None:
+    """Own servers only, said so; and a deleted one is found by its name by admins."""
+    status, out, errors = await installation.run("server", "list", "--format", "json", "--os-cloud", "skep-demo")
+    assert (status, json.loads(out)) == (0, []), errors
+    demo = installation.meaning("skep-demo")
+    status, out, errors = await demo.run("server", "list", "--format", "json")
+    assert (status, json.loads(out), "servers of your project" in errors) == (0, [], True)
+    status, _, errors = await demo.run("server", "explain", "one")
+    assert (status, errors) == (1, "skep: there is no server with the name or id one\n")
+    status, out, _ = await demo.run("doctor", "--format", "json")
+    names = {row["name"] for row in json.loads(out)}
+    assert {"databases", "disk"} <= names, "it is this installation, though the environment names it"
+    client = OpenStackClient(installation.clouds_yaml)
+    await client.run("server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "brief")
+    await client.run("server", "delete", "--wait", "brief")
+    status, out, errors = await installation.run("server", "explain", "brief")
+    assert (status, errors, "): deleted" in out) == (0, "", True)
+    assert admins not in out
+
+
+async def test_a_start_says_first_what_it_is_asked_for_and_then_logs(tmp_path: Path) -> None:
+    installation = Installation(tmp_path)
+    async with installation.up("--cells", "1", "--hosts", "1", "--no-first-server", "--free-ports") as (process, lines):
+        assert not any("server explain" in line for line in lines), "there is no server to explain"
+        process.send_signal(signal.SIGTERM)
+        await process.wait()
+    async with installation.up("--cells", "1") as (process, lines):
+        assert "1 cell, 1 host (1 up)." in lines[0]
 
 
 async def test_a_taken_port_is_named_with_its_setting(tmp_path: Path) -> None:

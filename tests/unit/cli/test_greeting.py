@@ -39,8 +39,12 @@ def test_hops() -> None:
 
 
 def test_what_next_can_be_pasted(tmp_path: Path) -> None:
-    lines = list(what_next(tmp_path / "clouds.yaml", None))
+    lines = list(what_next(tmp_path / "clouds.yaml", None, None))
     assert any(f"OS_CLIENT_CONFIG_FILE={tmp_path.resolve() / 'clouds.yaml'} OS_CLOUD=skep" in line for line in lines)
     assert "  openstack server list" in lines
     assert not any("password of admin" in line for line in lines)
-    assert any("password of admin is secret" in line for line in what_next(tmp_path / "clouds.yaml", "secret"))
+    assert not any("server explain" in line for line in lines), "there is no server"
+    assert any(line.startswith("No passwords stand in") for line in lines)
+    lines = list(what_next(tmp_path / "clouds.yaml", "secret", "one"))
+    assert any("password of admin is secret" in line for line in lines)
+    assert "  skep server explain one" in lines
