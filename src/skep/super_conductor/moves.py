@@ -64,6 +64,8 @@ class Moves:
             await self._move(access, leaver)
         except SkepError as error:
             log.warning("move is put off", instance=leaver.instance, cell=access.cell.name, error=str(error))
+        except Exception:
+            log.exception("move is put off", instance=leaver.instance, cell=access.cell.name)
 
     async def _move(self, access: CellAccess, leaver: Leaver) -> None:
         parts, cell = self._parts, access.cell.uuid
@@ -79,7 +81,9 @@ class Moves:
         if attempt is None:
             await self._not_mine(access, leaver.instance)
             return
-        work = await access.write(partial(below.freeze, uuid=leaver.instance, attempt=leaver.attempt))
+        work = await access.write(
+            partial(below.freeze, uuid=leaver.instance, attempt=leaver.attempt, now=parts.clock.now())
+        )
         if work is not None:
             await self._elsewhere(access, work, attempt)
         await parts.api.write(partial(above.give_back, owner=parts.owner, instance=leaver.instance))

@@ -50,7 +50,7 @@ WRITES: dict[str, Write] = {
     "replace_silent": lambda c, attempt, _host: reschedules.replace_silent(c, ONE, attempt, NOW),
     "give_up_on_host": lambda c, attempt, _host: reschedules.give_up_on_host(c, ONE, attempt, FAULT, NOW),
     "hand_back": lambda c, attempt, _host: moves.hand_back(c, ONE, attempt, FAULT, NOW),
-    "freeze": lambda c, attempt, _host: moves.freeze(c, ONE, attempt),
+    "freeze": lambda c, attempt, _host: moves.freeze(c, ONE, attempt, NOW),
     "thaw": lambda c, attempt, _host: moves.thaw(c, ONE, attempt, NOW),
     "stay": lambda c, attempt, _host: moves.stay(c, ONE, attempt, FAULT, NOW),
     "task done": _done,

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from skep.database.cell.instances import instance_of, live_columns
 from skep.database.cell.tables import UNDER_WAY, instances
+from skep.database.cell.unreadable import or_none
 from skep.domain.instances import FROZEN, Instance, State, Task, status
 
 row = instances.c
@@ -107,7 +108,8 @@ def list_all(connection: sa.Connection, query: ListQuery) -> list[Instance]:
     """
     of_any_state = msgspec.structs.replace(query, states=None, statuses=None, task=None)
     staged = sa.select(*live_columns).where(UNDER_WAY, row.state.in_(_FROZEN), *_conditions(of_any_state))
-    found = [one for one in map(instance_of, connection.execute(staged)) if query.accepts_details(one)]
+    readable = (or_none(one, instance_of) for one in connection.execute(staged))
+    found = [one for one in readable if one is not None and query.accepts_details(one)]
     found.extend(_settled(connection, query, _conditions(query)))
     return found
 
@@ -115,27 +117,24 @@ def list_all(connection: sa.Connection, query: ListQuery) -> list[Instance]:
 def _settled(
     connection: sa.Connection, query: ListQuery, conditions: list[sa.ColumnElement[bool]]
 ) -> Iterator[Instance]:
+    """Read piece by piece until there are as many as wanted: some rows do not pass, some cannot be read."""
     ordered = (
-        sa.select(*live_columns)
+        sa.select(*live_columns, row.created_at)
         .where(row.state.not_in(_UNSEEN), *conditions)
         .order_by(row.created_at.desc(), row.uuid.desc())
     )
-    if not query.judged_here:
-        for one in connection.execute(ordered.limit(query.limit)):
-            yield instance_of(one)
-        return
     wanted, after = query.limit, query.after
     while wanted is None or wanted > 0:
-        chunk = connection.execute(ordered.where(*_after(after)).limit(CHUNK)).all()
+        size = CHUNK if query.judged_here or wanted is None else wanted
+        chunk = connection.execute(ordered.where(*_after(after)).limit(size)).all()
         for one in chunk:
-            instance = instance_of(one)
-            if (wanted is None or wanted > 0) and query.accepts_details(instance):
+            instance = or_none(one, instance_of)
+            if instance is not None and (wanted is None or wanted > 0) and query.accepts_details(instance):
                 wanted = None if wanted is None else wanted - 1
                 yield instance
-        if len(chunk) < CHUNK:
+        if len(chunk) < size:
             return
-        last = instance_of(chunk[-1])
-        after = (last.created_at, last.uuid)
+        after = (chunk[-1].created_at, chunk[-1].uuid)
 
 
 def _conditions(query: ListQuery) -> list[sa.ColumnElement[bool]]:

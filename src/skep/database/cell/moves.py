@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from skep.database.cell import builds
 from skep.database.cell.builds import Work
 from skep.database.cell.tables import UNDER_WAY, instances
+from skep.database.cell.unreadable import give_up, or_none
 from skep.database.stored import dump, load
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Fault, State
@@ -64,8 +65,11 @@ def waiting(connection: sa.Connection, now: int, limit: int) -> list[Leaver]:
     return [Leaver(instance=one.uuid, attempt=one.attempt) for one in found]
 
 
-def freeze(connection: sa.Connection, uuid: InstanceUuid, attempt: int) -> Work | None:
-    """Write handed_back -> leaving and return the row as it stays from now on; None when it was replaced."""
+def freeze(connection: sa.Connection, uuid: InstanceUuid, attempt: int, now: int) -> Work | None:
+    """Write handed_back -> leaving and return the row as it stays from now on; None when it was replaced.
+
+    A row that cannot be read becomes ERROR, so that nobody waits behind it.
+    """
     frozen = connection.execute(
         instances.update()
         .where(
@@ -77,7 +81,12 @@ def freeze(connection: sa.Connection, uuid: InstanceUuid, attempt: int) -> Work 
         .values(state=State.LEAVING.value)
         .returning(*builds.work_columns)
     ).first()
-    return None if frozen is None else builds.work_of(frozen)
+    if frozen is None:
+        return None
+    work = or_none(frozen, builds.work_of)
+    if work is None:
+        give_up(connection, uuid, attempt, now)
+    return work
 
 
 def thaw(connection: sa.Connection, uuid: InstanceUuid, attempt: int, not_before: int) -> bool:

@@ -21,6 +21,7 @@ T = TypeVar("T")
 row = instances.c
 log = get_logger(__name__)
 
+_GIVEN_UP = [state.value for state in (State.SCHEDULED, State.RESCHEDULING, State.HANDED_BACK, State.LEAVING)]
 _WRONG = (msgspec.MsgspecError, ValueError)
 
 
@@ -54,7 +55,7 @@ def give_up(connection: sa.Connection, uuid: str, attempt: int, now: int) -> Non
             row.uuid == uuid,
             row.attempt == attempt,
             row.task.is_(None),
-            row.state.in_((State.SCHEDULED.value, State.RESCHEDULING.value)),
+            row.state.in_(_GIVEN_UP),
         )
         .values(
             state=State.ERROR.value,
