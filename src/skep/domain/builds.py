@@ -306,7 +306,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None
     open: bool
     outcome: str | None = None
-    """`built`, `failed`, `undone`, `fenced`, `not_sent` (its host was never told of it), `no_valid_host`; None while it is
+    """`built`, `failed`, `undone`, `fenced`, `not_sent` (its host never heard of it), `no_valid_host`; None while it is
     open and under way."""
     error: str | None = None
     message: str | None = None

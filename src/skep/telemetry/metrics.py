@@ -22,7 +22,7 @@ _REQUEST_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0
 _DECISION_SECONDS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1.0)
 
 
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives it no types
 # A series of when each counter began doubles what Prometheus keeps and answers no question that anybody has.
 
 

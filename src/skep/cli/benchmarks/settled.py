@@ -69,6 +69,7 @@ async def _first_servers(cloud: CloudProcess, compute: str, token: str) -> str:
         images = (await client.get(f"{cloud.images_url.removesuffix('/v2')}/v2/images")).json()["images"]
         body = {"server": {"name": "settled", "imageRef": images[0]["id"], "flavorRef": "1"}}
         server = (await client.post(f"{compute}/servers", json=body)).raise_for_status().json()["server"]["id"]
+        shown = {"status": "BUILD"}
         for _ in range(TRIES):
             shown = (await client.get(f"{compute}/servers/{server}")).json()["server"]
             if shown["status"] == "ACTIVE":

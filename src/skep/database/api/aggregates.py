@@ -115,7 +115,10 @@ def zones_of(known: Iterable[Aggregate], hosts: Iterable[str], *, other_than: in
 
 def zone_has_host(connection: sa.Connection, zone: str, default: str) -> bool:
     """Tell whether an enabled host is in a zone; `default` is the zone of hosts that no aggregate puts into one."""
-    zones = {row.id: load(row.metadata, dict[str, str]).get(ZONE) for row in connection.execute(sa.select(aggregates))}
+    zones: dict[int, str | None] = {}
+    for row in connection.execute(sa.select(aggregates)):
+        metadata: dict[str, str] = load(row.metadata, dict[str, str])
+        zones[row.id] = metadata.get(ZONE)
     hosts = host_mappings.c
     enabled = sa.select(hosts.node).where(hosts.disabled == sa.false()).limit(1)
     members = [identifier for identifier, name in zones.items() if name == zone]
