@@ -10,12 +10,14 @@ import pytest
 from skep.config.sections import ConductorSettings
 from skep.domain.builds import STEPS
 from skep.domain.instances import State
-from skep.testing.chaos_transport import ChaosTransport
+from skep.messages.to_cell_conductor import ReportProgress
+from skep.testing.chaos_transport import ChaosTransport, Fate
 from skep.testing.cloud import Cloud, quick_config, running_cloud
 from skep.testing.crash_takeover import Hold, SuspendedClock, findings, second_process
 from skep.testing.crash_walk import CELLS, FAILING, FAILURES, HOSTS, MEMBERS, MOVING
 from skep.testing.eventually import eventually
 from skep.testing.witness import Asked
+from skep.transport.base import Address
 
 pytestmark = pytest.mark.crash
 
@@ -23,6 +25,11 @@ LEASE = ConductorSettings(lease_seconds=1.0, resend_seconds=0.2)
 NAMES = {"failed": FAILING, "reschedule": FAILING, "move": MOVING}
 DELETING = {"delete", "deleted", "forget"}
 ABOVE_HOSTS = [step.name for step in STEPS.values() if step.actor in ("super_conductor", "cell_conductor", "scheduler")]
+
+
+def says_nothing(_address: Address, message: object) -> Fate:
+    """A host that hangs as a whole says nothing of what it has in hand either."""
+    return "lost" if isinstance(message, ReportProgress) else "delivered"
 
 
 async def all_is_well(cloud: Cloud, asked: Asked) -> None:
@@ -73,7 +80,7 @@ async def test_a_host_that_is_held_too_long_loses_the_build_and_undoes_it(tmp_pa
             lease_seconds=1.0, resend_seconds=0.2, scheduled_deadline=0.5, building_deadline=0.5
         )
     )
-    async with running_cloud(tmp_path, quick, cells=1, hosts=2) as cloud:
+    async with running_cloud(tmp_path, quick, cells=1, hosts=2, transport=ChaosTransport(says_nothing)) as cloud:
         with Hold(step, "before") as hold:
             cloud.plane.steps.crash_hook = hold.at_step
             [uuid] = await cloud.create()
@@ -90,7 +97,7 @@ async def test_a_host_that_is_held_too_long_loses_the_build_and_undoes_it(tmp_pa
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_past_the_point_of_no_return_only_that_host_goes_on(tmp_path: Path, when: str) -> None:
     quick = quick_config(conductor=ConductorSettings(lease_seconds=1.0, resend_seconds=0.2, spawning_deadline=0.5))
-    async with running_cloud(tmp_path, quick, cells=1, hosts=2) as cloud:
+    async with running_cloud(tmp_path, quick, cells=1, hosts=2, transport=ChaosTransport(says_nothing)) as cloud:
         with Hold("spawn", when) as hold:
             cloud.plane.steps.crash_hook = hold.at_step
             [uuid] = await cloud.create()
