@@ -1,4 +1,5 @@
 # make up      install into this clone and start a whole cloud; UP_ARGS for more: make up UP_ARGS="--cells 1"
+#              (sizes of a new cloud; one that is there never becomes smaller)
 # make test    install the rest and run every test
 # make check   format, lint, types, import rules, fast tests
 # make demo    20 servers with injected failures, where each landed and why
