@@ -94,11 +94,12 @@ def disk(directory: Path) -> Check:
 
 
 def databases(config: Config) -> Check:
-    """Whether the databases that are there have this release's schema. Opening them at a start upgrades them."""
-    from skep.cli.db import revisions
+    """Whether all that should be there are, and have this release's schema. Opening them at a start upgrades them."""
+    from skep.cli.db import revisions, see_all_there
     from skep.domain.errors import Misconfigured
 
     try:
+        see_all_there(config)
         rows = [row for row in revisions(config) if row["revision"] is not None]
     except Misconfigured as error:
         return Check("databases", "bad", str(error))

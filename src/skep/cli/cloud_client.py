@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from skep.cli.failures import NEW_PASSWORD
 from skep.domain.errors import SkepError, Unavailable
 
 POLL_SECONDS = 0.2
-NEW_PASSWORD = "stop the cloud, `skep user set-password admin` makes a new one"  # noqa: S105 - it is advice
 MICROVERSION = "2.96"
 
 

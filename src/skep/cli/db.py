@@ -54,8 +54,10 @@ def check(config_file: Path | None, form: Format) -> None:
     \b
     Example: skep db check && skep up
     """
-    rows = list(revisions(_config(config_file)))
+    config = _config(config_file)
+    rows = list(revisions(config))
     print_rows(rows, COLUMNS, form)
+    see_all_there(config)
     behind = [row["database"] for row in rows if row["revision"] != row["newest"]]
     if behind:
         raise Failed(f"not at this release's schema: {', '.join(behind)}; `skep db upgrade` mends it")
@@ -98,14 +100,12 @@ async def _bring_up(config: Config) -> None:
     """Open all databases as a start does, making none but those above the cells. Raises Misconfigured."""
     from skep.processes.databases import open_all
     from skep.processes.directory import StateDirectory
-    from skep.processes.installation import known_cells, refuse_missing
 
     directory = StateDirectory(Path(config.state.directory))
     directory.open()
     try:
-        paths = _paths(config)
-        refuse_missing(paths, known_cells(paths["api"]))
-        await (await open_all(paths)).close()
+        see_all_there(config)
+        await (await open_all(_paths(config))).close()
     finally:
         directory.close()
 
@@ -158,6 +158,14 @@ def _paths(config: Config) -> dict[str, Path]:
     if not config.cells:
         names |= {path.stem for path in above["api"].parent.glob("*.db") if path not in above.values()}
     return paths_of(config, directory, sorted(names - above.keys()))
+
+
+def see_all_there(config: Config) -> None:
+    """See that no database is missing that the installation has. Raises Misconfigured naming it and what to do."""
+    from skep.processes.installation import known_cells, refuse_missing
+
+    paths = _paths(config)
+    refuse_missing(paths, known_cells(paths["api"]))
 
 
 def revisions(config: Config) -> Iterator[dict[str, Any]]:

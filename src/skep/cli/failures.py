@@ -6,6 +6,9 @@ from typing import IO, Any
 
 import click
 
+NEW_PASSWORD = "stop the cloud, `skep user set-password admin` makes a new one"  # noqa: S105 - it is advice
+"""What helps where no password is known."""
+
 
 class Failed(click.ClickException):
     """It was tried and did not work, or a check found something wrong: status 1."""

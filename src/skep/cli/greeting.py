@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import click
 
 from skep.cli import explain
-from skep.cli.cloud_client import NEW_PASSWORD, CloudClient, RequestFailed, until
+from skep.cli.cloud_client import CloudClient, RequestFailed, until
+from skep.cli.failures import NEW_PASSWORD
 from skep.cli.openstack_client import ClientFailed, OpenStackClient
 from skep.cli.output import progress
 from skep.domain.errors import Misconfigured

@@ -12,8 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 import click
 
-from skep.cli.cloud_client import NEW_PASSWORD
-from skep.cli.failures import Failed, Refused
+from skep.cli.failures import NEW_PASSWORD, Failed, Refused
 from skep.cli.output import progress
 
 MICROVERSION = "2.96"

@@ -157,6 +157,9 @@ async def test_a_lost_database_of_a_cell_is_refused_until_it_is_given_up(config:
     assert not lost.exists()
     refused = await run("db", "upgrade")
     assert (refused.exit_code, f"{lost}, is missing" in refused.stderr) == (2, True)
+    checked = await run("doctor", "--format", "json")
+    (databases,) = (check for check in json.loads(checked.stdout) if check["name"] == "databases")
+    assert (databases["verdict"], f"{lost}, is missing" in databases["message"]) == ("bad", True)
     assert (await run("db", "forget-cell", "cell2")).exit_code == 2
     told = await forget("cell2")
     assert (told.exit_code, told.stdout.startswith("Cell cell2 is forgotten; ")) == (0, True)

@@ -130,7 +130,7 @@ async def an_ordinary_user_looks(installation: Installation, admins: str) -> Non
     assert admins not in out
 
 
-async def test_a_start_says_first_what_it_is_asked_for_and_then_logs(tmp_path: Path) -> None:
+async def test_a_small_cloud_on_free_ports_stays_small(tmp_path: Path) -> None:
     installation = Installation(tmp_path)
     async with installation.up("--cells", "1", "--hosts", "1", "--no-first-server", "--free-ports") as (process, lines):
         assert not any("server explain" in line for line in lines), "there is no server to explain"
