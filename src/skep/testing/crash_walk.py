@@ -71,12 +71,13 @@ class Walk:
 
     def delete(self, uuid: str) -> bool:
         """Ask for the end of a server; False when there was no answer, so that it has to be asked again."""
+        # Asked, it may go, whether an answer comes or not.
+        self.asked.created.discard(uuid)
         answer = self.sent("DELETE", f"/servers/{uuid}")
         if answer is None:
             return False
         if answer.status_code not in (204, 404):
             answer.raise_for_status()
-        self.asked.created.discard(uuid)
         self.asked.deleted.add(uuid)
         return True
 
