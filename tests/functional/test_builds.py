@@ -12,6 +12,7 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid, new_uuid
 from skep.domain.instances import State
 from skep.testing.cloud import quick_config, running_cloud
+from skep.testing.eventually import eventually
 
 HUGE = Flavor(flavorid="9", name="huge", vcpus=1, memory_mb=10_000_000, root_gb=1)
 HALF = Flavor(flavorid="8", name="half", vcpus=1, memory_mb=16_000, root_gb=1)
@@ -129,6 +130,11 @@ async def test_events_come_in_order(tmp_path: Path) -> None:
     async with running_cloud(tmp_path) as cloud:
         [uuid] = await cloud.create()
         await cloud.settled([uuid])
+
+        async def ended() -> bool:
+            return any(event.event_type == "instance.create.end" for event in cloud.notifications)
+
+        await eventually(ended, "the last event is emitted")
         names = [event.event_type for event in cloud.notifications]
         wanted = [
             "scheduler.select_destinations.start",

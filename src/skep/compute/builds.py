@@ -6,8 +6,8 @@ An attempt ends in exactly one outcome, which is written down and told to the ce
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from skep.compute.attempts import Verdict
 from skep.compute.entries import BuildAccepted, BuildFailed, GuestBuilt, SpawnGranted
@@ -278,8 +278,11 @@ class Builds:
         record = self._host.journal.attempts.get(run.instance)
         return record is not None and record.replaced(run.order.attempt)
 
-    async def _wait(self, run: Run, awaited: Awaitable[ResultT]) -> ResultT | None:
-        """Wait where a replacement may interrupt; None when it did."""
+    async def _wait(self, run: Run, awaited: Coroutine[Any, Any, ResultT]) -> ResultT | None:
+        """Wait where a replacement may interrupt; None when it did, or had come before."""
+        if run.replaced:
+            awaited.close()
+            return None
         task = asyncio.current_task()
         assert task is not None
         run.waiting = True
