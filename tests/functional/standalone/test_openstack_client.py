@@ -20,8 +20,6 @@ OPENSTACK = Path(sys.executable).parent / "openstack"
 
 Run = Callable[..., Awaitable[Any]]
 
-pytestmark = pytest.mark.skipif(not OPENSTACK.exists(), reason="python-openstackclient is not installed")
-
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Neighbours]:
