@@ -60,7 +60,7 @@ async def test_secrets_are_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             "imageRef": answer.json()["images"][0]["id"],
             "flavorRef": "1",
             "adminPass": PASSWORD,
-            "personality": [{"path": "/root/secret", "contents": contents}],
+            "personality": [{"path": "/etc/secret", "contents": contents}],
         }
         made = await session.ask("POST", "/servers", {"server": body})
         assert made.status_code == 202, made.text
