@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from skep.domain.builds import NoValidHost
 from skep.domain.clock import isoformat
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
@@ -185,8 +184,3 @@ def compute_task_error(of: Instance, spec: RequestSpec, message: str) -> dict[st
             "reason": _exception(message),
         },
     )
-
-
-def no_valid_host(of: Instance, spec: RequestSpec, why: NoValidHost) -> dict[str, Any]:
-    """Return the payload of `compute_task.build_instances.error` when no host was found."""
-    return compute_task_error(of, spec, why.message())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-OURS = ("/admin/", "/healthz", "/readyz", "/metrics")
+from skep.admin.app import AdminApi
 
 
 class Front:
     """Sends each request to the compute API or to the admin API by the beginning of its path."""
 
-    def __init__(self, compute: ASGIApp, admin: ASGIApp) -> None:
+    def __init__(self, compute: ASGIApp, admin: AdminApi) -> None:
         self._compute = compute
         self._admin = admin
         self.under_way = 0
@@ -18,7 +18,7 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and scope["path"].startswith(OURS):
+        if scope["type"] == "http" and self._admin.serves(scope["path"].rstrip("/")):
             await self._admin(scope, receive, send)
             return
         self.under_way += 1

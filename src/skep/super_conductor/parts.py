@@ -12,7 +12,7 @@ from skep.database.engine import Database, T, Unit
 from skep.domain.cells import Cell
 from skep.domain.clock import SECOND, Clock
 from skep.domain.errors import StorageUnavailable
-from skep.domain.ids import CELL0, CellUuid, Incarnation
+from skep.domain.ids import CellUuid, Incarnation
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
@@ -77,11 +77,6 @@ class Parts:
             names={uuid: access.cell for uuid, access in self.cells.items()},
             transport=self.transport,
         )
-
-    @property
-    def cell0(self) -> CellAccess:
-        """The cell of servers that never got a host."""
-        return self.cells[CELL0]
 
     def after(self, seconds: float) -> int:
         """Return the time `seconds` from now, in microseconds."""

@@ -75,13 +75,3 @@ class Notifier:
         )
         for sink in self._sinks:
             sink(notification)
-
-
-def versioned(name: str, version: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `data` as the payload object `name`, such as `InstanceCreatePayload`, as Nova wraps it."""
-    return {
-        "nova_object.name": name,
-        "nova_object.namespace": "nova",
-        "nova_object.version": version,
-        "nova_object.data": dict(data),
-    }

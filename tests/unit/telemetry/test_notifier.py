@@ -12,8 +12,9 @@ import structlog
 
 from skep.domain.clock import Clock, Timestamp
 from skep.domain.ids import is_uuid
+from skep.domain.notifications import payload as versioned
 from skep.telemetry import logs, notifier
-from skep.telemetry.notifier import Notification, Notifier, versioned
+from skep.telemetry.notifier import Notification, Notifier
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from skep.cli.benchmarks.build import benchmark_config
 from skep.cli.benchmarks.process import CloudProcess, cloud_process
 from skep.domain.errors import Unavailable
 from skep.domain.ids import new_uuid
@@ -166,26 +167,11 @@ def _body(table: str, instance: dict[str, Any], uuid: str, here: dict[str, Any])
 
 
 def _config(root: Path, each: int) -> str:
-    return f"""
-[state]
-directory = "{root / "state"}"
-[log]
-level = "warning"
-[api]
-port = 0
-[identity]
-port = 0
-[images]
-port = 0
-[quota]
-instances = -1
-cores = -1
-ram = -1
-[compute.fake]
+    """Return a configuration whose hosts have room for `each` servers, and whose log is short."""
+    return f"""{benchmark_config(root)}
 vcpus = {each + 10}
 memory_mb = {(each + 10) * 1024}
 disk_gb = {(each + 10) * 2}
-spawn_delay = 0
-destroy_delay = 0
-power_delay = 0
+[log]
+level = "warning"
 """
