@@ -22,7 +22,7 @@ WORKERS ?= 2
 PYTEST = .venv/bin/pytest -q -n $(WORKERS) --dist loadfile
 FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architecture)
 
-.PHONY: up demo bench chaos test check format lock install-run install-all
+.PHONY: up demo bench chaos test check format lock install-run install-all system-packages
 
 up: install-run
 	@.venv/bin/skep up $(UP_ARGS)
@@ -36,11 +36,10 @@ bench: install-run
 chaos: install-run
 	@.venv/bin/python -m skep.testing.chaos --builds $(BUILDS) --duration $(DURATION) $(if $(SEED),--seed $(SEED))
 
-test: install-all
-	@scripts/system-packages
+test: install-all system-packages
 	$(PYTEST) $(TEST_ARGS) tests
 
-check: install-all
+check: install-all system-packages
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
@@ -53,6 +52,9 @@ format: install-all
 
 lock:
 	@scripts/lock $(LOCK_ARGS)
+
+system-packages:
+	@scripts/system-packages
 
 install-run:
 	@scripts/bootstrap run

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from skep.testing.real.programs import find_program
 
 IN_CI = os.environ.get("CI") == "true"
 
@@ -22,7 +23,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Obey `needs_part(name)`: where the program is absent, skip and say so; an error in CI."""
     for marker in item.iter_markers("needs_part"):
         for part in marker.args:
-            if shutil.which(part) is not None:
+            if find_program(part) is not None:
                 continue
             if IN_CI:
                 pytest.fail(f"{part} is not installed, and in CI it has to be", pytrace=False)

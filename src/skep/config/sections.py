@@ -169,6 +169,50 @@ class SchedulerSettings(Section, frozen=True, kw_only=True):
     )
 
 
+class TransportSettings(Section, frozen=True, kw_only=True):
+    """What carries messages between processes."""
+
+    kind: Annotated[
+        Literal["memory", "nats"],
+        Meta(description="`memory`: all in one process; `nats`: NATS core, for several processes"),
+    ] = "memory"
+    url: Annotated[
+        str,
+        Meta(description="Addresses of the NATS servers, separated by commas", extra={"hide": "url"}),
+    ] = "nats://127.0.0.1:4222"
+    credentials_file: Annotated[str, Meta(description="NATS credentials (JWT and key); empty: none")] = ""
+    ca_file: Annotated[str, Meta(description="CA that signed the NATS server's certificate; empty: the system's")] = ""
+    max_pending: Annotated[
+        int, Meta(ge=1, description="Messages that may wait to be sent or answered; beyond it 503 with Retry-After")
+    ] = 10000
+
+
+class SynchronizerSettings(Section, frozen=True, kw_only=True):
+    """Where schedulers share the states of hosts."""
+
+    backend: Annotated[
+        str,
+        Meta(min_length=1, description="`memory`, `sql`, `memcached`, `nats`, or the name of another package's backend"),
+    ] = "memory"
+    url: Annotated[
+        str,
+        Meta(
+            description="Where the backend's server is: a SQLAlchemy URL, memcached://HOST:PORT or nats://HOST:PORT",
+            extra={"hide": "url"},
+        ),
+    ] = ""
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[a-z][a-z0-9_]{0,30}$",
+            description="Name of this cloud's records on the server: table, bucket or prefix",
+        ),
+    ] = "skep"
+    expected_hosts: Annotated[
+        int, Meta(ge=1, description="Hosts that the cloud may grow to; a server with less room for them is refused")
+    ] = 10000
+
+
 class FakeFailure(Section, frozen=True, kw_only=True):
     """A fault the fake driver shall show: for trying out and for tests."""
 
@@ -307,6 +351,8 @@ class Config(Section, frozen=True, kw_only=True):
     ] = ()
     quota: QuotaSettings = QuotaSettings()
     scheduler: SchedulerSettings = SchedulerSettings()
+    transport: TransportSettings = TransportSettings()
+    synchronizer: SynchronizerSettings = SynchronizerSettings()
     compute: ComputeSettings = ComputeSettings()
     conductor: ConductorSettings = ConductorSettings()
     retention: RetentionSettings = RetentionSettings()

@@ -17,6 +17,9 @@ Cursor = NewType("Cursor", str)
 """Where in the stream of changes a reader stands; opaque, belongs to one epoch."""
 
 
+MAX_BODY_BYTES = 900 * 1024
+"""Largest body of a record, so that every backend can hold it beside its own marks (memcached and NATS: 1 MiB)."""
+
 KEEP_REMOVED_SECONDS = 3600.0
 """A backend remembers a removed record's generation at least for so long, so that the key's next record goes on
 counting where readers believe it to be. Readers forget it themselves well before (`FORGET_REMOVED_SECONDS`)."""
@@ -83,19 +86,51 @@ class CursorTooOld(msgspec.Struct, frozen=True):
 
 
 class Backend(Protocol):
-    """Where the records live. All methods may raise Unavailable; nothing is half done then."""
+    """Where the records live.
+
+    Any method may raise Unavailable. After it each write of a `publish` was taken as a whole or not at all, and which
+    of both is not known: a writer that tries again is refused by its own record and finds what it wrote in the refusal.
+
+    A backend that notices that it lost anything (records evicted, its data wiped) begins another epoch by itself: the
+    cursors of the old one are then too old.
+    """
+
+    async def open(self) -> None:
+        """Connect, and make what is not there yet; the first call, before any other.
+
+        Raises Misconfigured when the server can never serve (its limits are too small, another format is in use), and
+        Unavailable when it is away now; opening may be tried again then.
+        """
+
+    async def close(self) -> None:
+        """Disconnect. Readers that wait for changes end with Unavailable."""
 
     async def epoch(self) -> Epoch:
         """Return the current epoch."""
 
+    async def begin_epoch(self, expected: Epoch) -> Epoch:
+        """Begin another life without records, unless the epoch is no longer `expected`; return the current epoch.
+
+        For a reader that knows of records, or of generations, which the backend no longer has: a copy was restored.
+        """
+
     async def snapshot(self) -> Snapshot:
-        """Return all records."""
+        """Return all records but the removed ones.
+
+        The cursor is of a moment not after the records were read, so that following it tells whatever was missed.
+        """
 
     async def changes(self, cursor: Cursor, *, wait: float = 0.0) -> Changes | CursorTooOld:
-        """Return what changed after `cursor`; wait up to `wait` seconds for a change if there is none."""
+        """Return what changed after `cursor`; wait up to `wait` seconds for a change if there is none.
+
+        Each key at most once, removed records too. A record may be told that the reader has seen already.
+        """
 
     async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
-        """Try each write by compare-and-swap, many in one round trip; one refusal does not touch the others."""
+        """Try each write by compare-and-swap, many in one round trip; one refusal does not touch the others.
+
+        No key stands twice among `writes`. Bodies are at most MAX_BODY_BYTES.
+        """
 
     async def trim(self) -> int:
         """Forget what no reader should need any more: old changes, and records removed long ago; return how many.

@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+from skep.config.sections import SynchronizerSettings
 from skep.domain.ids import new_uuid
 from skep.synchronizer.base import (
     KEEP_REMOVED_SECONDS,
@@ -23,6 +24,11 @@ from skep.synchronizer.base import (
 )
 
 KEEP_CHANGES = 100_000
+
+
+def make(_settings: SynchronizerSettings) -> MemoryBackend:
+    """Return a backend for this process alone."""
+    return MemoryBackend()
 
 
 class MemoryBackend:
@@ -49,8 +55,20 @@ class MemoryBackend:
         self._forgotten = 0
         self._wake()
 
+    async def open(self) -> None:
+        """Nothing is to be connected."""
+
+    async def close(self) -> None:
+        """Nothing is to be disconnected: the records stay for other schedulers of the loop."""
+
     async def epoch(self) -> Epoch:
         """Return the current epoch."""
+        return self._epoch
+
+    async def begin_epoch(self, expected: Epoch) -> Epoch:
+        """Begin another life, unless the epoch is no longer `expected`; return the current epoch."""
+        if self._epoch == expected:
+            self.wipe()
         return self._epoch
 
     async def snapshot(self) -> Snapshot:
