@@ -124,7 +124,7 @@ class NatsServer:
         if program is None:
             raise FileNotFoundError("nats-server")
         self.folder.mkdir(parents=True, exist_ok=True)
-        command = [program, "-c", str(self._write_config())]
+        command = [str(program), "-c", str(self._write_config())]
         with self.log.open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
