@@ -10,6 +10,7 @@ from skep.domain.builds import Decision
 from skep.domain.claims import Claim, ClaimKey, Role
 from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+from skep.domain.namespaces import Namespace
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Resources
 from skep.messages.base import Call, Done
@@ -131,16 +132,35 @@ class GetHostStatesReply(msgspec.Struct, frozen=True, kw_only=True):
     """Host states in the order of their node UUIDs."""
 
     hosts: tuple[HostState, ...]
+    """Whole states; none when `fields` were asked for."""
     epoch: str
+    documents: tuple[dict[str, Any], ...] = ()
+    """With `fields`: of each host what was asked for, by the dotted names."""
+    next_marker: NodeUuid | None = None
+    """There are more after this node: ask again with it as the marker. A page fits into one message."""
 
 
 class GetHostStates(Call[GetHostStatesReply], frozen=True, kw_only=True):
-    """Read host states as this scheduler holds them."""
+    """Read host states as this scheduler holds them, a page at a time, in the order of node UUIDs.
+
+    What narrows the list narrows it together. Raises BadRequest naming a condition or field that there is not.
+    `skep.transport.host_states` reads all pages.
+    """
 
     reply_type: ClassVar[Any] = GetHostStatesReply
     nodes: tuple[NodeUuid, ...] | None = None
     hosts: tuple[str, ...] | None = None
     cell: CellUuid | None = None
+    zone: str | None = None
+    aggregate: int | None = None
+    conditions: tuple[str, ...] = ()
+    """All must hold: `free.VCPU>=4`, `trait=HW_CPU_X86_AVX2`, `up=true`, `volume.free_gb>=100`."""
+    fields: tuple[str, ...] | None = None
+    """Dotted names; None: whole states."""
+    limit: int | None = None
+    """Most hosts of the page; None: as many as fit."""
+    marker: NodeUuid | None = None
+    """Only nodes after this one."""
 
 
 class ReleaseReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,3 +271,91 @@ class ListClaims(Call[ListClaimsReply], frozen=True, kw_only=True):
     """List all claims and slots, so that those which nothing names can be found."""
 
     reply_type: ClassVar[Any] = ListClaimsReply
+
+
+class PublishNamespaces(Call[Done], frozen=True, kw_only=True):
+    """Set all namespaces of other services: the whole of them, from rows of the API database.
+
+    The states of a namespace that is not among them go.
+    """
+
+    reply_type: ClassVar[Any] = Done
+    namespaces: tuple[Namespace, ...]
+
+
+class StateUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """One state as its service tells it. (incarnation, seq) says which of two is the later one."""
+
+    key: str
+    incarnation: int
+    seq: int
+    state: dict[str, Any]
+
+
+class StateAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one state."""
+
+    key: str
+    generation: int = 0
+    """Of the record that holds it; 0 when it was refused."""
+    refused: str | None = None
+    """Why it was refused, beginning with the field's name."""
+    stale: bool = False
+    """It was refused because the record is of a later (incarnation, seq)."""
+
+
+class UpdateNamespaceStatesReply(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer for each state, in their order, and the epoch in which they were stored."""
+
+    answers: tuple[StateAnswer, ...]
+    epoch: str
+    """Another one than before: all states of before are gone, the service has to write them again."""
+    known: bool = True
+    """False: the namespace is not known in this epoch yet; nothing was done."""
+
+
+class UpdateNamespaceStates(Call[UpdateNamespaceStatesReply], frozen=True, kw_only=True):
+    """Set states of a namespace, each by compare-and-swap; one that is refused does not touch the others."""
+
+    reply_type: ClassVar[Any] = UpdateNamespaceStatesReply
+    namespace: str
+    updates: tuple[StateUpdate, ...]
+
+
+class RemoveNamespaceStates(Call[ReleaseReply], frozen=True, kw_only=True):
+    """Remove states of a namespace. What is not there is no error."""
+
+    reply_type: ClassVar[Any] = ReleaseReply
+    namespace: str
+    keys: tuple[str, ...]
+
+
+class NamespaceState(msgspec.Struct, frozen=True, kw_only=True):
+    """One state as the record holds it, and whom it speaks of."""
+
+    key: str
+    incarnation: int
+    seq: int
+    state: dict[str, Any]
+    generation: int
+    nodes: tuple[NodeUuid, ...] = ()
+    """The known nodes that it joins."""
+
+
+class GetNamespaceStatesReply(msgspec.Struct, frozen=True, kw_only=True):
+    """States in the order of their keys."""
+
+    states: tuple[NamespaceState, ...]
+    epoch: str
+    next_marker: str | None = None
+    """There are more after this key."""
+
+
+class GetNamespaceStates(Call[GetNamespaceStatesReply], frozen=True, kw_only=True):
+    """Read the states of a namespace, a page at a time."""
+
+    reply_type: ClassVar[Any] = GetNamespaceStatesReply
+    namespace: str
+    keys: tuple[str, ...] | None = None
+    limit: int | None = None
+    marker: str | None = None
