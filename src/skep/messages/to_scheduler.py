@@ -10,7 +10,6 @@ from skep.domain.builds import Decision
 from skep.domain.claims import Claim, ClaimKey, Role
 from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
-from skep.domain.namespaces import Namespace
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Resources
 from skep.messages.base import Call, Done
@@ -271,91 +270,3 @@ class ListClaims(Call[ListClaimsReply], frozen=True, kw_only=True):
     """List all claims and slots, so that those which nothing names can be found."""
 
     reply_type: ClassVar[Any] = ListClaimsReply
-
-
-class PublishNamespaces(Call[Done], frozen=True, kw_only=True):
-    """Set all namespaces of other services: the whole of them, from rows of the API database.
-
-    The states of a namespace that is not among them go.
-    """
-
-    reply_type: ClassVar[Any] = Done
-    namespaces: tuple[Namespace, ...]
-
-
-class StateUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """One state as its service tells it. (incarnation, seq) says which of two is the later one."""
-
-    key: str
-    incarnation: int
-    seq: int
-    state: dict[str, Any]
-
-
-class StateAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one state."""
-
-    key: str
-    generation: int = 0
-    """Of the record that holds it; 0 when it was refused."""
-    refused: str | None = None
-    """Why it was refused, beginning with the field's name."""
-    stale: bool = False
-    """It was refused because the record is of a later (incarnation, seq)."""
-
-
-class UpdateNamespaceStatesReply(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer for each state, in their order, and the epoch in which they were stored."""
-
-    answers: tuple[StateAnswer, ...]
-    epoch: str
-    """Another one than before: all states of before are gone, the service has to write them again."""
-    known: bool = True
-    """False: the namespace is not known in this epoch yet; nothing was done."""
-
-
-class UpdateNamespaceStates(Call[UpdateNamespaceStatesReply], frozen=True, kw_only=True):
-    """Set states of a namespace, each by compare-and-swap; one that is refused does not touch the others."""
-
-    reply_type: ClassVar[Any] = UpdateNamespaceStatesReply
-    namespace: str
-    updates: tuple[StateUpdate, ...]
-
-
-class RemoveNamespaceStates(Call[ReleaseReply], frozen=True, kw_only=True):
-    """Remove states of a namespace. What is not there is no error."""
-
-    reply_type: ClassVar[Any] = ReleaseReply
-    namespace: str
-    keys: tuple[str, ...]
-
-
-class NamespaceState(msgspec.Struct, frozen=True, kw_only=True):
-    """One state as the record holds it, and whom it speaks of."""
-
-    key: str
-    incarnation: int
-    seq: int
-    state: dict[str, Any]
-    generation: int
-    nodes: tuple[NodeUuid, ...] = ()
-    """The known nodes that it joins."""
-
-
-class GetNamespaceStatesReply(msgspec.Struct, frozen=True, kw_only=True):
-    """States in the order of their keys."""
-
-    states: tuple[NamespaceState, ...]
-    epoch: str
-    next_marker: str | None = None
-    """There are more after this key."""
-
-
-class GetNamespaceStates(Call[GetNamespaceStatesReply], frozen=True, kw_only=True):
-    """Read the states of a namespace, a page at a time."""
-
-    reply_type: ClassVar[Any] = GetNamespaceStatesReply
-    namespace: str
-    keys: tuple[str, ...] | None = None
-    limit: int | None = None
-    marker: str | None = None
