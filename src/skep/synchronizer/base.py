@@ -17,6 +17,9 @@ Cursor = NewType("Cursor", str)
 """Where in the stream of changes a reader stands; opaque, belongs to one epoch."""
 
 
+MAX_NAME_LENGTH = 200
+"""Longest name of a record; a backend whose server takes less, or fewer characters, encodes it."""
+
 MAX_BODY_BYTES = 900 * 1024
 """Largest body of a record, so that every backend can hold it beside its own marks (memcached and NATS: 1 MiB)."""
 
@@ -28,7 +31,7 @@ FORGET_REMOVED_SECONDS = KEEP_REMOVED_SECONDS / 3
 
 
 class Key(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """What names a record."""
+    """What names a record: any text without NUL; a name is at most MAX_NAME_LENGTH characters."""
 
     namespace: str
     name: str
@@ -92,7 +95,11 @@ class Backend(Protocol):
     of both is not known: a writer that tries again is refused by its own record and finds what it wrote in the refusal.
 
     A backend that notices that it lost anything (records evicted, its data wiped) begins another epoch by itself: the
-    cursors of the old one are then too old.
+    cursors of the old one are then too old. After an old copy of the data was put in place, a reader's cursor is too
+    old; or, where later writes have hidden that, a snapshot shows records that it knows with lower generations. Whoever
+    finds either calls `begin_epoch`.
+
+    Several handles, in any number of processes, may be open on the same data. After `close` a handle raises Unavailable.
     """
 
     async def open(self) -> None:

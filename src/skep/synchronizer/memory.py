@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from skep.config.sections import SynchronizerSettings
+from skep.domain.errors import Unavailable
 from skep.domain.ids import new_uuid
 from skep.synchronizer.base import (
     KEEP_REMOVED_SECONDS,
@@ -31,14 +32,14 @@ def make(_settings: SynchronizerSettings) -> MemoryBackend:
     return MemoryBackend()
 
 
-class MemoryBackend:
-    """A backend for one event loop; several schedulers of the loop may share it.
+class MemoryRecords:
+    """The data of one backend, for all handles on it.
 
     The log of changes names each key once, at its latest change, so it is never longer than there are keys; beyond
     `keep_changes` of them the oldest are forgotten.
     """
 
-    def __init__(self, *, keep_changes: int = KEEP_CHANGES, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, keep_changes: int, monotonic: Callable[[], float]) -> None:
         self._keep_changes = keep_changes
         self._monotonic = monotonic
         self._waiting: set[asyncio.Future[None]] = set()
@@ -46,62 +47,62 @@ class MemoryBackend:
 
     def wipe(self) -> None:
         """Lose everything, as a restart does: the next epoch begins."""
-        self._epoch = Epoch(new_uuid())
+        self.epoch = Epoch(new_uuid())
         self._records: dict[Key, Record] = {}
         self._changed: OrderedDict[Key, int] = OrderedDict()
         self._removed: OrderedDict[Key, float] = OrderedDict()
         """When each removed record was, oldest first."""
         self._changes = 0
         self._forgotten = 0
-        self._wake()
+        self.wake()
 
-    async def open(self) -> None:
-        """Nothing is to be connected."""
+    def cursor(self) -> Cursor:
+        """Return the cursor of who has read everything."""
+        return Cursor(f"{self.epoch}/{self._changes}")
 
-    async def close(self) -> None:
-        """Nothing is to be disconnected: the records stay for other schedulers of the loop."""
+    def living(self) -> tuple[Record, ...]:
+        """Return all records but the removed ones."""
+        return tuple(record for record in self._records.values() if record.body)
 
-    async def epoch(self) -> Epoch:
-        """Return the current epoch."""
-        return self._epoch
-
-    async def begin_epoch(self, expected: Epoch) -> Epoch:
-        """Begin another life, unless the epoch is no longer `expected`; return the current epoch."""
-        if self._epoch == expected:
-            self.wipe()
-        return self._epoch
-
-    async def snapshot(self) -> Snapshot:
-        """Return all records; removed ones are left out."""
-        records = tuple(record for record in self._records.values() if record.body)
-        return Snapshot(epoch=self._epoch, records=records, cursor=self._cursor())
-
-    async def changes(self, cursor: Cursor, *, wait: float = 0.0) -> Changes | CursorTooOld:
-        """Return what changed after `cursor`; wait up to `wait` seconds for a change if there is none."""
-        if wait > 0 and cursor == self._cursor():
-            await self._next_change(wait)
+    def after(self, cursor: Cursor) -> Changes | CursorTooOld:
+        """Return what changed after a cursor."""
         epoch, _, number = cursor.rpartition("/")
         position = int(number) if number.isdigit() else -1
-        if epoch != self._epoch or not self._forgotten <= position <= self._changes:
+        if epoch != self.epoch or not self._forgotten <= position <= self._changes:
             return CursorTooOld()
         changed = []
         for key in reversed(self._changed):
             if self._changed[key] <= position:
                 break
             changed.append(self._records[key])
-        return Changes(records=tuple(reversed(changed)), cursor=self._cursor())
+        return Changes(records=tuple(reversed(changed)), cursor=self.cursor())
 
-    async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
+    def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
         """Try each write by compare-and-swap."""
         outcomes = tuple(self._write(write) for write in writes)
         if any(isinstance(outcome, Published) for outcome in outcomes):
             self._limit(2 * self._keep_changes)
-            self._wake()
+            self.wake()
         return outcomes
 
-    async def trim(self) -> int:
+    def trim(self) -> int:
         """Forget all but the latest `keep_changes` changes, and records that were removed long ago."""
         return self._forget_removed(self._monotonic() - KEEP_REMOVED_SECONDS) + self._limit(self._keep_changes)
+
+    async def next_change(self, wait: float) -> None:
+        """Wait until something changes or a handle is closed, at most `wait` seconds."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiter)
+        try:
+            await asyncio.wait((waiter,), timeout=wait)
+        finally:
+            self._waiting.discard(waiter)
+
+    def wake(self) -> None:
+        """Have all who wait look again."""
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _write(self, write: Write) -> Published | Refusal:
         held = self._records.get(write.key)
@@ -133,18 +134,71 @@ class MemoryBackend:
             self._forgotten = max(self._forgotten, number)
         return forgotten
 
-    def _cursor(self) -> Cursor:
-        return Cursor(f"{self._epoch}/{self._changes}")
 
-    async def _next_change(self, wait: float) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiter)
-        try:
-            await asyncio.wait((waiter,), timeout=wait)
-        finally:
-            self._waiting.discard(waiter)
+class MemoryBackend:
+    """A handle on records of this process, for one event loop; `another` makes more of them.
 
-    def _wake(self) -> None:
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+    It serves without having been opened, since nothing is to be connected.
+    """
+
+    def __init__(
+        self,
+        *,
+        keep_changes: int = KEEP_CHANGES,
+        monotonic: Callable[[], float] = time.monotonic,
+        records: MemoryRecords | None = None,
+    ) -> None:
+        self._data = records or MemoryRecords(keep_changes=keep_changes, monotonic=monotonic)
+        self._closed = False
+
+    def another(self) -> MemoryBackend:
+        """Return another handle on the same records, as another scheduler has."""
+        return MemoryBackend(records=self._data)
+
+    def wipe(self) -> None:
+        """Lose everything, as a restart does: the next epoch begins."""
+        self._data.wipe()
+
+    async def open(self) -> None:
+        """Nothing is to be connected."""
+        self._closed = False
+
+    async def close(self) -> None:
+        """Serve no more; the records stay for other handles."""
+        self._closed = True
+        self._data.wake()
+
+    async def epoch(self) -> Epoch:
+        """Return the current epoch."""
+        return self._records().epoch
+
+    async def begin_epoch(self, expected: Epoch) -> Epoch:
+        """Begin another life, unless the epoch is no longer `expected`; return the current epoch."""
+        records = self._records()
+        if records.epoch == expected:
+            records.wipe()
+        return records.epoch
+
+    async def snapshot(self) -> Snapshot:
+        """Return all records; removed ones are left out."""
+        records = self._records()
+        return Snapshot(epoch=records.epoch, records=records.living(), cursor=records.cursor())
+
+    async def changes(self, cursor: Cursor, *, wait: float = 0.0) -> Changes | CursorTooOld:
+        """Return what changed after `cursor`; wait up to `wait` seconds for a change if there is none."""
+        if wait > 0 and cursor == self._records().cursor():
+            await self._data.next_change(wait)
+        return self._records().after(cursor)
+
+    async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
+        """Try each write by compare-and-swap."""
+        return self._records().publish(writes)
+
+    async def trim(self) -> int:
+        """Forget all but the latest changes, and records that were removed long ago."""
+        return self._records().trim()
+
+    def _records(self) -> MemoryRecords:
+        if self._closed:
+            raise Unavailable("the synchronizer's backend is closed")
+        return self._data

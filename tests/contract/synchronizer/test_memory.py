@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
 
-from skep.synchronizer.base import Backend, Changes, CursorTooOld
+from skep.synchronizer.base import Changes, CursorTooOld
 from skep.synchronizer.memory import MemoryBackend
-from skep.testing.synchronizer import BackendContract, BackendModel, write
+from skep.testing.synchronizer import BackendContract, BackendModel, Store, write
+from skep.testing.synchronizer.memory import MemoryStore
 
 
 class TestMemory(BackendContract):
     @pytest.fixture
-    def backend(self) -> MemoryBackend:
-        return MemoryBackend()
+    async def store(self) -> AsyncIterator[Store]:
+        async with MemoryStore() as store:
+            yield store
 
 
 class TestMemoryThatForgets(BackendContract):
     @pytest.fixture
-    def backend(self) -> MemoryBackend:
-        return MemoryBackend(keep_changes=4)
+    async def store(self) -> AsyncIterator[Store]:
+        async with MemoryStore(keep_changes=4) as store:
+            yield store
 
 
 class MemoryModel(BackendModel):
-    def make(self) -> Backend:
-        return MemoryBackend(keep_changes=1)
+    def make_store(self) -> Store:
+        return MemoryStore(keep_changes=1)
 
 
 TestMemoryModel = MemoryModel.TestCase

@@ -1,22 +1,14 @@
-"""The contract of a synchronizer's backend as tests: a class to inherit, with a fixture `backend` of one's own.
-
-    class TestMyBackend(BackendContract):
-        @pytest.fixture
-        async def backend(self): ...
-
-`BackendModel` is the same contract as a state machine for hypothesis: operations in any order against a model.
-"""
+"""The contract of one handle: records and their generations, snapshots, changes, trimming."""
 
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
-from typing import Any
 
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+import pytest
 
+from skep.domain.errors import Unavailable
 from skep.synchronizer.base import (
+    MAX_BODY_BYTES,
     Backend,
     Changes,
     Cursor,
@@ -25,32 +17,29 @@ from skep.synchronizer.base import (
     Published,
     Record,
     Refusal,
+    Snapshot,
     Write,
 )
+from skep.testing.synchronizer.store import LONG, changes_after, key, news, write
 
-LONG = 30.0
-"""Seconds that a wait for a change may take at most; it ends when the change comes."""
-
-
-def key(name: str, namespace: str = "compute") -> Key:
-    """Return a key for a test."""
-    return Key(namespace, name)
-
-
-def write(name: str, expected: int, body: bytes = b"x") -> Write:
-    """Return a write for a test."""
-    return Write(key=key(name), expected=expected, body=body)
-
-
-async def changes_after(backend: Backend, cursor: Cursor, *, wait: float = 0.0) -> Changes:
-    """Read changes where the cursor must be good."""
-    changes = await backend.changes(cursor, wait=wait)
-    assert isinstance(changes, Changes)
-    return changes
+ODD_NAMES = (
+    "cell-1/conductor.2",
+    "a b",
+    "*",
+    ">",
+    "$x",
+    "..",
+    "a:b|c%2F",
+    "'; drop table records; --",
+    "\u0101\u4e2d\U0001f41d",
+    "A",
+    "a",
+    "n" * 200,
+)
 
 
-class BackendContract:
-    """What every backend must do."""
+class RecordsContract:
+    """One handle: records, generations, changes."""
 
     async def test_an_empty_backend_has_an_epoch_and_no_records(self, backend: Backend) -> None:
         snapshot = await backend.snapshot()
@@ -149,85 +138,77 @@ class BackendContract:
         assert len((await backend.snapshot()).records) == 20
         assert isinstance(await backend.changes(latest), Changes)
 
-    async def test_of_writers_that_race_one_wins_each_generation(self, backend: Backend) -> None:
-        async def count(times: int) -> None:
-            done = 0
-            expected = 0
-            while done < times:
-                (outcome,) = await backend.publish((write("a", expected),))
-                if isinstance(outcome, Published):
-                    done, expected = done + 1, outcome.generation
-                else:
-                    assert outcome.record is not None
-                    expected = outcome.record.generation
+    async def test_a_removed_record_is_remembered_for_a_while_whatever_is_trimmed(self, backend: Backend) -> None:
+        await backend.publish((write("a", 0),))
+        await backend.publish((write("a", 1, b""),))
+        await backend.trim()
+        assert await backend.publish((write("a", 0),)) == (Refusal(Record(key=key("a"), generation=2, body=b"")),)
 
-        await asyncio.gather(*(count(10) for _ in range(4)))
-        assert [record.generation for record in (await backend.snapshot()).records] == [40]
+    async def test_nothing_to_write_is_nothing_written(self, backend: Backend) -> None:
+        assert await backend.publish(()) == ()
 
+    async def test_names_and_bodies_are_any(self, backend: Backend) -> None:
+        cursor = (await backend.snapshot()).cursor
+        bodies = {Key("odd_space.1", name): name.encode() + bytes(range(256)) for name in ODD_NAMES}
+        outcomes = await backend.publish(tuple(Write(key=one, expected=0, body=body) for one, body in bodies.items()))
+        assert set(outcomes) == {Published(1)}
+        assert {record.key: record.body for record in (await backend.snapshot()).records} == bodies
+        assert {record.key: record.body for record in (await news(backend, cursor)).records} == bodies
 
-_names = st.sampled_from(["a", "b", "c"])
+    async def test_the_largest_body_fits(self, backend: Backend) -> None:
+        body = b'"%s"' % (b"x" * (MAX_BODY_BYTES - 2))
+        assert await backend.publish((write("a", 0, body),)) == (Published(1),)
+        assert await backend.publish((write("a", 0),)) == (Refusal(Record(key=key("a"), generation=1, body=body)),)
+        assert (await backend.snapshot()).records == (Record(key=key("a"), generation=1, body=body),)
 
+    async def test_many_writes_are_one_call(self, backend: Backend) -> None:
+        cursor = (await backend.snapshot()).cursor
+        names = [f"n{number}" for number in range(1000)]
+        assert set(await backend.publish(tuple(write(name, 0, name.encode()) for name in names))) == {Published(1)}
+        expected = {Record(key=key(name), generation=1, body=name.encode()) for name in names}
+        assert set((await backend.snapshot()).records) == expected
+        told: set[Record] = set()
+        while not told.issuperset(expected):
+            answer = await news(backend, cursor)
+            assert answer.records, "the changes ended before all were told"
+            told |= set(answer.records)
+            cursor = answer.cursor
+        assert told == expected
 
-class BackendModel(RuleBasedStateMachine):
-    """Any order of operations, against a model that holds the truth."""
+    @pytest.mark.parametrize("nth", [1, 3, 7])
+    async def test_who_sees_only_every_nth_state_knows_the_latest(self, backend: Backend, nth: int) -> None:
+        snapshot = await backend.snapshot()
+        cursor, known = snapshot.cursor, dict[Key, Record]()
+        generations = dict.fromkeys("abc", 0)
+        for number in range(21):
+            name = "abc"[number % 3]
+            body = b"" if number % 5 == 4 else b"%d" % number
+            assert await backend.publish((write(name, generations[name], body),)) == (Published(generations[name] + 1),)
+            generations[name] += 1
+            if number % nth == nth - 1:
+                answer = await news(backend, cursor)
+                if isinstance(answer, Snapshot):
+                    known.clear()
+                known.update({record.key: record for record in answer.records})
+                cursor = answer.cursor
+                living = {record for record in known.values() if record.body}
+                assert living == set((await backend.snapshot()).records)
 
-    @abstractmethod
-    def make(self) -> Backend:
-        """Return an empty backend; the one thing that a subclass must say."""
-        raise NotImplementedError
+    async def test_closing_ends_those_who_wait(self, backend: Backend) -> None:
+        cursor = (await backend.snapshot()).cursor
+        reader = asyncio.create_task(changes_after(backend, cursor, wait=LONG))
+        await asyncio.sleep(0)
+        await backend.close()
+        with pytest.raises(Unavailable):
+            await reader
 
-    @initialize()
-    def begin(self) -> None:
-        """Start with an empty backend and one reader."""
-        self.runner = asyncio.Runner()
-        self.backend = self.make()
-        self.truth: dict[Key, Record] = {}
-        self.reader: dict[Key, Record] = {}
-        self.cursor = self._run(self.backend.snapshot()).cursor
-
-    def teardown(self) -> None:
-        """Close the loop."""
-        if hasattr(self, "runner"):
-            self.runner.close()
-
-    def _run(self, operation: Any) -> Any:
-        return self.runner.run(operation)
-
-    @rule(name=_names, offset=st.sampled_from([0, 0, 0, -1, 1]), body=st.sampled_from([b"", b"1", b"2"]))
-    def publish(self, name: str, offset: int, body: bytes) -> None:
-        """A write is taken exactly when it expects the truth."""
-        held = self.truth.get(key(name))
-        expected = max(0, (held.generation if held else 0) + offset)
-        (outcome,) = self._run(self.backend.publish((write(name, expected, body),)))
-        if expected == (held.generation if held else 0):
-            assert outcome == Published(expected + 1)
-            self.truth[key(name)] = Record(key=key(name), generation=expected + 1, body=body)
-        else:
-            assert outcome == Refusal(held)
-
-    @rule()
-    def trim(self) -> None:
-        """Forgetting changes loses no record."""
-        self._run(self.backend.trim())
-
-    @rule()
-    def read(self) -> None:
-        """Whoever follows the changes, or is told to begin again, knows the truth."""
-        changes = self._run(self.backend.changes(self.cursor))
-        if isinstance(changes, CursorTooOld):
-            snapshot = self._run(self.backend.snapshot())
-            self.reader = {record.key: record for record in snapshot.records}
-            self.cursor = snapshot.cursor
-        else:
-            self.reader.update({record.key: record for record in changes.records})
-            self.cursor = changes.cursor
-        living = {name: record for name, record in self.truth.items() if record.body}
-        assert {name: record for name, record in self.reader.items() if record.body} == living
-
-    @rule()
-    def look(self) -> None:
-        """A snapshot is the truth."""
-        records = self._run(self.backend.snapshot()).records
-        assert {record.key: record for record in records} == {
-            name: record for name, record in self.truth.items() if record.body
-        }
+    async def test_what_is_closed_serves_no_more(self, backend: Backend) -> None:
+        cursor = (await backend.snapshot()).cursor
+        await backend.close()
+        await backend.close()
+        with pytest.raises(Unavailable):
+            await backend.publish((write("a", 0),))
+        with pytest.raises(Unavailable):
+            await backend.snapshot()
+        with pytest.raises(Unavailable):
+            await backend.changes(cursor)
