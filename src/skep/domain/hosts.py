@@ -34,6 +34,17 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True):
     """When the agent started, microseconds since the epoch."""
 
 
+class RefusedReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A report that was refused because it makes no sense; the last good one stays in force meanwhile."""
+
+    reason: str
+    """The field and what is wrong with it."""
+    since: int
+    """When a report was first refused for this reason, microseconds since the epoch."""
+    incarnation: int
+    seq: int
+
+
 class HostState(msgspec.Struct, frozen=True, kw_only=True):
     """One record of the `compute` namespace joined with the operator's wishes and with liveness.
 
@@ -57,6 +68,8 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     """Microseconds since the epoch; 0 when never heard in this epoch."""
     zone: str = "nova"
     aggregates: tuple[int, ...] = ()
+    refused: RefusedReport | None = None
+    """Why what the host reports now is not taken; None when its latest report was."""
 
 
 class AgentIdentity(msgspec.Struct, frozen=True, kw_only=True):

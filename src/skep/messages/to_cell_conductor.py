@@ -160,3 +160,5 @@ class Heartbeat(Cast, frozen=True, kw_only=True):
 
     node: NodeUuid
     incarnation: int
+    epoch: str | None = None
+    """Under which its latest report was answered; under another one now it has to report. None: it does not say."""

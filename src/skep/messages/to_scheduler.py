@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from skep.domain.builds import Decision
 from skep.domain.claims import Claim, ClaimKey, Role
 from skep.domain.hosts import HostState, HostUsage
-from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Resources
 from skep.messages.base import Call, Done
@@ -73,6 +73,8 @@ class ReportAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Those left on the record; the agent settles what it knows of."""
     stale: bool = False
     """An older (incarnation, seq) than the record's: the report was refused."""
+    younger: int | None = None
+    """With `stale`: the incarnation of the record, when the report's is an older one."""
     error: str | None = None
     """Why the report was refused, naming the field, when its content is nonsense."""
 
@@ -108,6 +110,8 @@ class AggregateWish(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     hosts: tuple[str, ...]
     metadata: dict[str, str] = {}
+    page: int = 0
+    """One with many hosts comes in several wishes; each names some of the hosts, and the metadata."""
 
 
 class CellWish(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,13 +122,32 @@ class CellWish(msgspec.Struct, frozen=True, kw_only=True):
     disabled: bool = False
 
 
+class OperatorStatePart(msgspec.Struct, frozen=True, kw_only=True):
+    """What of the operator's state one message tells: all of one kind whose names are in a range.
+
+    Names are those of records: a node, a cell, an aggregate's id (and page) as `aggregate_name` writes them.
+    """
+
+    kind: Literal["hosts", "aggregates", "cells"]
+    after: str = ""
+    until: str | None = None
+    """`after` < name <= `until`; None: to the end."""
+
+
 class PublishOperatorState(Call[Done], frozen=True, kw_only=True):
-    """Set all that the operator wants: the whole of it, replacing what was there. From rows of the API database."""
+    """Set what the operator wants, replacing what was there. From rows of the API database."""
 
     reply_type: ClassVar[Any] = Done
     hosts: tuple[HostWish, ...]
     aggregates: tuple[AggregateWish, ...]
     cells: tuple[CellWish, ...]
+    part: OperatorStatePart | None = None
+    """Only this part is told, and what is in it and not named here is gone; None: all of it is told."""
+
+
+def aggregate_name(number: int, page: int = 0) -> str:
+    """Return the name by which pages of aggregates are ordered."""
+    return f"{number:012d}/{page:06d}"
 
 
 class GetHostStatesReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,34 +229,74 @@ class AssertClaims(Call[AssertReply], frozen=True, kw_only=True):
     """The epoch that the sender knows of; another one now: nothing is done and the reply names the current."""
     claims: tuple[Claim, ...]
     slots: tuple[Slot, ...] = ()
+    more: bool = False
+    """Further pages follow: the cell has not told everything with this one."""
+    nodes: tuple[NodeUuid, ...] | None = None
+    """With `groups`: not the whole cell, but all claims on these nodes and all slots of the cell in these groups,
+    because their records were lost (`BeatReply`). Whether the cell has told everything is not touched."""
+    groups: tuple[GroupUuid, ...] = ()
 
 
 class BeatReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The current epoch, and whether the cell must assert its claims under it."""
+    """The current epoch, and what the cell must tell under it."""
 
     epoch: str
     asserted: bool
+    """Whether the cell has told its claims."""
+    wanted: tuple[int, ...] = ()
+    """Pages of the beat whose nodes the scheduler does not know: beat again at once, with these told."""
+    nodes: tuple[NodeUuid, ...] = ()
+    """Nodes of the cell whose records were lost: their hosts must report, and the claims on them be told again."""
+    groups: tuple[GroupUuid, ...] = ()
+    """Groups whose records were lost: the cell must tell its slots in them again."""
+
+
+class HeardPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some of the nodes that a conductor hears."""
+
+    page: int
+    version: int
+    """A number that follows from the nodes alone."""
+    nodes: tuple[NodeUuid, ...]
 
 
 class Beat(Call[BeatReply], frozen=True, kw_only=True):
     """A sign of life of one conductor of a cell: which nodes it heard lately.
 
-    A node that all living beats of its cell omit is silent.
+    A node that all living beats of its cell omit is silent. Nodes come in pages, and a page is told only when it
+    changed or was asked for; otherwise its version says that it is what it was.
     """
 
     reply_type: ClassVar[Any] = BeatReply
     cell: CellUuid
-    heard: tuple[NodeUuid, ...]
+    heard: tuple[NodeUuid, ...] = ()
+    """All of them, when there are no `pages`."""
     conductor: str = ""
     """Which run of which conductor."""
     listening: bool = False
     """It has only begun to listen: whom it names lives, whom it omits may live too."""
+    pages: tuple[int, ...] | None = None
+    """The version of each page; together they are all that is heard."""
+    told: tuple[HeardPage, ...] = ()
+
+
+class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that says nothing that can be understood: it counts as unknown, and all others go on."""
+
+    namespace: str
+    key: str
+    generation: int
+    reason: str
+    since: float
+    """Seconds for which the answering scheduler has known of it."""
 
 
 class ListNamespacesReply(msgspec.Struct, frozen=True, kw_only=True):
     """Namespace -> number of its records."""
 
     namespaces: dict[str, int]
+    quarantined: tuple[Quarantined, ...] = ()
+    """The latest of them, at most 1000."""
 
 
 class ListNamespaces(Call[ListNamespacesReply], frozen=True, kw_only=True):
@@ -255,8 +318,17 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     """Of claims."""
 
 
+class HoldingMarker(msgspec.Struct, frozen=True, array_like=True):
+    """The last claim or slot of a page: its record's namespace and key, and its attempt."""
+
+    namespace: str
+    key: str
+    instance: InstanceUuid
+    attempt: int
+
+
 class ListClaimsReply(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is held of hosts and of groups."""
+    """What is held of hosts and of groups."""
 
     claims: tuple[Holding, ...]
     slots: tuple[Holding, ...]
@@ -264,9 +336,15 @@ class ListClaimsReply(msgspec.Struct, frozen=True, kw_only=True):
     epoch: str
     asserted: tuple[CellUuid, ...] = ()
     """Cells that have told their claims and slots in this epoch: of others nothing can be said to be missing."""
+    next_marker: HoldingMarker | None = None
+    """There are more after this one: ask again with it."""
 
 
 class ListClaims(Call[ListClaimsReply], frozen=True, kw_only=True):
     """List all claims and slots, so that those which nothing names can be found."""
 
     reply_type: ClassVar[Any] = ListClaimsReply
+    marker: HoldingMarker | None = None
+    """Only those after this one."""
+    limit: int = 2000
+    """Most claims and slots of the page."""
