@@ -17,6 +17,7 @@ from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import Resources
 from skep.scheduler.columns import Amounts, BitSets, Ints, Mask, grown
+from skep.scheduler.namespaces import JoinedStates
 
 DEFAULT_ZONE = "nova"
 ZONE_KEY = "availability_zone"
@@ -86,6 +87,8 @@ class HostTable:
         self._zone_codes: dict[str, int] = {DEFAULT_ZONE: 0}
         self._log: list[int] = []
         self._log_start = 0
+        self.joined = JoinedStates(self)
+        """What other services say of these hosts."""
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -104,6 +107,10 @@ class HostTable:
         if position < self._log_start or self.position - position > max(16, self.size // 4):
             return None
         return set(self._log[position - self._log_start :])
+
+    def mark_changed(self, rows: Iterable[int]) -> None:
+        """Note that filters see these rows differently now, for a reason outside these columns."""
+        self._log.extend(rows)
 
     def zone_of(self, row: int) -> str:
         """Return the name of the row's availability zone."""

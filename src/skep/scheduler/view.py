@@ -110,6 +110,18 @@ class HostView:
                 column[row] = count
         return column[self._rows]
 
+    def told(self, namespace: str) -> Mask:
+        """Return of whom another service's namespace has a state."""
+        return self.table.joined.told(namespace)[self._rows]
+
+    def number(self, namespace: str, field: str) -> Floats:
+        """Return the number in a field of another service's states, the largest where several join a host; else NaN."""
+        return self.table.joined.number(namespace, field)[self._rows]
+
+    def having(self, namespace: str, field: str, value: str | bool) -> Mask:
+        """Return of whom a state of the namespace has `value` in its field, or holds it."""
+        return self.table.joined.having(namespace, field, value)[self._rows]
+
     def _among(self, rows: Iterable[int]) -> Mask:
         mask = np.zeros(self.table.size, dtype=np.bool_)
         mask[list(rows)] = True
