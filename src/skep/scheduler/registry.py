@@ -22,6 +22,7 @@ from skep.scheduler.filters import (
     requested_host,
     same_host,
     traits,
+    volume,
 )
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.settings import SchedulerSettings
@@ -43,6 +44,9 @@ FILTERS: dict[str, Filter] = {
     "DifferentHostFilter": different_host.FILTER,
 }
 """Those that an operator may leave out."""
+
+FAMILIES: dict[str, tuple[Filter, ...]] = {"VolumeFilter": volume.FILTERS}
+"""Those that an operator may add: one name, several stages. They read what other services tell of hosts."""
 
 LAST = (aggregate_membership.FILTER, traits.FILTER, capacity.FILTER, ignored_hosts.FILTER)
 """Always run, after the chosen ones of their kind."""
@@ -77,7 +81,8 @@ def pipeline(settings: SchedulerSettings) -> Pipeline:
 
     Raises Misconfigured for a name that is not in the tables.
     """
-    chosen = (*FIRST, *(_named(FILTERS, name, "filter") for name in settings.filters), *LAST)
+    families = {**{name: (entry,) for name, entry in FILTERS.items()}, **FAMILIES}
+    chosen = [*FIRST, *(entry for name in settings.filters for entry in _named(families, name, "filter")), *LAST]
     weighed = [
         (_named(WEIGHERS, name, "weigher"), multiplier) for name, multiplier in settings.weighers.items() if multiplier
     ]

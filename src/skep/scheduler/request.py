@@ -10,6 +10,8 @@ from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Resources
 
 AGGREGATE_SCOPE = "aggregate_instance_extra_specs:"
+VOLUME_SCOPE = "volume:"
+VOLUME_HINT = "same_host_as_volume"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,10 @@ class PlacementRequest:
     alternates: int
     shape: tuple[object, ...]
     """Requests with equal shapes get equal answers from every filter and weigher that is not per request."""
+    volume_specs: tuple[tuple[str, str], ...] = ()
+    """Field of the namespace `volume` and the condition on it, from extra specs."""
+    volume_wanted: str | None = None
+    """Of the hint `same_host_as_volume`."""
     group_nodes: Mapping[NodeUuid, int] = field(default_factory=dict)
     """How many members of the server group each node holds; set anew for each member of a request."""
 
@@ -51,18 +57,15 @@ def placement_request(
     resources = spec.resources()
     required = spec.flavor.required_traits()
     forbidden = spec.flavor.forbidden_traits()
-    scoped = tuple(
-        sorted(
-            (key.removeprefix(AGGREGATE_SCOPE), value)
-            for key, value in spec.flavor.extra_specs.items()
-            if key.startswith(AGGREGATE_SCOPE)
-        )
-    )
+    scoped = _scoped(spec, AGGREGATE_SCOPE)
+    volumes = _scoped(spec, VOLUME_SCOPE)
+    volume = spec.scheduler_hints.get(VOLUME_HINT)
     shape = (
         tuple(sorted(resources.items())),
         required,
         forbidden,
         scoped,
+        volumes,
         cell,
         exclude_cells,
         spec.availability_zone,
@@ -84,4 +87,15 @@ def placement_request(
         ignore=ignore,
         alternates=alternates,
         shape=shape,
+        volume_specs=volumes,
+        volume_wanted=volume if isinstance(volume, str) else None,
+    )
+
+
+def _scoped(spec: RequestSpec, scope: str) -> tuple[tuple[str, str], ...]:
+    """Return the flavor's extra specs that begin with `scope`, without it."""
+    return tuple(
+        sorted(
+            (key.removeprefix(scope), value) for key, value in spec.flavor.extra_specs.items() if key.startswith(scope)
+        )
     )
