@@ -143,8 +143,16 @@ class QuotaSettings(Section, frozen=True, kw_only=True):
 
 
 class SchedulerSettings(Section, frozen=True, kw_only=True):
-    """How a host is chosen."""
+    """How a host is chosen, and by which processes."""
 
+    embedded: Annotated[
+        bool,
+        Meta(description="Whether the whole cloud's process runs a scheduler; false: only `skep serve scheduler` do"),
+    ] = True
+    health_port: Annotated[
+        int,
+        Meta(ge=0, le=65535, description="Port of /healthz, /readyz and /metrics of `skep serve scheduler`; 0: none"),
+    ] = 0
     max_attempts: Annotated[int, Meta(ge=1, description="Most hosts tried for one server in one cell")] = 3
     max_cells: Annotated[int, Meta(ge=1, description="Most cells tried for one server")] = 2
     host_subset_size: Annotated[int, Meta(ge=1, description="Choose at random among so many of the best hosts")] = 1
@@ -185,6 +193,16 @@ class TransportSettings(Section, frozen=True, kw_only=True):
     max_pending: Annotated[
         int, Meta(ge=1, description="Messages that may wait to be sent or answered; beyond it 503 with Retry-After")
     ] = 10000
+    max_under_way: Annotated[
+        int, Meta(ge=1, description="Messages that a served address works on at once; more are refused, casts dropped")
+    ] = 10000
+    prefix: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9_-]{1,63}$",
+            description="First word of all subjects; clouds that share a NATS server need different ones",
+        ),
+    ] = "skep"
 
 
 class SynchronizerSettings(Section, frozen=True, kw_only=True):
@@ -192,7 +210,7 @@ class SynchronizerSettings(Section, frozen=True, kw_only=True):
 
     backend: Annotated[
         str,
-        Meta(min_length=1, description="`memory`, `sql`, `memcached`, `nats`, or the name of another package's backend"),
+        Meta(min_length=1, description="`memory`, `sql`, `memcached`, `nats`, or the name of another package's"),
     ] = "memory"
     url: Annotated[
         str,

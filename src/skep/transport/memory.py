@@ -6,34 +6,50 @@ import asyncio
 import itertools
 from typing import TypeVar
 
-import structlog
-
+from skep.config.sections import TransportSettings
 from skep.domain.context import RequestContext
-from skep.domain.errors import SkepError, Unreachable
+from skep.domain.errors import Unreachable
 from skep.messages.base import Call, Cast
 from skep.transport import codec
 from skep.transport.base import Address, Handlers
+from skep.transport.endpoint import Endpoint, too_large
+from skep.transport.refusals import OnRefused, Refusals
 
 ReplyT = TypeVar("ReplyT")
-log = structlog.get_logger("skep.transport")
 
 
 class MemoryTransport:
     """A transport for one event loop. Servers of one address take turns."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        settings: TransportSettings | None = None,
+        *,
+        on_refused: OnRefused | None = None,
+        largest: int = 2**62,
+    ) -> None:
+        """Take messages of at most `largest` bytes, as a wire does; without it memory is the bound."""
+        self._settings = settings or TransportSettings()
+        self._largest = largest
+        self.refusals = Refusals(on_refused)
         self._servers: dict[Address, list[_Server]] = {}
         self._turns = itertools.count()
 
+    async def open(self) -> None:
+        """Nothing is to be connected."""
+
+    async def close(self) -> None:
+        """Nothing is to be disconnected; served addresses are closed by whoever serves them."""
+
     async def cast(self, address: Address, message: Cast, context: RequestContext | None = None) -> None:
         """Send a hint; without a server it is lost, as on a wire."""
-        await self.deliver(address, codec.encode(message, context))
+        await self.deliver(address, self._encoded(message, context))
 
     async def deliver(self, address: Address, data: bytes) -> None:
         """Hand an encoded message to one server of `address`, if there is one. The answer goes nowhere."""
         server = self._pick(address)
         if server is not None:
-            server.start(data)
+            server.endpoint.take(data, None)
 
     async def call(
         self,
@@ -47,19 +63,43 @@ class MemoryTransport:
         server = self._pick(address)
         if server is None:
             raise Unreachable(f"nobody serves {address}")
-        task = server.start(codec.encode(message, context))
-        try:
-            data = await asyncio.wait_for(asyncio.shield(task), timeout)
-        except TimeoutError:
-            raise Unreachable(f"{address} did not answer {type(message).__name__} in {timeout:g} s") from None
+        waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        async def settle(reply: bytes) -> None:
+            if not waiting.done():
+                waiting.set_result(reply)
+
+        refusal = server.endpoint.take(self._encoded(message, context), settle)
+        if refusal is None:
+            try:
+                async with asyncio.timeout(timeout):
+                    data = await waiting
+            except TimeoutError:
+                raise Unreachable(f"{address} did not answer {type(message).__name__} in {timeout:g} s") from None
+        else:
+            data = refusal
         reply: ReplyT = codec.decode_reply(data, message.reply_type)
         return reply
 
     async def serve(self, address: Address, handlers: Handlers) -> _Server:
         """Take messages for `address` until the returned subscription is closed."""
-        server = _Server(self, address, handlers)
+        endpoint = Endpoint(
+            address,
+            handlers,
+            self.refusals,
+            max_under_way=self._settings.max_under_way,
+            largest=lambda: self._largest,
+        )
+        server = _Server(self, endpoint)
         self._servers.setdefault(address, []).append(server)
         return server
+
+    def _encoded(self, message: Cast | Call[ReplyT], context: RequestContext | None) -> bytes:
+        data = codec.encode(message, context)
+        if len(data) > self._largest:
+            self.refusals.note("cast" if isinstance(message, Cast) else "call", "too_large", type(message).__name__)
+            raise too_large(type(message).__name__, len(data), self._largest)
+        return data
 
     def _pick(self, address: Address) -> _Server | None:
         servers = self._servers.get(address)
@@ -67,44 +107,16 @@ class MemoryTransport:
 
     def remove(self, server: _Server) -> None:
         """Forget a closed server."""
-        servers = self._servers.get(server.address, [])
+        servers = self._servers.get(server.endpoint.address, [])
         if server in servers:
             servers.remove(server)
 
 
 class _Server:
-    def __init__(self, transport: MemoryTransport, address: Address, handlers: Handlers) -> None:
-        self.address = address
+    def __init__(self, transport: MemoryTransport, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
         self._transport = transport
-        self._handlers = handlers
-        self._under_way: set[asyncio.Task[bytes]] = set()
-
-    def start(self, data: bytes) -> asyncio.Task[bytes]:
-        task = asyncio.create_task(self._handle(data))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-        return task
-
-    async def _handle(self, data: bytes) -> bytes:
-        try:
-            message, context = codec.decode(data)
-        except SkepError as error:
-            log.warning("message not understood", address=self.address, bytes=len(data), error=str(error))
-            return codec.encode_error(error)
-        handler = self._handlers.get(type(message))
-        try:
-            if handler is None:
-                raise SkepError(f"{self.address} does not take {type(message).__name__}")
-            return codec.encode_reply(await handler(message, context))
-        except SkepError as error:
-            if isinstance(message, Cast):
-                log.warning("cast failed", address=self.address, message=type(message).__name__, error=str(error))
-            return codec.encode_error(error)
-        except Exception as error:
-            log.exception("handler failed", address=self.address, message=type(message).__name__)
-            return codec.encode_error(SkepError(f"{type(message).__name__} failed: {type(error).__name__}"))
 
     async def close(self) -> None:
         self._transport.remove(self)
-        if self._under_way:
-            await asyncio.wait(self._under_way)
+        await self.endpoint.finish()
