@@ -1,0 +1,238 @@
+"""One connection to NATS that is there as often as it can be: lost, it is made anew, with all its subscriptions.
+
+The client library could reconnect by itself, but gives up for good on some errors of the server (an expired user, a
+line too long), keeps what was to be sent before for later, and is silent about how long it will take. So each of its
+clients lives as long as one TCP connection, and this module makes the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+
+import structlog
+from nats import errors as nats_errors
+from nats.aio.client import Client
+
+from skep.config.sections import TransportSettings
+from skep.domain.errors import Misconfigured, Overloaded, SkepError, Unreachable
+from skep.transport.nats_options import security, servers, wants_tls
+
+CONNECT_SECONDS = 10.0
+"""For trying all servers once."""
+HANDSHAKE_SECONDS = 2
+"""For one server to answer the connection."""
+PING_SECONDS = 5
+"""How often the server is asked whether it is there; two answers that do not come end the connection."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+"""Between two attempts to connect, doubled each time, and shortened at random so that not all come at once."""
+SAY_SECONDS = 10.0
+"""How often the log says that NATS is still away."""
+CLOSE_SECONDS = 2.0
+"""For what was sent before to reach the server."""
+MAX_PENDING_BYTES = 64 * 2**20
+"""Bytes that may wait to be sent."""
+YIELD_EVERY = 256
+"""After so many messages without a pause the task that writes to the socket gets its turn."""
+LOOK_SECONDS = 0.5
+"""How often we look whether the connection is given up: the client tells it only once the last bytes were taken, and a
+server that hangs takes none."""
+CLIENT_BUFFER = 2**40
+"""The client never waits for the socket in the middle of a message: what may wait is bounded here."""
+
+log = structlog.get_logger("skep.transport")
+
+
+class Connection:
+    """Keeps one client connected. `on_up` subscribes on each new one, `on_down` hears that one is gone."""
+
+    def __init__(
+        self,
+        settings: TransportSettings,
+        name: str,
+        *,
+        on_up: Callable[[Client], Awaitable[None]],
+        on_down: Callable[[], None],
+        on_slow: Callable[[str], None],
+    ) -> None:
+        """`on_slow` hears the subject on which messages were dropped because this process did not take them."""
+        self._settings = settings
+        self._name = name
+        self._on_up = on_up
+        self._on_down = on_down
+        self._on_slow = on_slow
+        self._up: asyncio.Future[Client] | None = None
+        """The client once it is connected; nothing before `open` and after `close`."""
+        self._keeper: asyncio.Task[None] | None = None
+        self._unsent = 0
+        self._trouble = ""
+        self.reconnects = 0
+
+    @property
+    def client(self) -> Client | None:
+        """The client, if it is connected now."""
+        up = self._up
+        return up.result() if up is not None and up.done() and not up.result().is_closed else None
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises Unreachable when no server answers, Misconfigured when they refuse us or a setting cannot be used.
+        """
+        client, closed = await self._connect()
+        self._up = asyncio.get_running_loop().create_future()
+        self._up.set_result(client)
+        self._keeper = asyncio.create_task(self._keep(client, closed), name="nats-connection")
+
+    async def close(self) -> None:
+        """Send what waits, and disconnect. Who waits for the connection hears Unreachable."""
+        up, self._up = self._up, None
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
+            self._keeper = None
+        if up is not None and up.done():
+            await _close(up.result())
+        elif up is not None:
+            up.set_exception(Unreachable("the transport is closed"))
+            up.exception()  # Nobody may be waiting.
+        self._on_down()
+
+    async def wait(self) -> Client:
+        """Return the client, as soon as it is connected; raises Unreachable when it never will be."""
+        while True:
+            up = self._up
+            if up is None:
+                raise Unreachable("the transport is not open")
+            client = up.result() if up.done() else await asyncio.shield(up)
+            if not client.is_closed:
+                return client
+            # It was given up a moment ago, and the keeper has not noticed yet.
+            await asyncio.sleep(LOOK_SECONDS / 10)
+
+    async def send(self, client: Client, subject: str, data: bytes, reply: str = "") -> None:
+        """Hand a message to the client.
+
+        Raises Overloaded when too much waits to be sent, Unreachable when the connection is gone.
+        """
+        waiting = client.pending_data_size
+        if waiting == 0:
+            self._unsent = 0
+        self._unsent += 1
+        if self._unsent % YIELD_EVERY == 0 or waiting > MAX_PENDING_BYTES:
+            await asyncio.sleep(0)
+            waiting = client.pending_data_size
+        if waiting and (self._unsent > self._settings.max_pending or waiting + len(data) > MAX_PENDING_BYTES):
+            raise Overloaded(f"{self._unsent} messages ({waiting} bytes) wait to be sent")
+        try:
+            await client.publish(subject, data, reply)
+        except (nats_errors.Error, OSError) as error:
+            raise Unreachable(f"the connection to NATS is gone: {error}") from error
+
+    async def _keep(self, client: Client, closed: asyncio.Event) -> None:
+        while True:
+            await _end_of(client, closed)
+            self._up = asyncio.get_running_loop().create_future()
+            log.warning("NATS connection lost", error=str(client.last_error or "closed by the server"))
+            self._on_down()
+            client, closed = await self._connect_again()
+            self.reconnects += 1
+            log.warning("NATS connection is back", server=_server(client))
+            self._up.set_result(client)
+
+    async def _connect_again(self) -> tuple[Client, asyncio.Event]:
+        pause, said = FIRST_PAUSE, asyncio.get_running_loop().time()
+        while True:
+            try:
+                return await self._connect()
+            except SkepError as error:
+                now = asyncio.get_running_loop().time()
+                if now - said >= SAY_SECONDS:
+                    said = now
+                    log.warning("NATS is away", error=str(error))
+            except Exception:
+                log.exception("NATS cannot be connected")
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - it spreads, it hides nothing
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _connect(self) -> tuple[Client, asyncio.Event]:
+        """Return a client with its subscriptions, and what is set when its connection ends."""
+        client, closed = Client(), asyncio.Event()
+
+        async def on_closed() -> None:
+            closed.set()
+
+        options = security(self._settings)
+        self._trouble = ""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await client.connect(
+                    servers(self._settings),
+                    name=self._name,
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    connect_timeout=HANDSHAKE_SECONDS,
+                    ping_interval=PING_SECONDS,
+                    max_outstanding_pings=2,
+                    pending_size=CLIENT_BUFFER,
+                    skip_subject_validation=True,  # All our subjects are encoded; those of others come from the server.
+                    error_cb=self._on_error,
+                    closed_cb=on_closed,
+                    **options,
+                )
+                if wants_tls(self._settings) and not _is_encrypted(client):
+                    raise Misconfigured(f"transport.url: the NATS server {_server(client)} does not speak TLS")
+                await self._on_up(client)
+                await client.flush(HANDSHAKE_SECONDS)
+        except (nats_errors.Error, OSError, TimeoutError) as error:
+            await _close(client)
+            raise self._failure(error) from error
+        except BaseException:
+            await _close(client)
+            raise
+        return client, closed
+
+    def _failure(self, error: Exception) -> SkepError:
+        text = self._trouble or str(error) or type(error).__name__
+        if "authorization" in text.lower() or "authentication" in text.lower():
+            return Misconfigured(f"transport: the NATS server refuses our credentials: {text}")
+        return Unreachable(f"no NATS server answers: {text}")
+
+    async def _on_error(self, error: Exception) -> None:
+        """Hear of what the client did not raise: failed attempts to connect, dropped messages, refused subjects."""
+        if isinstance(error, nats_errors.SlowConsumerError):
+            self._on_slow(error.subject)
+            return
+        self._trouble = str(error) or type(error).__name__
+        if "permissions violation" in self._trouble.lower():
+            log.error("NATS refuses a subject", error=self._trouble)
+        else:
+            log.debug("NATS client", error=self._trouble)
+
+
+async def _end_of(client: Client, closed: asyncio.Event) -> None:
+    while not client.is_closed:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(closed.wait(), LOOK_SECONDS)
+
+
+async def _close(client: Client) -> None:
+    """Disconnect a client in whatever state it is; what a server does not take in time is lost with it."""
+    if client.is_closed:
+        return
+    with contextlib.suppress(nats_errors.Error, OSError, TimeoutError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await client.close()
+
+
+def _server(client: Client) -> str:
+    url = client.connected_url
+    return url.netloc.rpartition("@")[2] if url is not None else ""
+
+
+def _is_encrypted(client: Client) -> bool:
+    """Tell whether the connection is encrypted: the library goes on in plain text where the server offers no TLS."""
+    return bool(client._server_info.get("tls_required"))  # It is told in no other way.
