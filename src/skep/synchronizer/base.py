@@ -99,7 +99,7 @@ class Backend(Protocol):
     old; or, where later writes have hidden that, a snapshot shows records that it knows with lower generations. Whoever
     finds either calls `begin_epoch`.
 
-    Several handles, in any number of processes, may be open on the same data. After `close` a handle raises Unavailable.
+    Several handles, in any number of processes, may be open on the same data. A closed handle raises Unavailable.
     """
 
     async def open(self) -> None:

@@ -60,6 +60,10 @@ class MemoryRecords:
         """Return the cursor of who has read everything."""
         return Cursor(f"{self.epoch}/{self._changes}")
 
+    def remembered(self) -> frozenset[Key]:
+        """Return the keys of all records, removed ones that still count generations too."""
+        return frozenset(self._records)
+
     def living(self) -> tuple[Record, ...]:
         """Return all records but the removed ones."""
         return tuple(record for record in self._records.values() if record.body)
@@ -148,16 +152,16 @@ class MemoryBackend:
         monotonic: Callable[[], float] = time.monotonic,
         records: MemoryRecords | None = None,
     ) -> None:
-        self._data = records or MemoryRecords(keep_changes=keep_changes, monotonic=monotonic)
+        self.records = records or MemoryRecords(keep_changes=keep_changes, monotonic=monotonic)
         self._closed = False
 
     def another(self) -> MemoryBackend:
         """Return another handle on the same records, as another scheduler has."""
-        return MemoryBackend(records=self._data)
+        return MemoryBackend(records=self.records)
 
     def wipe(self) -> None:
         """Lose everything, as a restart does: the next epoch begins."""
-        self._data.wipe()
+        self.records.wipe()
 
     async def open(self) -> None:
         """Nothing is to be connected."""
@@ -166,39 +170,39 @@ class MemoryBackend:
     async def close(self) -> None:
         """Serve no more; the records stay for other handles."""
         self._closed = True
-        self._data.wake()
+        self.records.wake()
 
     async def epoch(self) -> Epoch:
         """Return the current epoch."""
-        return self._records().epoch
+        return self._serving().epoch
 
     async def begin_epoch(self, expected: Epoch) -> Epoch:
         """Begin another life, unless the epoch is no longer `expected`; return the current epoch."""
-        records = self._records()
+        records = self._serving()
         if records.epoch == expected:
             records.wipe()
         return records.epoch
 
     async def snapshot(self) -> Snapshot:
         """Return all records; removed ones are left out."""
-        records = self._records()
+        records = self._serving()
         return Snapshot(epoch=records.epoch, records=records.living(), cursor=records.cursor())
 
     async def changes(self, cursor: Cursor, *, wait: float = 0.0) -> Changes | CursorTooOld:
         """Return what changed after `cursor`; wait up to `wait` seconds for a change if there is none."""
-        if wait > 0 and cursor == self._records().cursor():
-            await self._data.next_change(wait)
-        return self._records().after(cursor)
+        if wait > 0 and cursor == self._serving().cursor():
+            await self.records.next_change(wait)
+        return self._serving().after(cursor)
 
     async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
         """Try each write by compare-and-swap."""
-        return self._records().publish(writes)
+        return self._serving().publish(writes)
 
     async def trim(self) -> int:
         """Forget all but the latest changes, and records that were removed long ago."""
-        return self._records().trim()
+        return self._serving().trim()
 
-    def _records(self) -> MemoryRecords:
+    def _serving(self) -> MemoryRecords:
         if self._closed:
             raise Unavailable("the synchronizer's backend is closed")
-        return self._data
+        return self.records

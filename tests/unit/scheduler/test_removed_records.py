@@ -29,7 +29,7 @@ async def test_a_backend_forgets_what_was_removed_long_ago() -> None:
     latest = (await backend.snapshot()).cursor
     now[0] = KEEP_REMOVED_SECONDS + 1
     assert await backend.trim() == len(GROUPS)
-    assert len(backend._records) == len(backend._changed) == 1
+    assert [record.key for record in (await backend.snapshot()).records] == [kept]
     assert await backend.changes(start) == CursorTooOld(), "it may not have read of the removals"
     assert not isinstance(await backend.changes(latest), CursorTooOld)
     assert await backend.publish((Write(key=Key("groups", GROUPS[0]), expected=0, body=b"2"),)) == (Published(1),)
@@ -55,7 +55,7 @@ async def test_a_group_that_is_emptied_and_filled_again_is_known_to_every_schedu
     cloud.now = KEEP_REMOVED_SECONDS + 1
     await cloud.beat()
     await cloud.backend.trim()  # unless a scheduler has done it already
-    assert removed not in cloud.backend._records
+    assert removed not in cloud.backend.records.remembered()
     await cloud.select("b", spec=wanted)
     await cloud.settle()
     for _ in cloud.services:
