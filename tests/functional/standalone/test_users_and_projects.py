@@ -27,7 +27,7 @@ async def demo(identity: httpx.AsyncClient) -> dict[str, str]:
 @contextlib.contextmanager
 def locked(cloud: Neighbours) -> Iterator[None]:
     """Hold the database as a foreign process might."""
-    foreign = sqlite3.connect(cloud.database.path, isolation_level=None)
+    foreign = sqlite3.connect(cloud.database.location, isolation_level=None)
     try:
         foreign.execute("BEGIN IMMEDIATE")
         yield

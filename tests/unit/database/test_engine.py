@@ -50,7 +50,7 @@ async def test_a_unit_that_fails_takes_nobody_with_it(database: Database) -> Non
 
 async def test_what_is_answered_is_on_disk(database: Database) -> None:
     await database.write(lambda connection: connection.execute(add("kept")))
-    other = sqlite3.connect(database.path)
+    other = sqlite3.connect(database.location)
     assert other.execute("SELECT name FROM things").fetchall() == [("kept",)]
     other.close()
 
@@ -97,7 +97,7 @@ async def test_a_full_disk_is_unavailable_and_heals(database: Database) -> None:
 
 
 async def test_a_locked_database_is_unavailable_and_heals(database: Database) -> None:
-    other = sqlite3.connect(database.path, isolation_level=None)
+    other = sqlite3.connect(database.location, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageUnavailable, match="locked"):
         await database.write(lambda connection: connection.execute(add("late")))

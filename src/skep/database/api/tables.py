@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from skep.database.api.metadata import json_bytes, metadata
+from skep.database.partial_index import where
 
 requests = sa.Table(
     "requests",
@@ -56,14 +57,14 @@ instance_mappings = sa.Table(
     json_bytes("delete_context", nullable=True),
     sa.Column("deleted_at", sa.BigInteger),
     sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Index("instance_mappings_waiting", "not_before", sqlite_where=sa.text("cell IS NULL AND deleted_at IS NULL")),
+    sa.Index("instance_mappings_waiting", "not_before", **where("cell IS NULL AND deleted_at IS NULL")),
     sa.Index(
         "instance_mappings_deleting",
         "delete_intent_at",
-        sqlite_where=sa.text("delete_intent_at IS NOT NULL AND deleted_at IS NULL"),
+        **where("delete_intent_at IS NOT NULL AND deleted_at IS NULL"),
     ),
     sa.Index("instance_mappings_request", "request_id"),
-    sa.Index("instance_mappings_purge", "deleted_at", sqlite_where=sa.text("deleted_at IS NOT NULL")),
+    sa.Index("instance_mappings_purge", "deleted_at", **where("deleted_at IS NOT NULL")),
 )
 """Where each server is. While `cell` is null the attempt that counts stands here, afterwards in the cell's row."""
 

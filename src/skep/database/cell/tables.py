@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from skep.database.partial_index import where
+
 metadata = sa.MetaData()
 
 UNDER_WAY = sa.text("state NOT IN ('active','stopped','error','deleted','moved')")
@@ -61,10 +63,14 @@ instances = sa.Table(
     sa.Index("instances_all", "created_at", "uuid"),
     sa.Index("instances_changed", "changed_at"),
     sa.Index("instances_host", "host"),
-    sa.Index("instances_work", "state", "step_at", sqlite_where=UNDER_WAY),
-    sa.Index("instances_tasks", "task", sqlite_where=sa.text("task IS NOT NULL")),
-    sa.Index("instances_purge", "deleted_at", sqlite_where=sa.text("deleted_at IS NOT NULL")),
-    sa.Index("instances_unforgotten", "forgotten", sqlite_where=sa.text("deleted_at IS NOT NULL AND forgotten = 0")),
+    sa.Index("instances_work", "state", "step_at", **where(UNDER_WAY)),
+    sa.Index("instances_tasks", "task", **where("task IS NOT NULL")),
+    sa.Index("instances_purge", "deleted_at", **where("deleted_at IS NOT NULL")),
+    sa.Index(
+        "instances_unforgotten",
+        "forgotten",
+        **where("deleted_at IS NOT NULL AND forgotten = 0", "deleted_at IS NOT NULL AND NOT forgotten"),
+    ),
 )
 """One row per instance of the cell. `body` is the whole `Instance` as it was staged; columns beside it are what
 statements look at or change afterwards. `sent_at`: when the host was last told of the work at hand; `step_at`: when the
@@ -88,8 +94,8 @@ attempts = sa.Table(
     sa.Column("sends", sa.Integer, nullable=False, default=0, server_default="0"),
     sa.Column("ended_at", sa.BigInteger),
     sa.Column("explanation", sa.LargeBinary),
-    sa.Index("attempts_open", "node", sqlite_where=sa.text("open = 1")),
-    sa.Index("attempts_unsettled", "open", sqlite_where=sa.text(f"open = 1 AND {NOT_BUILT.text}")),
+    sa.Index("attempts_open", "node", **where("open = 1", "open")),
+    sa.Index("attempts_unsettled", "open", **where(f"open = 1 AND {NOT_BUILT.text}", f"open AND {NOT_BUILT.text}")),
 )
 """Which hosts were tried, how it went, and how placement chose. Closed when the host has nothing of it any more.
 `sent_at`: when the host was last told to undo it; `sends`: how often, since it was last heard to start.
@@ -135,7 +141,7 @@ agents = sa.Table(
     sa.Column("mapped", sa.Boolean, nullable=False, default=False),
     sa.Column("registered_at", sa.BigInteger, nullable=False),
     sa.Column("fenced_at", sa.BigInteger),
-    sa.Index("agents_fenced", "fenced_at", sqlite_where=sa.text("fenced_at IS NOT NULL")),
+    sa.Index("agents_fenced", "fenced_at", **where("fenced_at IS NOT NULL")),
 )
 """The agents of the cell. The super conductor maps what is not mapped yet. `fenced_at`: since when an operator says
 that the host is dead for good."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from skep.database.partial_index import where
+
 revision = "0001"
 down_revision = None
 branch_labels = None
@@ -117,14 +119,14 @@ def upgrade() -> None:
         "instance_mappings",
         ["delete_intent_at"],
         unique=False,
-        sqlite_where=sa.text("delete_intent_at IS NOT NULL AND deleted_at IS NULL"),
+        **where("delete_intent_at IS NOT NULL AND deleted_at IS NULL"),
     )
     op.create_index(
         "instance_mappings_purge",
         "instance_mappings",
         ["deleted_at"],
         unique=False,
-        sqlite_where=sa.text("deleted_at IS NOT NULL"),
+        **where("deleted_at IS NOT NULL"),
     )
     op.create_index("instance_mappings_request", "instance_mappings", ["request_id"], unique=False)
     op.create_index(
@@ -132,7 +134,7 @@ def upgrade() -> None:
         "instance_mappings",
         ["not_before"],
         unique=False,
-        sqlite_where=sa.text("cell IS NULL AND deleted_at IS NULL"),
+        **where("cell IS NULL AND deleted_at IS NULL"),
     )
     op.create_table(
         "leases",
@@ -329,16 +331,14 @@ def downgrade() -> None:
     op.drop_index(
         "instance_mappings_waiting",
         table_name="instance_mappings",
-        sqlite_where=sa.text("cell IS NULL AND deleted_at IS NULL"),
+        **where("cell IS NULL AND deleted_at IS NULL"),
     )
     op.drop_index("instance_mappings_request", table_name="instance_mappings")
-    op.drop_index(
-        "instance_mappings_purge", table_name="instance_mappings", sqlite_where=sa.text("deleted_at IS NOT NULL")
-    )
+    op.drop_index("instance_mappings_purge", table_name="instance_mappings", **where("deleted_at IS NOT NULL"))
     op.drop_index(
         "instance_mappings_deleting",
         table_name="instance_mappings",
-        sqlite_where=sa.text("delete_intent_at IS NOT NULL AND deleted_at IS NULL"),
+        **where("delete_intent_at IS NOT NULL AND deleted_at IS NULL"),
     )
     op.drop_table("instance_mappings")
     op.drop_index(op.f("ix_images_owner"), table_name="images")

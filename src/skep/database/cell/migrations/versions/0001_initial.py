@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from skep.database.partial_index import where
+
 revision = "0001"
 down_revision = None
 branch_labels = None
@@ -67,13 +69,15 @@ def upgrade() -> None:
         sa.Column("explanation", sa.LargeBinary(), nullable=True),
         sa.PrimaryKeyConstraint("instance", "attempt"),
     )
-    op.create_index("attempts_open", "attempts", ["node"], unique=False, sqlite_where=sa.text("open = 1"))
+    op.create_index("attempts_open", "attempts", ["node"], unique=False, **where("open = 1", "open"))
     op.create_index(
         "attempts_unsettled",
         "attempts",
         ["open"],
         unique=False,
-        sqlite_where=sa.text("open = 1 AND (outcome IS NULL OR outcome != 'built')"),
+        **where(
+            "open = 1 AND (outcome IS NULL OR outcome != 'built')", "open AND (outcome IS NULL OR outcome != 'built')"
+        ),
     )
     op.create_table(
         "instances",
@@ -123,23 +127,21 @@ def upgrade() -> None:
     op.create_index("instances_changed", "instances", ["changed_at"], unique=False)
     op.create_index("instances_host", "instances", ["host"], unique=False)
     op.create_index("instances_list", "instances", ["project_id", "created_at", "uuid"], unique=False)
-    op.create_index(
-        "instances_purge", "instances", ["deleted_at"], unique=False, sqlite_where=sa.text("deleted_at IS NOT NULL")
-    )
-    op.create_index("instances_tasks", "instances", ["task"], unique=False, sqlite_where=sa.text("task IS NOT NULL"))
+    op.create_index("instances_purge", "instances", ["deleted_at"], unique=False, **where("deleted_at IS NOT NULL"))
+    op.create_index("instances_tasks", "instances", ["task"], unique=False, **where("task IS NOT NULL"))
     op.create_index(
         "instances_unforgotten",
         "instances",
         ["forgotten"],
         unique=False,
-        sqlite_where=sa.text("deleted_at IS NOT NULL AND forgotten = 0"),
+        **where("deleted_at IS NOT NULL AND forgotten = 0", "deleted_at IS NOT NULL AND NOT forgotten"),
     )
     op.create_index(
         "instances_work",
         "instances",
         ["state", "step_at"],
         unique=False,
-        sqlite_where=sa.text("state NOT IN ('active','stopped','error','deleted')"),
+        **where("state NOT IN ('active','stopped','error','deleted')"),
     )
     op.create_table(
         "leases",
@@ -156,15 +158,15 @@ def downgrade() -> None:
     op.drop_index(
         "instances_work",
         table_name="instances",
-        sqlite_where=sa.text("state NOT IN ('active','stopped','error','deleted')"),
+        **where("state NOT IN ('active','stopped','error','deleted')"),
     )
     op.drop_index(
         "instances_unforgotten",
         table_name="instances",
-        sqlite_where=sa.text("deleted_at IS NOT NULL AND forgotten = 0"),
+        **where("deleted_at IS NOT NULL AND forgotten = 0", "deleted_at IS NOT NULL AND NOT forgotten"),
     )
-    op.drop_index("instances_tasks", table_name="instances", sqlite_where=sa.text("task IS NOT NULL"))
-    op.drop_index("instances_purge", table_name="instances", sqlite_where=sa.text("deleted_at IS NOT NULL"))
+    op.drop_index("instances_tasks", table_name="instances", **where("task IS NOT NULL"))
+    op.drop_index("instances_purge", table_name="instances", **where("deleted_at IS NOT NULL"))
     op.drop_index("instances_list", table_name="instances")
     op.drop_index("instances_host", table_name="instances")
     op.drop_index("instances_changed", table_name="instances")
@@ -173,9 +175,11 @@ def downgrade() -> None:
     op.drop_index(
         "attempts_unsettled",
         table_name="attempts",
-        sqlite_where=sa.text("open = 1 AND (outcome IS NULL OR outcome != 'built')"),
+        **where(
+            "open = 1 AND (outcome IS NULL OR outcome != 'built')", "open AND (outcome IS NULL OR outcome != 'built')"
+        ),
     )
-    op.drop_index("attempts_open", table_name="attempts", sqlite_where=sa.text("open = 1"))
+    op.drop_index("attempts_open", table_name="attempts", **where("open = 1", "open"))
     op.drop_table("attempts")
     op.drop_table("agents")
     op.drop_table("actions")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from skep.database.partial_index import where
+
 revision = "0002"
 down_revision = "0001"
 branch_labels = None
@@ -27,4 +29,4 @@ def downgrade() -> None:
 
 def _index(condition: str) -> None:
     op.drop_index("instances_work", table_name="instances")
-    op.create_index("instances_work", "instances", ["state", "step_at"], sqlite_where=sa.text(condition))
+    op.create_index("instances_work", "instances", ["state", "step_at"], **where(condition))

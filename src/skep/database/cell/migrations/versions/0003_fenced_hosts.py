@@ -9,6 +9,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from skep.database.partial_index import where
+
 revision = "0003"
 down_revision = "0002"
 branch_labels = None
@@ -19,7 +21,7 @@ def upgrade() -> None:
     """Add what the tables of this revision have more."""
     op.add_column("attempts", sa.Column("sends", sa.Integer(), server_default="0", nullable=False))
     op.add_column("agents", sa.Column("fenced_at", sa.BigInteger()))
-    op.create_index("agents_fenced", "agents", ["fenced_at"], sqlite_where=sa.text("fenced_at IS NOT NULL"))
+    op.create_index("agents_fenced", "agents", ["fenced_at"], **where("fenced_at IS NOT NULL"))
 
 
 def downgrade() -> None:
