@@ -17,8 +17,7 @@ from skep.domain.cells import Cell
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError, Unavailable
 from skep.domain.hosts import HostState
 from skep.domain.instances import State
-from skep.messages.to_scheduler import GetHostStates
-from skep.transport.base import SCHEDULER
+from skep.transport.host_states import host_states
 
 
 class CellChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,7 +130,7 @@ def _named(connection: sa.Connection, name: str) -> Cell:
 async def _hosts(services: AdminServices) -> tuple[HostState, ...] | None:
     """Return all host states; None when no scheduler answers: what rows say is shown all the same."""
     try:
-        return (await services.transport.call(SCHEDULER, GetHostStates())).hosts
+        return await host_states(services.transport)
     except SkepError:
         return None
 

@@ -19,8 +19,9 @@ from skep.domain.flavors import Flavor
 from skep.domain.hosts import HostState
 from skep.domain.ids import InstanceUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
-from skep.messages.to_scheduler import GetHostStates, Member, SelectDestinations
+from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.transport.base import SCHEDULER
+from skep.transport.host_states import host_states
 
 METRICS_TYPE = CONTENT_TYPE_LATEST
 ANSWER_SECONDS = 2.0
@@ -47,7 +48,7 @@ async def reasons(services: AdminServices) -> list[str]:
     found += [answer for answer in answers if answer is not None]
     try:
         cells = await services.database.read(cell_rows.every)
-        hosts = (await services.transport.call(SCHEDULER, GetHostStates(), timeout=ANSWER_SECONDS)).hosts
+        hosts = await host_states(services.transport, timeout=ANSWER_SECONDS)
     except SkepError as error:
         return found or [f"scheduler: {error}"]
     of_cells = await asyncio.gather(

@@ -21,7 +21,8 @@ from skep.domain.hosts import HostState
 from skep.domain.ids import NodeUuid
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.messages.to_scheduler import GetHostStates
-from skep.transport.base import SCHEDULER, cell_conductor
+from skep.transport.base import cell_conductor
+from skep.transport.host_states import host_states
 
 log = structlog.get_logger("skep.admin")
 
@@ -65,7 +66,7 @@ async def show(request: AdminRequest) -> Any:
     request.only_query()
     services = request.services
     mapping = await services.database.read(lambda connection: _named(connection, request.params["host"]))
-    view = _view(services, mapping, await _states(services), whole=True)
+    view = _view(services, mapping, await _states(services, (mapping.node,)), whole=True)
     return {"host": {**view, "fenced_at": await _fenced_at(services, mapping)}}
 
 
@@ -118,8 +119,8 @@ async def fence(request: AdminRequest) -> Any:
 
 
 async def _check_silent(services: AdminServices, mapping: HostMapping) -> None:
-    reply = await services.transport.call(SCHEDULER, GetHostStates())
-    heard = max((state.last_heard for state in reply.hosts if state.node == mapping.node), default=0)
+    states = await host_states(services.transport, GetHostStates(nodes=(mapping.node,)))
+    heard = max((state.last_heard for state in states if state.node == mapping.node), default=0)
     seconds = (services.clock.now() - heard) / SECOND
     if seconds < HEARD_SECONDS:
         raise Conflict(
@@ -135,13 +136,15 @@ def _named(connection: sa.Connection, name: str) -> HostMapping:
     return mapping
 
 
-async def _states(services: AdminServices) -> dict[NodeUuid, HostState] | None:
+async def _states(
+    services: AdminServices, nodes: tuple[NodeUuid, ...] | None = None
+) -> dict[NodeUuid, HostState] | None:
     """Return host states by node; None when no scheduler answers: what rows say is shown all the same."""
     try:
-        reply = await services.transport.call(SCHEDULER, GetHostStates())
+        states = await host_states(services.transport, GetHostStates(nodes=nodes))
     except SkepError:
         return None
-    return {state.node: state for state in reply.hosts}
+    return {state.node: state for state in states}
 
 
 async def _fenced_at(services: AdminServices, mapping: HostMapping) -> str | None:

@@ -12,9 +12,9 @@ from skep.domain.cells import HostMapping
 from skep.domain.errors import SkepError
 from skep.domain.hosts import HostState
 from skep.domain.ids import NodeUuid
-from skep.messages.to_scheduler import GetHostStates
 from skep.messages.to_super_conductor import OperatorStateChanged
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR
+from skep.transport.host_states import host_states
 
 log = structlog.get_logger("skep.api")
 
@@ -56,8 +56,7 @@ async def hosts(services: ApiServices) -> list[Host]:
     Raises Unavailable when no scheduler answers.
     """
     mapped, known = await services.database.read(lambda c: (host_mappings.every(c), aggregates.every(c)))
-    reply = await services.transport.call(SCHEDULER, GetHostStates())
-    states: dict[NodeUuid, HostState] = {state.node: state for state in reply.hosts}
+    states: dict[NodeUuid, HostState] = {state.node: state for state in await host_states(services.transport)}
     zones = zones_by_host(mapped, known, services.settings.default_availability_zone)
     return [
         Host(number=number, mapping=mapping, state=states.get(mapping.node), zone=zones[mapping.host])

@@ -13,8 +13,8 @@ from skep.audit.sources import Sources
 from skep.database.api import cells
 from skep.domain.errors import SkepError
 from skep.domain.hosts import HostState
-from skep.messages.to_scheduler import GetHostStates, ListClaimsReply
-from skep.transport.base import SCHEDULER
+from skep.messages.to_scheduler import ListClaimsReply
+from skep.transport.host_states import host_states
 
 
 async def look_twice(sources: Sources, pause: float) -> Look:
@@ -42,7 +42,7 @@ async def look_once(sources: Sources) -> Look:
         unread["scheduler"] = f"scheduler: {error}"
     states: tuple[HostState, ...] | None = None
     if known is not None:
-        states = (await sources.transport.call(SCHEDULER, GetHostStates())).hosts
+        states = await host_states(sources.transport)
     members: list[groups.Seat] = []
     found += await sources.api.read(above.differences)
     for cell in await sources.api.read(cells.every):

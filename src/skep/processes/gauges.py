@@ -6,11 +6,10 @@ from collections import Counter
 
 from skep.database.api import build_requests
 from skep.domain.errors import SkepError
-from skep.messages.to_scheduler import GetHostStates
 from skep.processes.control_plane import ControlPlane
 from skep.reconciler.loop import Loop
 from skep.telemetry.metrics import Metrics
-from skep.transport.base import SCHEDULER
+from skep.transport.host_states import host_states
 
 STATES = ("up", "silent", "disabled")
 
@@ -48,10 +47,10 @@ class Gauges:
         return False
 
     async def _count_hosts(self) -> bool:
-        reply = await self._plane.transport.call(SCHEDULER, GetHostStates())
+        states = await host_states(self._plane.transport)
         hosts: Counter[tuple[str, str]] = Counter()
         claims: Counter[str] = Counter()
-        for host in reply.hosts:
+        for host in states:
             known = self._plane.cells.get(host.cell)
             name = known.name if known is not None else str(host.cell)
             hosts[name, "disabled" if host.disabled else "up" if host.up else "silent"] += 1

@@ -8,8 +8,7 @@ from skep.api.requests import ApiRequest
 from skep.api.services import ApiServices
 from skep.domain.errors import Unavailable
 from skep.domain.hosts import HostState
-from skep.messages.to_scheduler import GetHostStates
-from skep.transport.base import SCHEDULER
+from skep.transport import host_states as pages
 
 log = structlog.get_logger("skep.api.servers")
 
@@ -27,7 +26,7 @@ async def host_states(services: ApiServices) -> tuple[HostState, ...]:
     """
 
     async def read() -> tuple[HostState, ...]:
-        return (await services.transport.call(SCHEDULER, GetHostStates(), timeout=ANSWER_SECONDS)).hosts
+        return await pages.host_states(services.transport, timeout=ANSWER_SECONDS)
 
     return await services.lookups.hosts.get("all", read) or ()
 
