@@ -14,6 +14,7 @@ from skep.domain.ids import GroupUuid, InstanceUuid, new_uuid
 from skep.domain.instances import State
 from skep.domain.request_specs import RequestSpec
 from skep.messages.to_scheduler import GetHostStates, ListClaims, Member, SelectDestinations
+from skep.synchronizer.memory import MemoryBackend
 from skep.telemetry.steps import CrashPoint
 from skep.testing.cloud import PROJECT, SMALL, USER, Cloud, quick_config, running_cloud
 from skep.testing.eventually import eventually
@@ -28,16 +29,21 @@ def rule_of(policy: Policy) -> GroupRule:
     return GroupRule(uuid=GroupUuid(new_uuid()), policy=policy)
 
 
+def backend_of(cloud: Cloud) -> MemoryBackend:
+    assert isinstance(cloud.plane.backend, MemoryBackend)
+    return cloud.plane.backend
+
+
 async def is_ready(cloud: Cloud) -> bool:
     reply = await cloud.plane.transport.call(SCHEDULER, GetHostStates())
-    current = reply.epoch == await cloud.plane.backend.epoch()
+    current = reply.epoch == await backend_of(cloud).epoch()
     return current and sum(state.up for state in reply.hosts) == cloud.hosts * len(cloud.names)
 
 
 async def test_a_new_epoch_stops_placement_for_moments_only(tmp_path: Path) -> None:
     async with running_cloud(tmp_path, cells=2, hosts=2) as cloud:
         await cloud.settled(await cloud.create(4))
-        cloud.plane.backend.wipe()
+        backend_of(cloud).wipe()
         await eventually(lambda: is_ready(cloud), "all hosts may get servers again", seconds=10)
         servers = await cloud.settled(await cloud.create(4), seconds=10)
         assert {server.state for server in servers} == {State.ACTIVE}
@@ -60,7 +66,7 @@ def lose_data_before(cloud: Cloud, step: str, *, then: Callable[[], Awaitable[No
     async def hold(point: CrashPoint) -> None:
         if (point.step, point.when) == (step, "before") and left:
             left.pop()
-            cloud.plane.backend.wipe()
+            backend_of(cloud).wipe()
             await eventually(lambda: is_ready(cloud), "the cell has asserted, hosts reported", seconds=15)
             if then is not None:
                 await then()

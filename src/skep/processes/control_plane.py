@@ -23,17 +23,18 @@ from skep.domain.ids import CELL0, CellUuid, Incarnation, new_uuid
 from skep.processes.databases import Databases
 from skep.processes.directory import StateDirectory
 from skep.processes.installation import CELL0_NAME, choose_hosts
-from skep.processes.mapping import compute_settings, fake_settings, scheduler_settings
+from skep.processes.mapping import compute_settings, fake_settings
+from skep.processes.scheduling import make_scheduler
+from skep.processes.wiring import ProcessTransport, backend_of, check_shared, transport_of
 from skep.scheduler.service import SchedulerService
 from skep.super_conductor import parts as super_parts
 from skep.super_conductor.service import SuperConductor
-from skep.synchronizer.memory import MemoryBackend
+from skep.synchronizer.base import Backend
 from skep.telemetry.logs import get_logger
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
 from skep.transport.base import Transport
-from skep.transport.memory import MemoryTransport
 
 log = get_logger(__name__)
 
@@ -51,7 +52,10 @@ async def _stop(part: str, stopping: Awaitable[None]) -> None:
 
 
 class ControlPlane:
-    """Scheduler, super conductor, and per cell a conductor and its agents. Cells are the rows of the API database."""
+    """Super conductor, per cell a conductor and its agents, and a scheduler unless only other processes run some.
+
+    Cells are the rows of the API database.
+    """
 
     def __init__(
         self,
@@ -67,6 +71,10 @@ class ControlPlane:
         busy: Callable[[], int] = _nobody_waits,
         transport: Transport | None = None,
     ) -> None:
+        """A `transport` that is given is opened and closed by whoever gives it; otherwise the configured one is made.
+
+        Raises Misconfigured when what is configured does not go together.
+        """
         self.config = config
         self.directory = directory
         self.databases = databases
@@ -79,19 +87,20 @@ class ControlPlane:
         self.notes: list[str] = []
         """What differs from what was asked for."""
         self._busy = busy
-        self.transport: Transport = transport or MemoryTransport()
-        self.backend = MemoryBackend()
+        self._own_transport: ProcessTransport | None = None
+        if transport is None:
+            if not config.scheduler.embedded:
+                check_shared(config)
+            self._own_transport = transport = transport_of(config, metrics, "skep")
+        self.transport: Transport = transport
         self.cells: dict[CellUuid, Cell] = {}
         self.cell_transports: dict[CellUuid, Transport] = {}
         """Of each cell but cell0. In one process it is one transport: addresses name their cell."""
-        self.scheduler = SchedulerService(
-            self.transport,
-            self.backend,
-            scheduler_settings(config),
-            clock,
-            on_decision=self._on_decision,
-            on_conflict=metrics.claim_conflicts.inc,
-        )
+        self.backend: Backend | None = backend_of(config) if config.scheduler.embedded else None
+        """Of the embedded scheduler."""
+        self._scheduler: SchedulerService | None = None
+        if self.backend is not None:
+            self._scheduler = make_scheduler(config, transport, self.backend, clock, metrics)
         self.agents: dict[str, Agent] = {}
         self._cell_of: dict[str, CellUuid] = {}
         self.drivers: dict[str, FakeDriver] = {}
@@ -101,10 +110,24 @@ class ControlPlane:
         self._cell_conductors: list[CellConductor] = []
         self._conductor_of: dict[CellUuid, CellConductor] = {}
 
+    @property
+    def scheduler(self) -> SchedulerService:
+        """The embedded scheduler. Raises LookupError where only other processes run schedulers."""
+        if self._scheduler is None:
+            raise LookupError("[scheduler] embedded is false")
+        return self._scheduler
+
     async def start(self) -> None:
-        """Start from the middle outwards: scheduler, cells with their agents, then what gives them work."""
+        """Start from the middle outwards: scheduler, cells with their agents, then what gives them work.
+
+        Raises Unavailable when the messaging server or the synchronizer's backend is away.
+        """
         await self._find_cells()
-        await self.scheduler.start()
+        if self._own_transport is not None:
+            await self._own_transport.open()
+        if self.backend is not None:
+            await self.backend.open()
+            await self.scheduler.start()
         for cell in self.cells.values():
             if not cell.is_cell0:
                 await self._start_cell(cell)
@@ -120,7 +143,11 @@ class ControlPlane:
             driver.close()
         for conductor in self._cell_conductors:
             await _stop("cell conductor", conductor.stop())
-        await _stop("scheduler", self.scheduler.stop())
+        if self.backend is not None:
+            await _stop("scheduler", self.scheduler.stop())
+            await _stop("synchronizer", self.backend.close())
+        if self._own_transport is not None:
+            await _stop("transport", self._own_transport.close())
 
     def cell_databases(self) -> Mapping[CellUuid, super_parts.CellAccess]:
         """Return how the level above reaches each cell, cell0 too."""
@@ -223,7 +250,3 @@ class ControlPlane:
             max_cells=self.config.scheduler.max_cells,
             busy=self._busy,
         )
-
-    def _on_decision(self, seconds: float, outcome: str) -> None:
-        self.metrics.decision_seconds.observe(seconds)
-        self.metrics.decisions.labels(outcome).inc()

@@ -7,26 +7,8 @@ from skep.compute.drivers.fake import FailureRule, FakeSettings
 from skep.compute.settings import ComputeSettings
 from skep.config.sections import Config, FakeDriverSettings
 from skep.processes.directory import StateDirectory
-from skep.scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
 from skep.standalone.identity.settings import IdentitySettings, ServiceEntry
 from skep.standalone.images.settings import ImagesSettings
-
-
-def scheduler_settings(config: Config) -> SchedulerSettings:
-    """Return how this installation chooses hosts."""
-    section = config.scheduler
-    return SchedulerSettings(
-        filters=section.enabled_filters or DEFAULT_FILTERS,
-        weighers={
-            **DEFAULT_WEIGHERS,
-            "CPUWeigher": section.cpu_weight_multiplier,
-            "RAMWeigher": section.ram_weight_multiplier,
-            "DiskWeigher": section.disk_weight_multiplier,
-            "BuildFailureWeigher": section.build_failure_weight_multiplier,
-        },
-        host_subset_size=section.host_subset_size,
-        shuffle=section.shuffle_best_same_weighed_hosts,
-    )
 
 
 def compute_settings(config: Config) -> ComputeSettings:

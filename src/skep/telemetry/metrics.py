@@ -64,6 +64,17 @@ class Metrics:
             "Claims that met a newer generation of their record and were decided again",
             registry=self.registry,
         )
+        self.transport_refused = Counter(
+            "skep_transport_refused",
+            "Messages not sent or not handled, by kind (call, cast, answer) and reason",
+            ("kind", "reason"),
+            registry=self.registry,
+        )
+        self.transport_connected = Gauge(
+            "skep_transport_connected",
+            "1 while this process is connected to its messaging server; always 0 where messages stay in the process",
+            registry=self.registry,
+        )
         self.audit_differences = Gauge(
             "skep_audit_differences",
             "Differences that the last audit found, by kind, those that it mended included",

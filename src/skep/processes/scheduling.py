@@ -1,0 +1,47 @@
+"""Makes the scheduler of a process: inside the whole cloud, or alone."""
+
+from __future__ import annotations
+
+from skep.config.sections import Config
+from skep.domain.clock import Clock
+from skep.scheduler.service import SchedulerService
+from skep.scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
+from skep.synchronizer.base import Backend
+from skep.telemetry.metrics import Metrics
+from skep.transport.base import Transport
+
+
+def scheduler_settings(config: Config) -> SchedulerSettings:
+    """Return how this installation chooses hosts."""
+    section = config.scheduler
+    return SchedulerSettings(
+        filters=section.enabled_filters or DEFAULT_FILTERS,
+        weighers={
+            **DEFAULT_WEIGHERS,
+            "CPUWeigher": section.cpu_weight_multiplier,
+            "RAMWeigher": section.ram_weight_multiplier,
+            "DiskWeigher": section.disk_weight_multiplier,
+            "BuildFailureWeigher": section.build_failure_weight_multiplier,
+        },
+        host_subset_size=section.host_subset_size,
+        shuffle=section.shuffle_best_same_weighed_hosts,
+    )
+
+
+def make_scheduler(
+    config: Config, transport: Transport, backend: Backend, clock: Clock, metrics: Metrics
+) -> SchedulerService:
+    """Return a scheduler that counts what it does; it has not started. Raises Misconfigured for an unknown filter."""
+
+    def on_decision(seconds: float, outcome: str) -> None:
+        metrics.decision_seconds.observe(seconds)
+        metrics.decisions.labels(outcome).inc()
+
+    return SchedulerService(
+        transport,
+        backend,
+        scheduler_settings(config),
+        clock,
+        on_decision=on_decision,
+        on_conflict=metrics.claim_conflicts.inc,
+    )

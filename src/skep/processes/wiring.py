@@ -1,0 +1,64 @@
+"""Which adapter carries messages and host states: read from the configuration, here and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from skep.config.sections import Config
+from skep.domain.errors import Misconfigured
+from skep.synchronizer.base import Backend
+from skep.synchronizer.registry import make_backend
+from skep.telemetry.metrics import Metrics
+from skep.transport.base import Transport
+from skep.transport.memory import MemoryTransport
+from skep.transport.refusals import Kind, Reason
+
+MEMORY = "memory"
+
+
+class ProcessTransport(Transport, Protocol):
+    """A transport as a process owns it: opened before the first message, closed after the last."""
+
+    async def open(self) -> None:
+        """Connect. Raises Unreachable when nobody answers, Misconfigured when it never will work."""
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+
+def transport_of(config: Config, metrics: Metrics, name: str) -> ProcessTransport:
+    """Return the configured transport, not opened yet; `name` is what a server's monitoring calls this process."""
+
+    def on_refused(kind: Kind, reason: Reason) -> None:
+        metrics.transport_refused.labels(kind, reason).inc()
+
+    if config.transport.kind == MEMORY:
+        return MemoryTransport(config.transport, on_refused=on_refused)
+    from skep.transport.nats import NatsTransport
+
+    transport = NatsTransport(config.transport, name=name, on_refused=on_refused)
+    metrics.transport_connected.set_function(lambda: float(transport.connected))
+    return transport
+
+
+def backend_of(config: Config) -> Backend:
+    """Return the configured backend of the synchronizer, not opened yet.
+
+    Raises Misconfigured when there is none of this name, or when it does not take its settings.
+    """
+    return make_backend(config.synchronizer)
+
+
+def check_shared(config: Config) -> None:
+    """Refuse a scheduler in a process of its own where nothing would reach it.
+
+    Raises Misconfigured naming the setting.
+    """
+    why = "and schedulers in processes of their own would neither be asked nor see what the others claim"
+    if config.transport.kind == MEMORY:
+        raise Misconfigured(f"transport.kind is `memory`, which stays inside one process, {why}: set it to `nats`")
+    if config.synchronizer.backend == MEMORY:
+        raise Misconfigured(
+            f"synchronizer.backend is `memory`, which stays inside one process, {why}: "
+            "set it to `nats`, `sql` or `memcached`"
+        )
