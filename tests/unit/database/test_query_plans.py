@@ -110,17 +110,20 @@ def _partial(step: str) -> bool:
     return any(f"INDEX {name}" in step for name in (*good, *ordered))
 
 
+@pytest.mark.parametrize("cell", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", CELL_PASSES)
 def test_a_pass_inside_a_cell_reads_no_whole_table(cell: sa.Connection, name: str) -> None:
     bring_to(cell, State.ACTIVE)
     assert scans(cell, CELL_PASSES[name]) == []
 
 
+@pytest.mark.parametrize("api", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", API_PASSES)
 def test_a_pass_above_the_cells_reads_no_whole_table(api: sa.Connection, name: str) -> None:
     assert scans(api, API_PASSES[name]) == []
 
 
+@pytest.mark.parametrize("cell", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", LISTS)
 def test_a_list_reads_no_whole_table(cell: sa.Connection, name: str) -> None:
     assert scans(cell, partial(listing.list_all, query=LISTS[name])) == []
