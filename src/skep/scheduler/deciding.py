@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from skep.domain.builds import Decision, NotReady, NoValidHost, Placed
 from skep.domain.claims import Claim, ClaimKey
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.scheduler.groups import GroupSlot
 from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.placement import Choice, NoHost
@@ -33,6 +33,12 @@ class Seat:
     epoch: str = ""
     """Under which it was stored."""
     no: NoValidHost | NotReady | None = None
+    older: GroupSlot | None = None
+    """The slot that the attempt had already: it gives way to `slot`."""
+    shunned: tuple[NodeUuid, ...] = ()
+    """Where the group's record had no place."""
+    decided_at: int = -1
+    """Where the table's log of changes ended when no host was found."""
 
     @property
     def key(self) -> ClaimKey:
@@ -59,15 +65,17 @@ class Deciding:
     def decide(self, seat: Seat) -> None:
         """Choose a host and count the choice, so that the next member sees it; or say why there is none."""
         group = seat.request.spec.group
-        seat.choice = None
+        seat.choice = seat.no = None
         unknown = self._known.group_unknown(group)
         if unknown is not None:
             seat.no = NotReady(reason=unknown)
             return
-        choice = self._known.placement.choose(seat.request, seat.instance, seed=self._seed)
+        request = self._request(seat)
+        choice = self._known.placement.choose(request, seat.instance, seed=self._seed)
         if isinstance(choice, NoHost):
-            reason = self._known.not_ready(seat.request, seat.instance)
+            reason = self._known.not_ready(request, seat.instance)
             seat.no = NotReady(reason=reason) if reason else NoValidHost(explanation=choice.explanation)
+            seat.decided_at = self._known.table.position
             return
         seat.choice = choice
         seat.claim = Claim(
@@ -82,6 +90,33 @@ class Deciding:
             seat.slot = GroupSlot(seat.instance, seat.attempt, choice.node)
             self._known.groups.assume(group.uuid, seat.slot)
 
+    def decide_again(self, seat: Seat) -> None:
+        """Decide for a member whose choice could not be stored; by now its attempt may have a claim of another's."""
+        self.drop(seat)
+        if not self._find(seat):
+            self.decide(seat)
+
+    def decide_undecided(self) -> None:
+        """Decide once more for each member without a host, unless nothing has changed that it could depend on."""
+        for seat in self.undecided:
+            grouped = seat.request.spec.group is not None
+            if seat.no is None or grouped or seat.decided_at != self._known.table.position:
+                seat.shunned = ()
+                self.decide_again(seat)
+
+    def _request(self, seat: Seat) -> PlacementRequest:
+        """Return what is asked for, with what is known of the member's own slot in its group.
+
+        A slot that the attempt has already is kept if it can be: another scheduler may be storing its claim right now.
+        """
+        group = seat.request.spec.group
+        if group is None:
+            return seat.request
+        mine = (slot for slot in self._known.groups.slots(group.uuid) if slot.instance == seat.instance)
+        seat.older = next((slot for slot in mine if slot.attempt == seat.attempt), None)
+        prefer = seat.request.prefer if seat.older is None else (seat.older.node, *seat.request.prefer)
+        return replace(seat.request, prefer=prefer, ignore=(*seat.request.ignore, *seat.shunned))
+
     def drop(self, seat: Seat) -> None:
         """Count a decision no longer that is not stored; one that is stored does not need it."""
         if seat.claim is not None:
@@ -89,10 +124,21 @@ class Deciding:
         if seat.slot is not None and seat.request.spec.group is not None:
             self._known.groups.drop(seat.request.spec.group.uuid, seat.slot)
 
-    def refuse_slot(self, seat: Seat) -> None:
-        """Never choose this node again for the member: the group's record has no place for it there."""
+    def let_go(self) -> None:
+        """Count what is decided and not stored no longer while others settle: too few fit, so nobody may keep it."""
+        for seat in self.unstored:
+            self.drop(seat)
+            seat.choice = None
+
+    def shun(self, seat: Seat) -> None:
+        """Do not choose this node again for the member: the group's record has no place for it there."""
         assert seat.claim is not None
-        seat.request = replace(seat.request, ignore=(*seat.request.ignore, seat.claim.node))
+        seat.shunned = (*seat.shunned, seat.claim.node)
+
+    def wait_for_others(self) -> None:
+        """Say of the members without a host that others may yet leave room for them."""
+        for seat in self.undecided:
+            seat.no = NotReady(reason="other requests are taking the hosts that fitted")
 
     def give_up(self) -> None:
         """Let the members wait whose choices others took, time and again."""
@@ -104,6 +150,11 @@ class Deciding:
     def unstored(self) -> list[Seat]:
         """Members with a choice whose claim is not stored yet."""
         return [seat for seat in self.seats if seat.choice is not None and not seat.stored]
+
+    @property
+    def undecided(self) -> list[Seat]:
+        """Members without a host, although nothing is known that would have to be waited for."""
+        return [seat for seat in self.seats if seat.choice is None and not isinstance(seat.no, NotReady)]
 
     @property
     def too_few(self) -> bool:
@@ -128,6 +179,10 @@ class Deciding:
             )
         return tuple(NoValidHost(explanation=explanation, reason=reason) for _ in self.seats)
 
+    def adopt(self, seat: Seat) -> None:
+        """Take the claim that another scheduler made for the same attempt instead of one's own."""
+        seat.stored = self._find(seat)
+
     def _find(self, seat: Seat) -> bool:
         """Find the claim that an earlier call of the same attempt made."""
         table = self._known.table
@@ -135,7 +190,7 @@ class Deciding:
         row = table.row_of.get(claim.node) if claim is not None else None
         if claim is None or row is None or not table.mapped[row]:
             return False
-        seat.claim, seat.stored, seat.epoch = claim, True, self._known.epoch
+        seat.claim, seat.stored, seat.epoch, seat.no = claim, True, self._known.epoch, None
         seat.choice = self._known.placement.describe(row, seat.request, seat.instance, seed=self._seed)
         return True
 

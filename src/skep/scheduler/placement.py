@@ -17,6 +17,7 @@ from skep.scheduler import explain
 from skep.scheduler.columns import Floats, Mask
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.groups import GroupIndex, member_nodes
+from skep.scheduler.partition import Partition, mixed
 from skep.scheduler.registry import pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
@@ -24,7 +25,6 @@ from skep.scheduler.shapes import Evaluated, Shapes
 from skep.scheduler.table import HostTable, stable_hash
 from skep.scheduler.view import HostView
 
-_WORD = (1 << 64) - 1
 _NOBODY = -np.inf
 _STATE_FILTERS = frozenset({"ReportsFilter", "ComputeFilter"})
 """Those that judge the state a host is in, not whether it suits."""
@@ -59,6 +59,8 @@ class Placement:
         self._settings = settings
         self._pipeline = pipeline(settings)
         self._shapes = Shapes(table, self._pipeline, settings.cached_shapes)
+        self.partition = Partition(table)
+        """Whose hosts are looked at first where several schedulers serve one cloud."""
 
     def choose(self, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice | NoHost:
         """Choose for one member. The caller counts the choice (`deciding.py`) before it asks for the next."""
@@ -157,6 +159,21 @@ class Placement:
             row = self._table.row_of.get(node)
             if row is not None and score[row] > _NOBODY:
                 return row
+        own = self._own(request)
+        if own is not None and (row := self._pick_among(np.where(own, score, _NOBODY), salt)) is not None:
+            return row
+        return self._pick_among(score, salt)
+
+    def _own(self, request: PlacementRequest) -> Mask | None:
+        """Return the hosts to be looked at before all others; None where these would only be in the way.
+
+        A weigher that looks at the request (members of a soft group, say) compares hosts of the whole cloud.
+        """
+        if any(weigher.applies(request) for weigher, _ in self._pipeline.request_weighers):
+            return None
+        return self.partition.own()
+
+    def _pick_among(self, score: Floats, salt: int) -> int | None:
         if self._settings.host_subset_size > 1:
             return self._pick_of_subset(score, salt)
         return self._best(score, salt)
@@ -181,11 +198,7 @@ class Placement:
 
     def _preference(self, rows: NDArray[np.intp], salt: int) -> NDArray[np.uint64]:
         """Mix each row's hash with the salt, so that every server has its own order of equal hosts."""
-        mixed = self._table.node_hash[rows] ^ np.uint64(salt & _WORD)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        result: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
-        return result
+        return mixed(self._table.node_hash[rows], salt)
 
     def _alternates(self, score: Floats, chosen: int, most: int, salt: int) -> list[int]:
         """Return the next best hosts of the same cell, best first."""

@@ -39,6 +39,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Equally good hosts are always spread by a hash of server and node. False: a fixed seed, so that a decision can be
     repeated; True: another seed for each request."""
     seed: int = 0
+    partition: bool = True
+    """Several schedulers: each looks first among its own share of the hosts, and at all when nothing fits there."""
     beat_lapse_seconds: float = 10.0
     """A cell whose beat did not change for so long sends none."""
     max_rejected_hosts: int = 50

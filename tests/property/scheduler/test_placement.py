@@ -342,7 +342,7 @@ class Cloud(RuleBasedStateMachine):
 
     async def _settle(self) -> None:
         for service in self.services:
-            await service._commits.catch_up()  # what its own task does some turns of the loop later
+            await service._mirror.catch_up()  # what its own task does some turns of the loop later
 
     @invariant()
     def no_host_is_overcommitted(self) -> None:

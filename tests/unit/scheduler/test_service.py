@@ -121,7 +121,7 @@ class Cloud:
     async def settle(self) -> None:
         """Let every scheduler read what the others wrote."""
         for service in self.services:
-            await service._commits.catch_up()  # what its own task does some turns of the loop later
+            await service._mirror.catch_up()  # what its own task does some turns of the loop later
 
     async def select(self, *instances: str, attempt: int = 1, **facts: Any) -> list[Decision]:
         spec = facts.pop("spec", None) or self.spec()

@@ -1,46 +1,46 @@
-"""Storing changes of records by compare-and-swap: all that wait go in one round trip, one trip at a time.
+"""Storing changes of records by compare-and-swap: what waits goes in one round trip, one trip at a time.
 
 Changes of one record that wait together become one write. On a refusal the fresh record is taken and the changes run
 again on it, so a change must judge the value that it is given (see `changes.py`).
+
+Where the backend went away during a round trip it is not known which of its writes were taken. Before anything is
+decided on those records they are read again and written once more as they are: whatever was on its way finds a younger
+generation then and can never be taken later.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
-import structlog
 
-from skep.domain.errors import StorageUnavailable
+from skep.domain.errors import StorageUnavailable, TooLarge
 from skep.scheduler.service import records
-from skep.scheduler.service.changes import Changing
+from skep.scheduler.service.changes import Change, Changing
+from skep.scheduler.service.mirror import Mirror
+from skep.scheduler.service.records import COMPUTE, GROUPS
 from skep.scheduler.service.states import HostStates
-from skep.synchronizer.base import (
-    FORGET_REMOVED_SECONDS,
-    Backend,
-    Cursor,
-    CursorTooOld,
-    Key,
-    Published,
-    Record,
-    Refusal,
-    Write,
-)
+from skep.synchronizer.base import MAX_BODY_BYTES, Backend, Key, Published, Refusal, Write
 
 AnswerT = TypeVar("AnswerT")
 MOST_TRIES = 100
-log = structlog.get_logger("skep.scheduler")
+MOST_CHANGES = 500
+"""Changes in one round trip, so that a claim does not wait for all reports of a cloud that begins."""
+MOST_URGENT = 400
+"""Of them urgent ones, while others wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored(Generic[AnswerT]):
+class Stored(msgspec.Struct, Generic[AnswerT], frozen=True):
     """What a change answered, once its value was stored, and the epoch in which it was."""
 
     answer: AnswerT
     epoch: str
+    refused: int = 0
+    """How often somebody else was quicker before."""
 
 
 @dataclass(slots=True)
@@ -51,106 +51,92 @@ class _Waiting:
     tries: int = 0
     answer: Any = None
 
+    def fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
 
 class Commits:
-    """The only way between this scheduler's states and the backend, in both directions."""
+    """The only way of this scheduler's changes to the backend."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        states: HostStates,
-        monotonic: Callable[[], float],
-        on_conflict: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, backend: Backend, states: HostStates, mirror: Mirror, monotonic: Callable[[], float]) -> None:
         self._backend = backend
-        self._on_conflict = on_conflict
         self._states = states
+        self._mirror = mirror
         self._monotonic = monotonic
-        self._queue: list[_Waiting] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._urgent: deque[_Waiting] = deque()
+        self._others: deque[_Waiting] = deque()
         self._drain: asyncio.Task[None] | None = None
-        self._lock = asyncio.Lock()
-        """Held while records are written or all are read anew: the states' epoch does not change in between."""
-        self._cursor = Cursor("")
+        self._uncertain: set[Key] = set()
+        """Records of hosts and groups of which it is not known whether they were written."""
 
-    def change(self, key: Key, changing: Changing[AnswerT]) -> asyncio.Future[Stored[AnswerT]]:
-        """Change one record.
+    def change(self, key: Key, changing: Changing[AnswerT], *, urgent: bool = False) -> asyncio.Future[Stored[AnswerT]]:
+        """Change one record; somebody's server waits for an `urgent` change, so it goes first.
 
-        The future raises Unavailable when the backend is away; nothing is half done then.
+        The future raises Unavailable when the backend is away, and then nobody knows yet whether it was stored;
+        TooLarge when the record would be larger than a backend takes.
         """
-        future: asyncio.Future[Stored[AnswerT]] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Waiting(key, changing, future))
         if self._drain is None:
-            self._drain = asyncio.create_task(self._write_all())
+            self._loop = asyncio.get_running_loop()
+            self._drain = self._loop.create_task(self._write_all())
+        assert self._loop is not None
+        future: asyncio.Future[Stored[AnswerT]] = self._loop.create_future()
+        (self._urgent if urgent else self._others).append(_Waiting(key, changing, future))
         return future
 
-    async def load(self) -> None:
-        """Read all records."""
-        async with self._lock:
-            await self._load()
+    async def look(self) -> None:
+        """Read what others have written until now."""
+        await self._mirror.look()
 
-    async def catch_up(self, *, wait: float = 0.0) -> None:
-        """Read what changed since the last reading; wait up to `wait` seconds for a change."""
-        cursor, epoch = self._cursor, self._states.epoch
-        changes = await self._backend.changes(cursor, wait=wait)
-        async with self._lock:
-            if self._states.epoch != epoch:
-                return
-            if isinstance(changes, CursorTooOld):
-                if self._cursor == cursor:
-                    await self._load()
-                return
-            if self._cursor == cursor:
-                self._cursor = changes.cursor
-            self._states.forget_removed(self._monotonic() - FORGET_REMOVED_SECONDS)
-            for record in changes.records:
-                self._take(record, self._monotonic())
+    async def be_certain(self) -> None:
+        """Find out what became of writes whose answer was lost. Raises Unavailable while that cannot be known."""
+        while self._uncertain:
+            # A change that changes nothing waits for its round trip, and each begins with what is uncertain.
+            await self.change(next(iter(self._uncertain)), _nothing, urgent=True)
 
     async def finish(self) -> None:
         """Wait until everything that was asked for is stored or has failed."""
         if self._drain is not None:
             await asyncio.wait((self._drain,))
 
-    async def _load(self) -> None:
-        snapshot = await self._backend.snapshot()
-        if snapshot.epoch != self._states.epoch:
-            log.info("synchronizer epoch", epoch=snapshot.epoch, records=len(snapshot.records))
-            self._states.begin(snapshot.epoch)
-        self._states.forget_removed(self._monotonic())
-        present = set()
-        for record in snapshot.records:
-            present.add(record.key)
-            self._take(record, None)
-        for namespace in records.KINDS:
-            for key in self._states.keys(namespace):
-                if key not in present:
-                    self._states.forget(key)
-        self._cursor = snapshot.cursor
-
-    def _take(self, record: Record, now: float | None) -> None:
-        if record.generation <= self._states.held(record.key).generation:
-            return
-        try:
-            value = records.decode(self._states.epoch, record)
-        except msgspec.DecodeError as error:
-            log.error("record cannot be read", namespace=record.key.namespace, key=record.key.name, error=str(error))
-            value = None
-        self._states.take(record.key, record.generation, value, now)
-
     async def _write_all(self) -> None:
         try:
-            while self._queue:
-                waiting, self._queue = self._queue, []
+            while batch := self._next_batch():
                 try:
-                    async with self._lock:
-                        again = await self._write(waiting)
+                    async with self._mirror.lock:
+                        await self._settle_uncertain()
+                        again = await self._write(batch)
                 except Exception as error:  # noqa: BLE001  # whoever waits must hear of a bug too, and the next batch go on
-                    for item in waiting:
-                        if not item.future.done():
-                            item.future.set_exception(error)
+                    for item in batch:
+                        item.fail(error)
                     continue
-                self._queue[:0] = again
+                self._urgent.extendleft(reversed(again))
         finally:
             self._drain = None
+
+    def _next_batch(self) -> list[_Waiting]:
+        most = MOST_URGENT if self._others else MOST_CHANGES
+        batch = [self._urgent.popleft() for _ in range(min(most, len(self._urgent)))]
+        batch += [self._others.popleft() for _ in range(min(MOST_CHANGES - len(batch), len(self._others)))]
+        return batch
+
+    async def _settle_uncertain(self) -> None:
+        if not self._uncertain:
+            return
+        await self._mirror.read_again()
+        writes = []
+        for key in sorted(self._uncertain):
+            held = self._states.held(key)
+            if held.value is not None:
+                body = records.encode(self._states.epoch, held.generation + 1, held.value)
+                writes.append(Write(key=key, expected=held.generation, body=body))
+        if writes:
+            values = [self._states.held(write.key).value for write in writes]
+            _, lost = self._take_outcomes(writes, values, await self._backend.publish(tuple(writes)))
+            if lost is not None:
+                await self._mirror.begin_again(lost)
+        self._uncertain.clear()
 
     async def _write(self, waiting: list[_Waiting]) -> list[_Waiting]:
         """Try all changes once; return those that met a fresher record."""
@@ -162,57 +148,98 @@ class Commits:
         values: list[Any] = []
         for key, items in by_key.items():
             held = self._states.held(key)
-            value = held.value
-            for item in items:
-                change = item.changing(value)
-                value, item.answer = change.value, change.answer
+            value = _run(items, held.value)
             if value is held.value:
                 _settle(items, epoch)
                 continue
             body = records.encode(epoch, held.generation + 1, value)
+            if len(body) > MAX_BODY_BYTES:
+                value, body = _run_fitting(items, held.value, epoch, held.generation + 1)
+                if value is held.value:
+                    _settle(items, epoch)
+                    continue
             writes.append(Write(key=key, expected=held.generation, body=body))
             values.append(value)
         if not writes:
             return []
-        outcomes = await self._backend.publish(tuple(writes))
+        try:
+            outcomes = await self._backend.publish(tuple(writes))
+        except Exception:
+            self._uncertain.update(write.key for write in writes if write.key.namespace in (COMPUTE, GROUPS))
+            raise
+        stored, lost = self._take_outcomes(writes, values, outcomes)
         again: list[_Waiting] = []
-        lost = False
-        now = self._monotonic()
-        for write, value, outcome in zip(writes, values, outcomes, strict=True):
-            items = by_key[write.key]
-            if isinstance(outcome, Published):
-                self._states.take(write.key, outcome.generation, value, now)
-                _settle(items, epoch)
+        for write in writes:
+            if write.key in stored:
+                _settle(by_key[write.key], epoch)
             else:
-                lost |= self._refused(write, outcome, now)
-                again += [item for item in items if _may_try_again(item)]
-        if lost:
-            self._states.begin("")
-            await self._load()
+                again += [item for item in by_key[write.key] if _may_try_again(item)]
+        if lost is not None:
+            await self._mirror.begin_again(lost)
         return again
 
-    def _refused(self, write: Write, refusal: Refusal, now: float) -> bool:
-        """Take the fresh record; tell whether the backend has lost what it had."""
-        if self._on_conflict is not None:
-            self._on_conflict()
-        if refusal.record is None or refusal.record.generation < write.expected:
-            return True
-        self._take(refusal.record, now)
-        return False
+    def _take_outcomes(
+        self, writes: list[Write], values: list[Any], outcomes: tuple[Published | Refusal, ...]
+    ) -> tuple[set[Key], str | None]:
+        """Take what became of each write; return the keys that were written, and what the backend lost if it did."""
+        now = self._monotonic()
+        stored: set[Key] = set()
+        lost: str | None = None
+        for write, value, outcome in zip(writes, values, outcomes, strict=True):
+            if isinstance(outcome, Published):
+                self._states.take(write.key, outcome.generation, value, now)
+                stored.add(write.key)
+            else:
+                lost = self._mirror.take_refusal(write.key, outcome.record, now) or lost
+        return stored, lost
+
+
+def _nothing(value: Any) -> Change[None]:
+    return Change(value, None)
+
+
+def _run(items: list[_Waiting], value: Any) -> Any:
+    """Run the changes one after the other. One that fails is told so and leaves the value to the others."""
+    for item in items:
+        try:
+            change = item.changing(value)
+        except Exception as error:  # noqa: BLE001  # a bug in one change is told to who asked for it; the others go on
+            item.fail(error)
+            continue
+        value, item.answer = change.value, change.answer
+    return value
+
+
+def _run_fitting(items: list[_Waiting], value: Any, epoch: str, generation: int) -> tuple[Any, bytes]:
+    """Run the changes, leaving out each that would make the record too large."""
+    body = b""
+    for item in items:
+        if item.future.done():
+            continue
+        change = item.changing(value)
+        if change.value is not value:
+            encoded = records.encode(epoch, generation, change.value)
+            if len(encoded) > MAX_BODY_BYTES:
+                item.fail(_too_large(item.key, len(encoded)))
+                continue
+            value, body = change.value, encoded
+        item.answer = change.answer
+    return value, body
+
+
+def _too_large(key: Key, size: int) -> TooLarge:
+    return TooLarge(f"record {key.namespace}/{key.name} would have {size} bytes; at most {MAX_BODY_BYTES} are possible")
 
 
 def _settle(items: list[_Waiting], epoch: str) -> None:
     for item in items:
         if not item.future.done():
-            item.future.set_result(Stored(item.answer, epoch))
+            item.future.set_result(Stored(item.answer, epoch, item.tries))
 
 
 def _may_try_again(item: _Waiting) -> bool:
     item.tries += 1
     if item.tries < MOST_TRIES:
         return True
-    if not item.future.done():
-        item.future.set_exception(
-            StorageUnavailable(f"record {item.key.namespace}/{item.key.name} changes too fast to be written")
-        )
+    item.fail(StorageUnavailable(f"record {item.key.namespace}/{item.key.name} changes too fast to be written"))
     return False

@@ -28,7 +28,7 @@ async def release_claims(states: HostStates, commits: Commits, keys: tuple[Claim
     freed = await _free_claims(commits, keys)
     missed = tuple(key for key, found in zip(keys, freed, strict=True) if not found)
     if missed:
-        await commits.catch_up()
+        await commits.look()
         freed += await _free_claims(commits, missed)
     return sum(freed) + sum(await _free_slots(states, commits, keys))
 
@@ -38,7 +38,7 @@ async def release_slots(states: HostStates, commits: Commits, keys: tuple[ClaimK
     freed = await _free_slots(states, commits, keys)
     missed = tuple(key for key, found in zip(keys, freed, strict=True) if not found)
     if missed:
-        await commits.catch_up()
+        await commits.look()
         freed += await _free_slots(states, commits, missed)
     return sum(freed)
 
@@ -75,7 +75,7 @@ async def supersede(states: HostStates, commits: Commits, message: SelectDestina
     earlier = {member.instance: range(lowest, member.attempt) for member in message.members if member.attempt > lowest}
     if not earlier:
         return 0
-    await commits.catch_up()
+    await commits.look()
     keys = [
         claim_key(claim)
         for instance, attempts in earlier.items()

@@ -37,6 +37,7 @@ from skep.messages.to_scheduler import (
     UpdateHostStateReply,
 )
 from skep.scheduler.service.commits import Commits
+from skep.scheduler.service.mirror import Mirror
 from skep.scheduler.service.operator import publish_operator_state
 from skep.scheduler.service.releasing import assert_claims, release_claims, release_slots
 from skep.scheduler.service.reporting import take_beat, take_reports
@@ -79,15 +80,16 @@ class SchedulerService:
         self._monotonic = monotonic
         self._on_decision = on_decision
         self._states = HostStates(config)
-        self._commits = Commits(backend, self._states, monotonic, on_conflict)
-        self._selecting = Selecting(self._states, self._commits, config)
+        self._mirror = Mirror(backend, self._states, monotonic)
+        self._commits = Commits(backend, self._states, self._mirror, monotonic)
+        self._selecting = Selecting(self._states, self._commits, config, on_conflict)
         self._under_way: dict[InstanceUuid, asyncio.Future[None]] = {}
         self._subscription: Subscription | None = None
         self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Read all records, then take messages. Raises Unavailable when the backend is away."""
-        await self._commits.load()
+        await self._mirror.load()
         self._following = asyncio.create_task(self._follow())
         self._subscription = await self._transport.serve(
             SCHEDULER,
@@ -119,7 +121,7 @@ class SchedulerService:
         trimmed = self._monotonic()
         while True:
             try:
-                await self._commits.catch_up(wait=FOLLOW_SECONDS)
+                await self._mirror.catch_up(wait=FOLLOW_SECONDS)
                 if self._monotonic() - trimmed > TRIM_SECONDS:
                     trimmed = self._monotonic()
                     await self._backend.trim()

@@ -1,18 +1,25 @@
-"""The story of `select_destinations`: decide, store every claim before the answer leaves, decide again the refused."""
+"""The story of `select_destinations`: decide, store every claim before the answer leaves, decide again the refused.
+
+"No valid host" is not said before what others wrote was read, nor because of room that another request has only asked
+for: what it decided may be refused yet.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from skep.domain.builds import Decision
 from skep.messages.to_scheduler import SelectDestinations
 from skep.scheduler.deciding import Deciding, Seat
+from skep.scheduler.groups import GroupSlot
 from skep.scheduler.request import placement_request
 from skep.scheduler.service import changes
+from skep.scheduler.service.changes import Change, Changing
 from skep.scheduler.service.commits import Commits, Stored
-from skep.scheduler.service.records import COMPUTE, GROUPS
+from skep.scheduler.service.records import COMPUTE, GROUPS, GroupValue
 from skep.scheduler.service.releasing import supersede
 from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
@@ -20,21 +27,36 @@ from skep.synchronizer.base import Key
 
 MOST_ROUNDS = 20
 """So many times a member is decided again when others were quicker; then its caller has to ask again."""
+MOST_LOOKS = 5
+"""So many times a member without a host waits for what others have only asked for; then its caller has to ask again."""
 
 
 class Selecting:
     """Selects for one request at a time of each attempt; any number of requests side by side."""
 
-    def __init__(self, states: HostStates, commits: Commits, settings: SchedulerSettings) -> None:
+    def __init__(
+        self,
+        states: HostStates,
+        commits: Commits,
+        settings: SchedulerSettings,
+        on_conflict: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_conflict` is told of each request of which a write was refused because somebody else was quicker."""
         self._states = states
         self._commits = commits
         self._settings = settings
+        self._on_conflict = on_conflict
+        self._storing: set[asyncio.Future[None]] = set()
+        """Requests whose decisions are on their way into records: each ends without waiting for another."""
 
     async def select(self, message: SelectDestinations) -> tuple[Decision, ...]:
         """Decide for each member.
 
-        Raises Unavailable when claims cannot be stored; what was stored is found again when the call is repeated.
+        Raises Unavailable when claims cannot be stored, or when the changes cannot be read that "no valid host" would
+        need; what was stored is found again when the call is repeated.
         """
+        if not message.dry_run:
+            await self._commits.be_certain()
         await supersede(self._states, self._commits, message)
         request = placement_request(
             message.spec,
@@ -61,50 +83,139 @@ class Selecting:
 
     async def _store(self, deciding: Deciding) -> None:
         """Store what is decided until nothing is refused; give all back if too few fit."""
-        rounds = 0
-        while deciding.unstored and not deciding.too_few:
-            await self._claim_all(deciding)
-            rounds += 1
-            if rounds == MOST_ROUNDS:
-                deciding.give_up()
+        rounds = looks = refused = 0
+        while True:
+            if deciding.unstored and not deciding.too_few:
+                if rounds == MOST_ROUNDS:
+                    deciding.give_up()
+                    break
+                rounds += 1
+                refused += await self._claim_all(deciding)
+            elif deciding.undecided and await self._may_fit_yet(deciding, looks):
+                looks += 1
+                deciding.decide_undecided()
+            else:
+                break
+        if refused and self._on_conflict is not None:
+            self._on_conflict()
         if deciding.too_few:
             await self._give_back(deciding)
 
-    async def _claim_all(self, deciding: Deciding) -> None:
-        """Store all decided claims at once; decide again for those refused."""
-        waiting = deciding.unstored
-        outcomes = await asyncio.gather(*(self._claim(deciding, seat) for seat in waiting), return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        refused = [seat for seat in waiting if not seat.stored]
-        for seat in refused:
-            deciding.drop(seat)
-        for seat in refused:
-            deciding.decide(seat)
+    async def _may_fit_yet(self, deciding: Deciding, looks: int) -> bool:
+        """Look for what may have made room for the members without a host; tell whether to decide for them again.
 
-    async def _claim(self, deciding: Deciding, seat: Seat) -> None:
-        """Store one claim; with a group its slot first, which is freed again if the claim is refused."""
+        First what other schedulers wrote is read, then what other requests have only asked for must settle.
+        """
+        if looks and not self._storing:
+            return False
+        if looks > MOST_LOOKS:
+            deciding.wait_for_others()
+            return False
+        if deciding.too_few:
+            deciding.let_go()
+        if looks:
+            await asyncio.wait(self._storing)
+        else:
+            await self._commits.look()
+        return True
+
+    async def _claim_all(self, deciding: Deciding) -> int:
+        """Store all decided claims at once; decide again for those refused. Return how many writes were refused."""
+        waiting = deciding.unstored
+        done = asyncio.get_running_loop().create_future()
+        self._storing.add(done)
+        try:
+            if len(waiting) == 1:
+                refused = await self._claim(deciding, waiting[0])
+            else:
+                refused = sum(await _all(self._claim(deciding, seat) for seat in waiting))
+            missed = [seat for seat in waiting if not seat.stored]
+            for seat in missed:
+                deciding.drop(seat)
+            for seat in missed:
+                deciding.decide_again(seat)
+        finally:
+            self._storing.discard(done)
+            done.set_result(None)
+        return refused
+
+    async def _claim(self, deciding: Deciding, seat: Seat) -> int:
+        """Store one claim; with a group its slot first, which is freed again if the claim is refused.
+
+        Return how many writes were refused because somebody else was quicker.
+        """
         claim, rule = seat.claim, seat.request.spec.group
         assert claim is not None
+        refused = 0
         if rule is not None and seat.slot is not None:
-            taken = await self._commits.change(Key(GROUPS, rule.uuid), changes.take_slot(rule, seat.slot))
+            group = Key(GROUPS, rule.uuid)
+            taken = await self._commits.change(group, _take_slot(seat), urgent=True)
+            refused = taken.refused
             if not taken.answer:
-                deciding.refuse_slot(seat)
-                return
-        stored = await self._commits.change(Key(COMPUTE, claim.node), changes.add_claim(claim))
+                deciding.shun(seat)
+                return refused
+        stored = await self._commits.change(Key(COMPUTE, claim.node), changes.add_claim(claim), urgent=True)
+        refused += stored.refused
         seat.stored, seat.epoch = stored.answer, stored.epoch
-        if not seat.stored and rule is not None:
-            await self._commits.change(Key(GROUPS, rule.uuid), changes.free_slot(seat.key))
+        if rule is None:
+            if seat.stored:
+                await self._yield(deciding, seat)
+        elif not seat.stored:
+            await self._commits.change(Key(GROUPS, rule.uuid), changes.free_slot(seat.key), urgent=True)
+        return refused
+
+    async def _yield(self, deciding: Deciding, seat: Seat) -> None:
+        """Keep one claim where another scheduler was asked for the same attempt at the same time.
+
+        Whoever sees both before he answers keeps the one on the first node; so both never free their own. In a group
+        the slot decides: an attempt has one.
+        """
+        first = self._states.claims.stored((seat.instance, seat.attempt))
+        assert seat.claim is not None
+        if first is not None and first.node < seat.claim.node:
+            mine = seat.key
+            deciding.adopt(seat)
+            await self._commits.change(Key(COMPUTE, mine.node), changes.remove_claim(mine), urgent=True)
 
     async def _give_back(self, deciding: Deciding) -> None:
         """Free what was claimed: fewer than the minimum fit."""
         freeing: list[asyncio.Future[Stored[Any]]] = []
         for seat in deciding.seats:
             if seat.stored:
-                freeing.append(self._commits.change(Key(COMPUTE, seat.key.node), changes.remove_claim(seat.key)))
+                removing = changes.remove_claim(seat.key)
+                freeing.append(self._commits.change(Key(COMPUTE, seat.key.node), removing, urgent=True))
                 if seat.request.spec.group is not None:
                     group = Key(GROUPS, seat.request.spec.group.uuid)
-                    freeing.append(self._commits.change(group, changes.free_slot(seat.key)))
+                    freeing.append(self._commits.change(group, changes.free_slot(seat.key), urgent=True))
                 seat.stored = False
         await asyncio.gather(*freeing)
+
+
+def _take_slot(seat: Seat) -> Changing[bool]:
+    """Take the member's place, unless its attempt has one by now that was not known when the host was chosen.
+
+    Then another scheduler decides the same attempt, and its choice is better followed than replaced.
+    """
+    rule, slot = seat.request.spec.group, seat.slot
+    assert rule is not None
+    assert slot is not None
+    taking, known = changes.take_slot(rule, slot), (slot, seat.older)
+
+    def change(value: GroupValue | None) -> Change[bool]:
+        held: tuple[GroupSlot, ...] = value.slots if value is not None else ()
+        mine = (one for one in held if (one.instance, one.attempt) == (slot.instance, slot.attempt))
+        if any(one not in known for one in mine):
+            return Change(value, answer=False)
+        return taking(value)
+
+    return change
+
+
+async def _all(claiming: Iterable[Coroutine[Any, Any, int]]) -> list[int]:
+    """Wait until each has ended, then raise the first error if there is one."""
+    counts: list[int] = []
+    for outcome in await asyncio.gather(*claiming, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        counts.append(outcome)
+    return counts
