@@ -86,6 +86,12 @@ class SchedulerService:
         self._under_way: dict[InstanceUuid, asyncio.Future[None]] = {}
         self._subscription: Subscription | None = None
         self._following: asyncio.Task[None] | None = None
+        self._trouble: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why what other schedulers write is not heard now; None while it is."""
+        return self._trouble
 
     async def start(self) -> None:
         """Read all records, then take messages. Raises Unavailable when the backend is away."""
@@ -122,13 +128,16 @@ class SchedulerService:
         while True:
             try:
                 await self._mirror.catch_up(wait=FOLLOW_SECONDS)
+                self._trouble = None
                 if self._monotonic() - trimmed > TRIM_SECONDS:
                     trimmed = self._monotonic()
                     await self._backend.trim()
             except Unavailable as error:
+                self._trouble = str(error)
                 log.warning("synchronizer is away", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
-            except Exception:
+            except Exception as error:
+                self._trouble = type(error).__name__
                 log.exception("changes could not be read")
                 await asyncio.sleep(RETRY_SECONDS)
 
