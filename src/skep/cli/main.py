@@ -14,7 +14,7 @@ from skep.domain.errors import Misconfigured, SkepError
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("skep.cli.up:up", "Start a whole cloud in this process and build a first server."),
     "demo": ("skep.cli.demo:demo", "Build 20 servers in a cloud of its own, show where each landed and why."),
-    "serve": ("skep.cli.up:serve", "Run one role of an installation."),
+    "serve": ("skep.cli.serve:serve", "Run one role of an installation."),
     "doctor": ("skep.cli.doctor:doctor", "Check configuration, machine and running cloud; --audit compares the data."),
     "config": ("skep.cli.config:config", "Show the configuration and where each value came from."),
     "db": ("skep.cli.db:db", "Bring the databases to this release's schema; give up a cell whose database is lost."),

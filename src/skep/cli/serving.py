@@ -1,4 +1,4 @@
-"""Runs a cloud in this process until it is told to stop: signals, the greeting beside it, a bounded drain."""
+"""Runs a cloud, or a part of it, in this process until it is told to stop: signals, a greeting, a bounded drain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DRAIN_SECONDS = 30.0
 
 
 class Running(Protocol):
-    """What is started and stopped: the whole cloud, or (in tests) less."""
+    """What is started and stopped: the whole cloud, or one role of it."""
 
     async def start(self) -> None:
         """Start all of it, or nothing."""
@@ -49,6 +49,10 @@ async def serve(cloud: Running, greet: Callable[[], Awaitable[None]]) -> None:
                 await _drain(cloud)
     finally:
         stop()
+
+
+async def nothing_to_say() -> None:
+    """Greet nobody."""
 
 
 async def _unless(told: asyncio.Event, work: Awaitable[None]) -> bool:

@@ -1,4 +1,4 @@
-"""`skep up`: the whole cloud in one process, with a first server built by the real client. And `skep serve`."""
+"""`skep up`: the whole cloud in one process, with a first server built by the real client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import click
 from msgspec.structs import replace
 
 from skep.cli.config import config_option
-from skep.cli.failures import Refused
 
 if TYPE_CHECKING:
     from skep.config import Config
@@ -32,8 +31,6 @@ hosts_option = click.option(
 ports_option = click.option(
     "--free-ports", is_flag=True, help="Take free ports, whatever is configured: for a second cloud beside the first."
 )
-
-ROLES = ("all-in-one", "api", "super-conductor", "scheduler", "cell-conductor", "compute")
 
 
 class Asked(NamedTuple):
@@ -70,7 +67,7 @@ def up(
     from skep.cli.greeting import greet
     from skep.telemetry import logs
 
-    config, cloud = _cloud(config_file, Asked(cells, hosts, free_ports))
+    config, cloud = cloud_of(config_file, Asked(cells, hosts, free_ports))
     output = logs.configure(config.log.level, config.log.format)
     if not verbose and config.log.level != "debug":
         output.hold()
@@ -86,33 +83,7 @@ def up(
         output.release(write=True)
 
 
-@click.command()
-@click.argument("role", type=click.Choice(ROLES))
-@cells_option
-@hosts_option
-@ports_option
-@config_option
-def serve(role: str, cells: int | None, hosts: int | None, free_ports: bool, config_file: Path | None) -> None:
-    """Run one role of an installation until it is told to stop. This release has one: all-in-one.
-
-    \b
-    Example: skep serve all-in-one
-    """
-    if role != "all-in-one":
-        raise Refused(f"the role {role} cannot run alone yet: this release runs all roles in one process (all-in-one)")
-    from skep.cli.greeting import warn
-    from skep.telemetry import logs
-
-    config, cloud = _cloud(config_file, Asked(cells, hosts, free_ports))
-    logs.configure(config.log.level, config.log.format)
-
-    async def say_what_differs() -> None:
-        warn(cloud)
-
-    _serve(cloud, say_what_differs)
-
-
-def _cloud(config_file: Path | None, asked: Asked) -> tuple[Config, Cloud]:
+def cloud_of(config_file: Path | None, asked: Asked) -> tuple[Config, Cloud]:
     """Return the configuration and a cloud that has not started."""
     from skep.config import load
     from skep.processes.all_in_one import make_cloud

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
@@ -25,6 +25,7 @@ from skep.processes.directory import StateDirectory
 from skep.processes.installation import CELL0_NAME, choose_hosts
 from skep.processes.mapping import compute_settings, fake_settings
 from skep.processes.scheduling import make_scheduler
+from skep.processes.stopping import stop_part
 from skep.processes.wiring import ProcessTransport, backend_of, check_shared, transport_of
 from skep.scheduler.service import SchedulerService
 from skep.super_conductor import parts as super_parts
@@ -41,14 +42,6 @@ log = get_logger(__name__)
 
 def _nobody_waits() -> int:
     return 0
-
-
-async def _stop(part: str, stopping: Awaitable[None]) -> None:
-    """Stop one part; one that cannot (its database is gone, say) must not keep the others from it."""
-    try:
-        await stopping
-    except Exception:
-        log.exception("part did not stop in good order", part=part)
 
 
 class ControlPlane:
@@ -137,17 +130,17 @@ class ControlPlane:
     async def stop(self) -> None:
         """Stop from the outside inwards; what is under way goes on at the next start."""
         if self._super_conductor is not None:
-            await _stop("super conductor", self._super_conductor.stop())
-        await asyncio.gather(*(_stop(f"agent of {host}", agent.stop()) for host, agent in self.agents.items()))
+            await stop_part("super conductor", self._super_conductor.stop())
+        await asyncio.gather(*(stop_part(f"agent of {host}", agent.stop()) for host, agent in self.agents.items()))
         for driver in self.drivers.values():
             driver.close()
         for conductor in self._cell_conductors:
-            await _stop("cell conductor", conductor.stop())
+            await stop_part("cell conductor", conductor.stop())
         if self.backend is not None:
-            await _stop("scheduler", self.scheduler.stop())
-            await _stop("synchronizer", self.backend.close())
+            await stop_part("scheduler", self.scheduler.stop())
+            await stop_part("synchronizer", self.backend.close())
         if self._own_transport is not None:
-            await _stop("transport", self._own_transport.close())
+            await stop_part("transport", self._own_transport.close())
 
     def cell_databases(self) -> Mapping[CellUuid, super_parts.CellAccess]:
         """Return how the level above reaches each cell, cell0 too."""
@@ -205,13 +198,13 @@ class ControlPlane:
         """Stop the agents and the conductor of a cell that is removed; its database stays open until we stop."""
         for host, agent in list(self.agents.items()):
             if self._cell_of[host] == uuid:
-                await _stop(f"agent of {host}", agent.stop())
+                await stop_part(f"agent of {host}", agent.stop())
                 self.drivers.pop(host).close()
                 del self.agents[host], self._cell_of[host]
         conductor = self._conductor_of.pop(uuid, None)
         if conductor is not None:
             self._cell_conductors.remove(conductor)
-            await _stop("cell conductor", conductor.stop())
+            await stop_part("cell conductor", conductor.stop())
 
     async def start_agent(self, cell: Cell, host: str) -> Agent:
         """Start the agent of a fake host of this cell."""

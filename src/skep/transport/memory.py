@@ -35,6 +35,11 @@ class MemoryTransport:
         self._servers: dict[Address, list[_Server]] = {}
         self._turns = itertools.count()
 
+    @property
+    def connected(self) -> bool:
+        """Memory is always there."""
+        return True
+
     async def open(self) -> None:
         """Nothing is to be connected."""
 
