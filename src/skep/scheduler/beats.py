@@ -43,12 +43,27 @@ class Beats:
         now: float | None,
         *,
         listening: bool = False,
-    ) -> None:
-        """Take the beat of one conductor. `now`: when it changed; None where its age is not known."""
-        self._beats.setdefault(cell, {})[conductor] = _Beat(heard, at, now, listening)
-        living = self._living.setdefault(cell, set())
+    ) -> bool:
+        """Take the beat of one conductor. `now`: when it changed; None where its age is not known.
+
+        Return whether it says more than that the conductor still lives. Whoever hears the same nodes as before hands
+        over the same tuple.
+        """
+        beats, living = self._beats.setdefault(cell, {}), self._living.setdefault(cell, set())
+        before = beats.get(conductor)
+        beats[conductor] = _Beat(heard, at, now, listening)
+        same = before is not None and before.heard is heard and before.listening == listening and conductor in living
         if now is not None:
             living.add(conductor)
+        return not same
+
+    def correct(self, cell: CellUuid, conductor: str, heard: tuple[NodeUuid, ...], *, listening: bool) -> bool:
+        """Set whom the latest beat of a conductor names, not when it came; tell whether there is such a beat."""
+        beat = self._beats.get(cell, {}).get(conductor)
+        if beat is None:
+            return False
+        beat.heard, beat.listening = heard, listening
+        return True
 
     def drop(self, cell: CellUuid, conductor: str) -> None:
         """Forget a beat."""
@@ -81,6 +96,10 @@ class Beats:
         counted = [beats[name] for name in self._living.get(cell, ())] or list(beats.values())
         nodes = dict.fromkeys(node for beat in counted for node in beat.heard)
         return tuple(nodes), max((beat.at for beat in counted), default=0)
+
+    def latest(self, cell: CellUuid) -> int:
+        """Return when a conductor of the cell beat last, microseconds since the epoch."""
+        return max((beat.at for beat in self._beats.get(cell, {}).values()), default=0)
 
     def gone(self, cell: CellUuid, now: float) -> list[str]:
         """Return the conductors of a cell that have been silent for so long that they are no more."""

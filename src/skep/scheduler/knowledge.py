@@ -6,7 +6,7 @@ Pure. The service fills it from records, a simulator from wherever it likes.
 from __future__ import annotations
 
 from skep.domain.groups import GroupRule
-from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
 from skep.scheduler.beats import Beats
 from skep.scheduler.claims import ClaimIndex
 from skep.scheduler.groups import GroupIndex
@@ -27,6 +27,8 @@ class Knowledge:
         self.claims = ClaimIndex(self.table)
         self.groups = GroupIndex()
         self.placement = Placement(self.table, self.groups, settings)
+        self.lost_groups: dict[GroupUuid, tuple[CellUuid, ...]] = {}
+        """Groups whose record was lost, with the cells that have told their members again."""
         self._beats = Beats(settings.beat_lapse_seconds)
 
     def take_beat(
@@ -43,8 +45,15 @@ class Knowledge:
 
         `now`: the monotonic clock when it changed; None where its age is not known.
         """
-        self._beats.take(cell, conductor, heard, at, now, listening=listening)
-        self._listen(cell)
+        if self._beats.take(cell, conductor, heard, at, now, listening=listening):
+            self._listen(cell)
+        else:
+            self.table.touch_heard(cell, self._beats.latest(cell))
+
+    def correct_beat(self, cell: CellUuid, conductor: str, heard: tuple[NodeUuid, ...], *, listening: bool) -> None:
+        """Set whom the latest beat of a conductor names, when that becomes known after it."""
+        if self._beats.correct(cell, conductor, heard, listening=listening):
+            self._listen(cell)
 
     def drop_beat(self, cell: CellUuid, conductor: str) -> None:
         """Forget the beat of one conductor."""
@@ -73,14 +82,14 @@ class Knowledge:
         """Return why a hard policy cannot be judged yet: a cell may hold members that it has not told."""
         if rule is None or not rule.is_hard:
             return None
-        cells = rule.cells if rule.cells is not None else self._known_cells()
-        if all(self.asserted(cell) for cell in cells):
+        cells = rule.cells if rule.cells is not None else self.known_cells()
+        if rule.uuid not in self.lost_groups and all(self.asserted(cell) for cell in cells):
             return None
         return "the members of the server group are not all known yet"
 
     def not_ready(self, request: PlacementRequest, instance: InstanceUuid) -> str | None:
         """Return why the hosts that fit may be among those that cannot be judged now; None if none may be."""
-        if not self._known_cells():
+        if not self.known_cells():
             return "the operator's settings are not known yet"
         table = self.table
         size = table.size
@@ -102,5 +111,6 @@ class Knowledge:
             return None
         return "a cell that may hold the server is not ready yet"
 
-    def _known_cells(self) -> list[CellUuid]:
+    def known_cells(self) -> list[CellUuid]:
+        """Return the cells that the operator has named."""
         return [cell for cell, flags in self.table.cells.items() if flags.known]

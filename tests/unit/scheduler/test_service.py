@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from skep.domain.builds import Decision, NotReady, NoValidHost, Placed
 from skep.domain.claims import Claim, ClaimKey
@@ -383,7 +384,14 @@ async def test_nonsense_is_refused_by_name_and_changes_nothing(cloud: Cloud, fac
     answer = await cloud.report(0, **facts)
     assert answer.error is not None
     assert answer.error.startswith(field)
-    assert (await cloud.call(GetHostStates())).hosts == before
+    (after,) = (await cloud.call(GetHostStates())).hosts
+    assert replace(after, refused=None, generation=before[0].generation) == before[0]
+    if field != "seq":
+        assert after.refused is not None
+        assert after.refused.reason == answer.error
+    assert isinstance((await cloud.select())[0], Placed), "the last good report stays in force"
+    assert (await cloud.report(0)).error is None
+    assert (await cloud.call(GetHostStates())).hosts[0].refused is None
 
 
 async def test_a_custom_class_is_no_nonsense(cloud: Cloud) -> None:
@@ -576,5 +584,8 @@ async def test_namespaces(cloud: Cloud) -> None:
         "cells": 2,
         "compute": 4,
         "groups": 0,
+        "hearing": 2,
+        "namespaces": 0,
         "operator": 4,
+        "schedulers": 1,
     }

@@ -81,6 +81,14 @@ class Small:
         report = HostReport(node=NODE, cell=CELL, incarnation=1, seq=seq, usage=self.usage("h0"))
         await self.call(UpdateHostState(reports=(report,)))
 
+    async def tell_again(self) -> None:
+        """As the cell's conductor does when the answer to its beat names lost records."""
+        beat = await self.call(Beat(cell=CELL, heard=(NODE,)))
+        assert beat.nodes == (NODE,)
+        told = AssertClaims(cell=CELL, epoch=beat.epoch, claims=(), nodes=beat.nodes, groups=beat.groups)
+        assert (await self.call(told)).refused == ()
+        assert (await self.call(Beat(cell=CELL, heard=(NODE,)))).nodes == ()
+
     async def select(self, instance: str = "i", **spec: Any) -> Any:
         members = (Member(InstanceUuid(instance), 1),)
         return (await self.call(SelectDestinations(spec=self.spec(**spec), members=members))).decisions[0]
@@ -138,6 +146,7 @@ async def test_a_refused_write_is_tried_again_on_the_fresh_record(small: Small) 
 
     small.backend.before_write = interfere
     await small.report(seq=2)
+    await small.tell_again()
     assert isinstance(await small.select(), Placed)
     assert await small.claims() == ["i"]
 
@@ -149,6 +158,8 @@ async def test_a_record_that_changes_too_fast_is_an_error_not_an_endless_loop(sm
         await small.report(seq=2)
     small.backend.before_write = lambda _: None
     await small.report(seq=3)
+    assert isinstance(await small.select(), NotReady), "nobody knows which claims the lost record held"
+    await small.tell_again()
     assert isinstance(await small.select(), Placed)
 
 

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.groups import GroupRule
-from skep.domain.ids import NodeUuid
-from skep.messages.to_scheduler import CellWish, HostReport
+from skep.domain.hosts import RefusedReport
+from skep.domain.ids import CellUuid
+from skep.messages.to_scheduler import CellWish, HeardPage, HostReport
 from skep.scheduler.groups import GroupSlot, allows
-from skep.scheduler.service.records import BeatValue, CellValue, ComputeValue, GroupValue, Report
+from skep.scheduler.service.records import BeatValue, CellValue, ComputeValue, GroupValue, HearingValue, Report
 
 AnswerT = TypeVar("AnswerT")
 
@@ -36,6 +37,8 @@ class Merged:
 
     claims: tuple[Claim, ...]
     stale: bool
+    younger: int | None = None
+    """The record's incarnation, when the report's is an older one."""
 
 
 def merge_report(report: HostReport) -> Changing[Merged]:
@@ -45,11 +48,48 @@ def merge_report(report: HostReport) -> Changing[Merged]:
         held = value.report if value is not None else None
         claims = value.claims if value is not None else ()
         if held is not None and (report.incarnation, report.seq) < (held.incarnation, held.seq):
-            return Change(value, Merged(claims, stale=True))
+            younger = held.incarnation if report.incarnation < held.incarnation else None
+            return Change(value, Merged(claims, stale=True, younger=younger))
         settled = {(key.instance, key.attempt) for key in report.settled if key.node == report.node}
         left = tuple(claim for claim in claims if claim.key not in settled)
+        if value is not None and _repeats(value, report) and len(left) == len(claims):
+            return Change(value, Merged(left, stale=False))
         fresh = Report(incarnation=report.incarnation, seq=report.seq, usage=report.usage)
-        return Change(ComputeValue(cell=report.cell, report=fresh, claims=left), Merged(left, stale=False))
+        incomplete = value is not None and value.incomplete
+        after = ComputeValue(cell=report.cell, report=fresh, claims=left, incomplete=incomplete)
+        return Change(after, Merged(left, stale=False))
+
+    return change
+
+
+def _repeats(value: ComputeValue, report: HostReport) -> bool:
+    """Tell whether a report is the record's own once more: then nothing is to be written."""
+    held = value.report
+    return (
+        held is not None
+        and (report.incarnation, report.seq) == (held.incarnation, held.seq)
+        and value.refused is None
+        and value.cell == report.cell
+        and report.usage == held.usage
+    )
+
+
+def note_refused(report: HostReport, reason: str, at: int) -> Changing[bool]:
+    """Note that a report makes no sense; the last good one stays. Answer whether that is news.
+
+    Not when the record knows of a younger report, and not again for the same reason. `at`: microseconds since the
+    epoch.
+    """
+
+    def change(value: ComputeValue | None) -> Change[bool]:
+        before = value if value is not None else ComputeValue(cell=report.cell)
+        spoken = (report.incarnation, report.seq)
+        if before.report is not None and spoken < (before.report.incarnation, before.report.seq):
+            return Change(value, answer=False)
+        if before.refused is not None and before.refused.reason == reason:
+            return Change(value, answer=False)
+        refused = RefusedReport(reason=reason, since=at, incarnation=report.incarnation, seq=report.seq)
+        return Change(replace(before, refused=refused), answer=True)
 
     return change
 
@@ -58,14 +98,13 @@ def add_claim(claim: Claim) -> Changing[bool]:
     """Claim, if the record has room by its own account; a claim that is there already is a yes."""
 
     def change(value: ComputeValue | None) -> Change[bool]:
-        if value is None or value.report is None:
+        if value is None or value.report is None or value.incomplete:
             return Change(value, answer=False)
         if any(held.key == claim.key for held in value.claims):
             return Change(value, answer=True)
         if not has_room(value, claim):
             return Change(value, answer=False)
-        grown = ComputeValue(cell=value.cell, report=value.report, claims=(*value.claims, claim))
-        return Change(grown, answer=True)
+        return Change(replace(value, claims=(*value.claims, claim)), answer=True)
 
     return change
 
@@ -82,7 +121,7 @@ def has_room(value: ComputeValue, claim: Claim) -> bool:
     return True
 
 
-def assert_claims(claims: tuple[Claim, ...], cell: Any, *, checked: bool) -> Changing[tuple[Claim, ...]]:
+def assert_claims(claims: tuple[Claim, ...], cell: CellUuid, *, checked: bool) -> Changing[tuple[Claim, ...]]:
     """Add what a cell's rows say is claimed; answer those that do not fit, which are left out.
 
     Not `checked`: they were there before anything else in this epoch, so all are taken.
@@ -100,6 +139,23 @@ def assert_claims(claims: tuple[Claim, ...], cell: Any, *, checked: bool) -> Cha
             grown = replace(grown, claims=(*grown.claims, claim))
         same = value is not None and grown.claims == value.claims
         return Change(value if same else grown, tuple(refused))
+
+    return change
+
+
+def tell_again(claims: tuple[Claim, ...], cell: CellUuid) -> Changing[tuple[Claim, ...]]:
+    """Complete the record of a node that was lost with all claims that its cell knows of.
+
+    Nobody claimed there meanwhile, so all are taken. A record that is complete by now takes what fits.
+    """
+    checked = assert_claims(claims, cell, checked=True)
+    unchecked = assert_claims(claims, cell, checked=False)
+
+    def change(value: ComputeValue | None) -> Change[tuple[Claim, ...]]:
+        if value is None or not value.incomplete:
+            return checked(value)
+        grown = unchecked(value).value
+        return Change(replace(grown, cell=cell, incomplete=False), ())
 
     return change
 
@@ -125,14 +181,32 @@ def take_slot(rule: GroupRule, slot: GroupSlot, *, checked: bool = True) -> Chan
     """
 
     def change(value: GroupValue | None) -> Change[bool]:
-        slots = value.slots if value is not None else ()
-        if slot in slots:
+        before = value if value is not None else GroupValue(slots=())
+        if slot in before.slots:
             return Change(value, answer=True)
-        if checked and not allows(rule, slots, slot):
+        if checked and rule.is_hard and (before.incomplete or not allows(rule, before.slots, slot)):
             return Change(value, answer=False)
         mine = (slot.instance, slot.attempt)
-        others = (held for held in slots if (held.instance, held.attempt) != mine)
-        return Change(GroupValue(slots=(*others, slot)), answer=True)
+        others = (held for held in before.slots if (held.instance, held.attempt) != mine)
+        return Change(replace(before, slots=(*others, slot)), answer=True)
+
+    return change
+
+
+def tell_members(slots: Iterable[GroupSlot], cell: CellUuid, cells: Iterable[CellUuid]) -> Changing[None]:
+    """Take all slots of one cell into the record of a group that was lost.
+
+    It is complete when all `cells` have told theirs.
+    """
+
+    def change(value: GroupValue | None) -> Change[None]:
+        if value is None or not value.incomplete:
+            return Change(value, None)
+        merged = tuple(dict.fromkeys((*value.slots, *slots)))
+        told = tuple(sorted({*value.told, cell}))
+        if not set(cells) <= set(told):
+            return Change(replace(value, slots=merged, told=told), None)
+        return Change(GroupValue(slots=merged) if merged else None, None)
 
     return change
 
@@ -146,7 +220,8 @@ def free_slot(key: ClaimKey) -> Changing[bool]:
         left = tuple(slot for slot in slots if slot != gone)
         if len(left) == len(slots):
             return Change(value, answer=False)
-        return Change(GroupValue(slots=left) if left else None, answer=True)
+        kept = value is not None and (value.incomplete or left)
+        return Change(replace(value, slots=left) if value is not None and kept else None, answer=True)
 
     return change
 
@@ -183,9 +258,20 @@ def set_asserted() -> Changing[None]:
     return change
 
 
-def set_beat(heard: Iterable[NodeUuid], at: int, *, listening: bool = False) -> Changing[None]:
-    """Set a cell's beat. Every beat is a change: readers see from it that the cell lives."""
-    beat = BeatValue(heard=tuple(heard), at=at, listening=listening)
+def set_hearing(page: HeardPage) -> Changing[None]:
+    """Set a page of the nodes that a conductor hears."""
+
+    def change(value: HearingValue | None) -> Change[None]:
+        if value is not None and value.version == page.version:
+            return Change(value, None)
+        return Change(HearingValue(version=page.version, nodes=page.nodes), None)
+
+    return change
+
+
+def set_beat(pages: tuple[int, ...], at: int, *, listening: bool = False) -> Changing[None]:
+    """Set a conductor's beat. Every beat is a change: readers see from it that the cell lives."""
+    beat = BeatValue(pages=pages, at=at, listening=listening)
 
     def change(value: BeatValue | None) -> Change[None]:  # noqa: ARG001  # the signature of changes
         return Change(beat, None)

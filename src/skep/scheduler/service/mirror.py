@@ -105,7 +105,7 @@ class Mirror:
         held = self._states.held(key)
         if fresh is not None and fresh.generation > held.generation:
             return self._take_all((fresh,), now)
-        if held.value is None:
+        if held.value is None or key in self._states.quarantined:
             # A record removed so long ago that the backend may have forgotten it: the key begins anew.
             self._states.forget(key)
             return None if fresh is None else self._take_all((fresh,), now)
@@ -175,13 +175,11 @@ class Mirror:
                 continue
             try:
                 value = records.decode(states.epoch, record)
-            except msgspec.DecodeError as error:
-                log.error("record cannot be read", namespace=record.key.namespace, key=record.key.name, error=str(error))
-                value = None
-            else:
                 if value is None and _is_foreign(states.epoch, record):
                     foreign = f"{record.key.namespace}/{record.key.name} was overwritten from another epoch"
-            states.take(record.key, record.generation, value, now)
+                states.take(record.key, record.generation, value, now)
+            except msgspec.DecodeError as error:
+                states.quarantine(record.key, record.generation, str(error), now)
         return foreign
 
 

@@ -1,4 +1,8 @@
-"""What makes a host's report nonsense. Nonsense is refused by name and never reaches the columns."""
+"""What makes a host's report nonsense. Nonsense is refused by name and never reaches the columns.
+
+More used than there is makes sense: a ratio was lowered, a reserve was raised, memory was taken out of the host. Such a
+host has no room, and refusing its word would leave an older one in force that may promise some.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,32 @@ import math
 import re
 from collections.abc import Iterator
 
+import msgspec
 import os_resource_classes
+import os_traits
 
 from skep.domain.hosts import HostUsage
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import HostReport
+from skep.scheduler.table import HostTable
 
 MOST = 2**31 - 1
 """Placement's largest amount."""
+MOST_COUNTED = 2**53 - 1
+"""The largest whole number that every reader of JSON can hold."""
 LARGEST_RATIO = 10_000.0
 MOST_TRAITS = 2_000
-MOST_CLASSES = 500
+MOST_CLASSES = 100
+MOST_CLASSES_OF_ALL = 400
+"""Resource classes of all hosts together: each is a column of all hosts."""
+MOST_SETTLED = 10_000
 LONGEST_NAME = 255
+MOST_CPU_BYTES = 64 * 1024
+"""Of `cpu_info` as JSON."""
 
 _STANDARD = frozenset(os_resource_classes.STANDARDS)
+_STANDARD_TRAITS = frozenset(os_traits.get_traits())
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]{1,248}")
-_TRAIT = re.compile(r"[A-Z0-9_]{1,255}")
 
 
 def nonsense(report: HostReport) -> str | None:
@@ -30,31 +44,83 @@ def nonsense(report: HostReport) -> str | None:
     return next(_faults(report), None)
 
 
+def too_many_names(report: HostReport, table: HostTable) -> str | None:
+    """Return which names of a report are too many beside those that all other hosts have; None if all have room.
+
+    Names cost room for every host, so one that makes them up must not take it from the others.
+    """
+    usage = report.usage
+    new = [name for name in {*usage.inventory, *usage.used} if name not in table.resources]
+    if new and len(table.resources) + len(new) > MOST_CLASSES_OF_ALL:
+        return f"usage.inventory.{min(new)}: the hosts have {len(table.resources)} resource classes, no more fit"
+    most = table.traits.most
+    if most is not None and table.traits.names + table.traits.new_names(usage.traits) > most:
+        return f"usage.traits: the hosts have {table.traits.names} traits, at most {most} are possible"
+    return None
+
+
+def is_counter(number: int) -> bool:
+    """Tell whether a number can be an incarnation or the number of a report."""
+    return 0 <= number <= MOST_COUNTED
+
+
 def _faults(report: HostReport) -> Iterator[str]:
     usage = report.usage
-    for name, text in (("node", report.node), ("cell", report.cell), ("usage.host", usage.host)):
-        if not 0 < len(text) <= LONGEST_NAME:
-            yield f"{name}: must have 1 to {LONGEST_NAME} characters"
+    names = (
+        ("node", report.node, 1),
+        ("cell", report.cell, 1),
+        ("usage.host", usage.host, 1),
+        ("usage.hypervisor_type", usage.hypervisor_type, 0),
+        ("usage.hypervisor_hostname", usage.hypervisor_hostname, 0),
+        ("usage.host_ip", usage.host_ip, 0),
+        ("usage.uptime", usage.uptime or "", 0),
+    )
+    for name, text, least in names:
+        if not least <= len(text) <= LONGEST_NAME:
+            yield f"{name}: must have {least} to {LONGEST_NAME} characters"
     counters = (
-        ("incarnation", report.incarnation, 2**63 - 1),
-        ("seq", report.seq, 2**63 - 1),
+        ("incarnation", report.incarnation, MOST_COUNTED),
+        ("seq", report.seq, MOST_COUNTED),
         ("usage.failed_builds", usage.failed_builds, MOST),
         ("usage.servers", usage.servers, MOST),
+        ("usage.hypervisor_version", usage.hypervisor_version, MOST),
+        ("usage.service_version", usage.service_version, MOST),
+        ("usage.started_at", usage.started_at, MOST_COUNTED),
     )
     for name, number, most in counters:
         if not 0 <= number <= most:
             yield f"{name}: {number} is not within 0 and {most}"
+    if len(report.settled) > MOST_SETTLED:
+        yield f"settled: more than {MOST_SETTLED}"
     yield from _resource_faults(usage)
-    if len(usage.traits) > MOST_TRAITS:
+    yield from _trait_faults(usage.traits)
+    yield from _cpu_faults(usage)
+
+
+def _trait_faults(traits: tuple[str, ...]) -> Iterator[str]:
+    if len(traits) > MOST_TRAITS:
         yield f"usage.traits: more than {MOST_TRAITS}"
-    for trait in usage.traits:
+    for trait in traits:
         if not _is_trait(trait):
-            yield f"usage.traits: {trait[:LONGEST_NAME]!r} is not a trait's name"
+            yield f"usage.traits: {trait[:LONGEST_NAME]!r} is neither a standard trait nor CUSTOM_ and capital letters"
 
 
 @functools.lru_cache(maxsize=4096)
 def _is_trait(name: str) -> bool:
-    return _TRAIT.fullmatch(name) is not None
+    return name in _STANDARD_TRAITS or _CUSTOM.fullmatch(name) is not None
+
+
+def _cpu_faults(usage: HostUsage) -> Iterator[str]:
+    """It is of any shape, and shown as it is: so it must be JSON of a bearable size."""
+    if not usage.cpu_info:
+        return
+    try:
+        size = len(msgspec.json.encode(usage.cpu_info))
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        yield f"usage.cpu_info: {error}"
+        return
+    if size > MOST_CPU_BYTES:
+        yield f"usage.cpu_info: {size} bytes, at most {MOST_CPU_BYTES} are possible"
 
 
 def _resource_faults(usage: HostUsage) -> Iterator[str]:
@@ -62,20 +128,22 @@ def _resource_faults(usage: HostUsage) -> Iterator[str]:
         yield "usage.inventory: missing"
     if usage.servers > 0 and not usage.used:
         yield f"usage.used: missing, with {usage.servers} servers on the host"
-    if len(usage.inventory) + len(usage.used) > MOST_CLASSES:
+    if len(usage.inventory) > MOST_CLASSES or len(usage.used) > MOST_CLASSES:
         yield f"usage.inventory: more than {MOST_CLASSES} resource classes"
+        return
     for name, inventory in usage.inventory.items():
-        yield from _class_faults(f"usage.inventory.{name}", name)
+        yield from _class_faults("usage.inventory", name)
         yield from _inventory_faults(f"usage.inventory.{name}", inventory)
     for name, amount in usage.used.items():
-        yield from _class_faults(f"usage.used.{name}", name)
+        yield from _class_faults("usage.used", name)
         if not 0 <= amount <= MOST:
             yield f"usage.used.{name}: {amount} is not within 0 and {MOST}"
 
 
 def _class_faults(field: str, name: str) -> Iterator[str]:
     if name not in _STANDARD and not _CUSTOM.fullmatch(name):
-        yield f"{field[:LONGEST_NAME]}: neither a standard resource class nor CUSTOM_ and capital letters, digits, _"
+        named = f"{field}.{name}"[:LONGEST_NAME]
+        yield f"{named}: neither a standard resource class nor CUSTOM_ and capital letters, digits, _"
 
 
 def _inventory_faults(field: str, inventory: Inventory) -> Iterator[str]:

@@ -3,29 +3,63 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
-from skep.messages.to_scheduler import PublishOperatorState
+from skep.messages.to_scheduler import PublishOperatorState, aggregate_name
 from skep.scheduler.service import changes
+from skep.scheduler.service.changes import Changing
 from skep.scheduler.service.commits import Commits
-from skep.scheduler.service.records import AGGREGATES, CELLS, OPERATOR
+from skep.scheduler.service.records import AGGREGATES, CELLS, OPERATOR, aggregate_key
 from skep.scheduler.service.states import HostStates
 from skep.synchronizer.base import Key
 
+Kind = Literal["hosts", "aggregates", "cells"]
+
 
 async def publish_operator_state(states: HostStates, commits: Commits, message: PublishOperatorState) -> None:
-    """Make the records say exactly what `message` says.
+    """Make the records say what `message` says, in the part that it tells.
 
     Cells come last: until a first cell is known no scheduler answers that there is no valid host.
     """
-    wishes: dict[Key, object] = {Key(OPERATOR, wish.node): wish for wish in message.hosts}
-    wishes |= {Key(AGGREGATES, str(wish.id)): wish for wish in message.aggregates}
-    gone = {*states.keys(OPERATOR), *states.keys(AGGREGATES)} - wishes.keys()
-    await asyncio.gather(
-        *(commits.change(key, changes.set_wish(wish)) for key, wish in wishes.items()),
-        *(commits.change(key, changes.set_wish(None)) for key in gone),
-    )
-    cells = {Key(CELLS, wish.uuid): wish for wish in message.cells}
-    await asyncio.gather(
-        *(commits.change(key, changes.set_cell_wish(wish)) for key, wish in cells.items()),
-        *(commits.change(key, changes.set_cell_wish(None)) for key in states.keys(CELLS) if key not in cells),
-    )
+    wishes: dict[Key, Any] = {Key(OPERATOR, wish.node): wish for wish in message.hosts}
+    wishes |= {aggregate_key(wish.id, wish.page): wish for wish in message.aggregates}
+    gone = {*_told(states, message, "hosts"), *_told(states, message, "aggregates")} - wishes.keys()
+    await _write(states, commits, {**wishes, **dict.fromkeys(gone)}, changes.set_wish)
+    cells: dict[Key, Any] = {Key(CELLS, wish.uuid): wish for wish in message.cells}
+    gone = set(_told(states, message, "cells")) - cells.keys()
+    await _write(states, commits, {**cells, **dict.fromkeys(gone)}, changes.set_cell_wish)
+
+
+async def _write(
+    states: HostStates, commits: Commits, wishes: Mapping[Key, Any], changing: Callable[[Any], Changing[None]]
+) -> None:
+    """Change the records that differ. A republished page mostly finds each as it is."""
+    differing = []
+    for key, wish in wishes.items():
+        change = changing(wish)
+        value = states.held(key).value
+        if change(value).value is not value:
+            differing.append(commits.change(key, change))
+    await asyncio.gather(*differing)
+
+
+def _told(states: HostStates, message: PublishOperatorState, kind: Kind) -> list[Key]:
+    """Return the keys of the records about which the message says everything."""
+    part = message.part
+    if part is not None and part.kind != kind:
+        return []
+    after, until = (part.after, part.until) if part is not None else ("", None)
+    if kind == "aggregates":
+        return [key for key in states.keys(AGGREGATES) if _is_between(_ordered(key), after, until)]
+    namespace = OPERATOR if kind == "hosts" else CELLS
+    return [Key(namespace, name) for name in states.names.between(namespace, after, until)]
+
+
+def _ordered(key: Key) -> str:
+    number, _, page = key.name.partition("/")
+    return aggregate_name(int(number), int(page or 0))
+
+
+def _is_between(name: str, after: str, until: str | None) -> bool:
+    return after < name and (until is None or name <= until)

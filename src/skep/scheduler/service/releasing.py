@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import cast
 
-from skep.domain.claims import Claim, ClaimKey
-from skep.domain.groups import GroupRule, Policy
-from skep.domain.ids import GroupUuid, NodeUuid
-from skep.messages.to_scheduler import AssertClaims, AssertReply, SelectDestinations, Slot
-from skep.scheduler.groups import GroupSlot
+from skep.domain.claims import ClaimKey
+from skep.messages.to_scheduler import SelectDestinations
 from skep.scheduler.service import changes
 from skep.scheduler.service.commits import Commits
-from skep.scheduler.service.records import CELLS, COMPUTE, GROUPS
+from skep.scheduler.service.records import COMPUTE, GROUPS
 from skep.scheduler.service.reporting import claim_key
 from skep.scheduler.service.states import HostStates
 from skep.synchronizer.base import Key
@@ -30,16 +26,16 @@ async def release_claims(states: HostStates, commits: Commits, keys: tuple[Claim
     if missed:
         await commits.look()
         freed += await _free_claims(commits, missed)
-    return sum(freed) + sum(await _free_slots(states, commits, keys))
+    return sum(freed) + sum(await free_slots(states, commits, keys))
 
 
 async def release_slots(states: HostStates, commits: Commits, keys: tuple[ClaimKey, ...]) -> int:
     """Free only the slots of these attempts, on the nodes named; return how many there were."""
-    freed = await _free_slots(states, commits, keys)
+    freed = await free_slots(states, commits, keys)
     missed = tuple(key for key, found in zip(keys, freed, strict=True) if not found)
     if missed:
         await commits.look()
-        freed += await _free_slots(states, commits, missed)
+        freed += await free_slots(states, commits, missed)
     return sum(freed)
 
 
@@ -48,7 +44,8 @@ async def _free_claims(commits: Commits, keys: Iterable[ClaimKey]) -> list[int]:
     return [int(result.answer) for result in stored]
 
 
-async def _free_slots(states: HostStates, commits: Commits, keys: Iterable[ClaimKey]) -> list[int]:
+async def free_slots(states: HostStates, commits: Commits, keys: Iterable[ClaimKey]) -> list[int]:
+    """Free the slots of these attempts; return how many each had."""
     return list(await asyncio.gather(*(_free_slots_of(states, commits, key) for key in keys)))
 
 
@@ -90,48 +87,4 @@ async def supersede(states: HostStates, commits: Commits, message: SelectDestina
             if slot.attempt in earlier.get(slot.instance, ())
         ]
     freed = sum(await _free_claims(commits, keys))
-    return freed + sum(await _free_slots(states, commits, {*keys, *slots}))
-
-
-async def assert_claims(states: HostStates, commits: Commits, message: AssertClaims) -> AssertReply:
-    """Take what a cell's rows say, slots first; then the cell's hosts may become candidates.
-
-    Until a cell has asserted in this epoch nobody else can have claimed there, so its first assertion is taken as a
-    whole. Later ones must fit beside what was claimed meanwhile.
-    """
-    if message.epoch != states.epoch:
-        return AssertReply(epoch=states.epoch)
-    checked = states.asserted(message.cell)
-    taken = await asyncio.gather(*(_take_slot(commits, slot, checked=checked) for slot in message.slots))
-    no_place = {slot.key for slot, yes in zip(message.slots, taken, strict=True) if not yes}
-    by_node: dict[NodeUuid, list[Claim]] = {}
-    refused = [slot.key for slot in message.slots if slot.key in no_place]
-    without_place = {(key.instance, key.attempt) for key in no_place}
-    for claim in message.claims:
-        if claim.key not in without_place:
-            by_node.setdefault(claim.node, []).append(claim)
-    stored = await asyncio.gather(
-        *(
-            commits.change(Key(COMPUTE, node), changes.assert_claims(tuple(claims), message.cell, checked=checked))
-            for node, claims in by_node.items()
-        )
-    )
-    refused += [claim_key(claim) for result in stored for claim in result.answer]
-    await _free_slots(states, commits, [key for key in refused if key not in no_place])
-    if states.epoch == message.epoch:
-        await commits.change(Key(CELLS, message.cell), changes.set_asserted())
-    return AssertReply(epoch=states.epoch, refused=tuple(refused))
-
-
-async def _take_slot(commits: Commits, slot: Slot, *, checked: bool) -> bool:
-    group = slot.key.group
-    if group is None:
-        return True
-    rule = GroupRule(
-        uuid=GroupUuid(group),
-        policy=cast("Policy", slot.policy),
-        max_server_per_host=slot.max_server_per_host,
-    )
-    place = GroupSlot(slot.key.instance, slot.key.attempt, slot.key.node)
-    stored = await commits.change(Key(GROUPS, group), changes.take_slot(rule, place, checked=checked))
-    return stored.answer
+    return freed + sum(await free_slots(states, commits, {*keys, *slots}))

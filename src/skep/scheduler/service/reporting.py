@@ -1,61 +1,88 @@
-"""What hosts and cells tell of themselves: reports and beats."""
+"""What hosts tell of themselves: each report is merged into its record, or refused by name."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
 
 import structlog
 
 from skep.domain.claims import Claim, ClaimKey
-from skep.messages.to_scheduler import Beat, HostReport, HostWish, ReportAnswer
+from skep.domain.clock import Clock
+from skep.domain.errors import TooLarge
+from skep.messages.to_scheduler import HostReport, HostWish, ReportAnswer
 from skep.scheduler.service import changes
 from skep.scheduler.service.commits import Commits
-from skep.scheduler.service.nonsense import nonsense
-from skep.scheduler.service.records import COMPUTE, OPERATOR, beat_key
+from skep.scheduler.service.nonsense import LONGEST_NAME, is_counter, nonsense, too_many_names
+from skep.scheduler.service.records import COMPUTE, OPERATOR
 from skep.scheduler.service.states import HostStates
 from skep.synchronizer.base import Key
+
+REMEMBERED = 10_000
+"""Nodes of which it is remembered why their report was refused, so that it is said once."""
 
 log = structlog.get_logger("skep.scheduler")
 
 
-async def take_reports(
-    states: HostStates, commits: Commits, reports: tuple[HostReport, ...]
-) -> tuple[ReportAnswer, ...]:
-    """Merge each report into its record, all in one round trip; refuse nonsense by name."""
-    return tuple(await asyncio.gather(*(_take_report(states, commits, report) for report in reports)))
+class Reporting:
+    """Takes reports; remembers what it refused."""
 
+    def __init__(
+        self, states: HostStates, commits: Commits, clock: Clock, on_refused: Callable[[], None] | None = None
+    ) -> None:
+        self._states = states
+        self._commits = commits
+        self._clock = clock
+        self._on_refused = on_refused
+        self._reasons: OrderedDict[str, str] = OrderedDict()
 
-async def _take_report(states: HostStates, commits: Commits, report: HostReport) -> ReportAnswer:
-    error = nonsense(report) or _misplaced(states, report)
-    if error is not None:
-        log.warning("report refused", node=report.node, host=report.usage.host, error=error)
+    async def take(self, reports: tuple[HostReport, ...]) -> tuple[ReportAnswer, ...]:
+        """Merge each report into its record, all in one round trip; refuse nonsense by name.
+
+        Raises Unavailable when nothing can be stored now.
+        """
+        return tuple(await asyncio.gather(*(self._take(report) for report in reports)))
+
+    async def _take(self, report: HostReport) -> ReportAnswer:
+        misplaced = _misplaced(self._states, report)
+        error = misplaced or nonsense(report) or too_many_names(report, self._states.table)
+        if error is not None:
+            return await self._refuse(report, error, misplaced=misplaced is not None)
+        try:
+            stored = await self._commits.change(Key(COMPUTE, report.node), changes.merge_report(report))
+        except TooLarge as error:
+            return await self._refuse(report, f"usage: {error}", misplaced=False)
+        self._reasons.pop(report.node, None)
+        merged = stored.answer
+        left = tuple(claim_key(claim) for claim in merged.claims)
+        return ReportAnswer(node=report.node, claims=left, stale=merged.stale, younger=merged.younger)
+
+    async def _refuse(self, report: HostReport, error: str, *, misplaced: bool) -> ReportAnswer:
+        """Answer why; note it in the host's record if it is the host's own cell that speaks for it."""
+        if self._on_refused is not None:
+            self._on_refused()
+        node, host = report.node[:LONGEST_NAME], report.usage.host[:LONGEST_NAME]
+        if self._reasons.get(node) != error:
+            self._reasons[node] = error
+            if len(self._reasons) > REMEMBERED:
+                self._reasons.popitem(last=False)
+            log.warning("report refused", node=node, host=host, error=error)
+        mapped = self._states.held(Key(OPERATOR, report.node)).value is not None
+        if mapped and not misplaced and is_counter(report.incarnation) and is_counter(report.seq):
+            noted = changes.note_refused(report, error, self._clock.now())
+            await self._commits.change(Key(COMPUTE, report.node), noted)
         return ReportAnswer(node=report.node, error=error)
-    stored = await commits.change(Key(COMPUTE, report.node), changes.merge_report(report))
-    left = tuple(claim_key(claim) for claim in stored.answer.claims)
-    return ReportAnswer(node=report.node, claims=left, stale=stored.answer.stale)
 
 
 def _misplaced(states: HostStates, report: HostReport) -> str | None:
     """Return what is wrong when a node speaks from another cell than the one it is mapped to."""
     wish: HostWish | None = states.held(Key(OPERATOR, report.node)).value
     if wish is not None and wish.cell != report.cell:
-        return f"cell: the node is mapped to cell {wish.cell}, the report came from {report.cell}"
+        return f"cell: the node is mapped to cell {wish.cell}, the report came from {report.cell[:LONGEST_NAME]}"
     return None
 
 
 def claim_key(claim: Claim) -> ClaimKey:
     """Return the name of a claim."""
     return ClaimKey(claim.instance, claim.attempt, claim.node, claim.group)
-
-
-async def take_beat(states: HostStates, commits: Commits, beat: Beat, at: int, now: float) -> None:
-    """Store whom a conductor of a cell heard, and remove the beats of its conductors that are no more.
-
-    `at`: now, microseconds since the epoch; `now`: the reading of the monotonic clock.
-    """
-    beating = changes.set_beat(beat.heard, at, listening=beat.listening)
-    await commits.change(beat_key(beat.cell, beat.conductor), beating)
-    gone = states.conductors_gone(beat.cell, now)
-    await asyncio.gather(
-        *(commits.change(beat_key(beat.cell, conductor), changes.set_wish(None)) for conductor in gone)
-    )

@@ -9,22 +9,32 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from skep.domain.claims import ClaimKey
+import structlog
+
 from skep.domain.hosts import HostState
 from skep.domain.ids import CellUuid, GroupUuid, NodeUuid
-from skep.messages.to_scheduler import AggregateWish, Holding, HostWish, ListClaimsReply
+from skep.domain.namespaces import Namespace
+from skep.messages.to_scheduler import AggregateWish, HostWish
+from skep.scheduler.hearing import Hearing
 from skep.scheduler.knowledge import Knowledge
+from skep.scheduler.service.names import Names
+from skep.scheduler.service.members import Members
 from skep.scheduler.service.records import (
     AGGREGATES,
     BEATS,
     CELLS,
     COMPUTE,
     GROUPS,
+    HEARING,
+    NAMESPACES,
     OPERATOR,
+    STATES,
     BeatValue,
     CellValue,
     ComputeValue,
     GroupValue,
+    HearingValue,
+    StateValue,
 )
 from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Key
@@ -39,6 +49,29 @@ class Held:
 
 
 _ABSENT = Held(0, None)
+MOST_REASON = 500
+"""Characters that are kept of why a record cannot be understood."""
+
+log = structlog.get_logger("skep.scheduler")
+_LOST: dict[str, Any] = {
+    COMPUTE: ComputeValue(cell=CellUuid(""), incomplete=True),
+    GROUPS: GroupValue(slots=(), incomplete=True),
+}
+"""What stands for a record that cannot be understood, where to know nothing is not the same as to know of nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Why a record counts as unknown."""
+
+    generation: int
+    reason: str
+    since: float | None
+    """The monotonic clock when it was found; None: when all was read anew."""
+
+
+_NOT_APPLICABLE = (ValueError, TypeError, OverflowError, KeyError)
+"""What a value raises that can be decoded, but not be true: a number that no column holds, a name that is none."""
 
 
 class HostStates(Knowledge):
@@ -47,9 +80,16 @@ class HostStates(Knowledge):
     def __init__(self, settings: SchedulerSettings) -> None:
         """Raises Misconfigured for an unknown filter or weigher."""
         super().__init__(settings)
+        self.members = Members()
         self._held: dict[Key, Held] = {}
         self._removed: OrderedDict[Key, float | None] = OrderedDict()
         """Records without a value, and the monotonic clock when they were taken: kept for their generation only."""
+        self.names = Names()
+        self.hearing = Hearing()
+        self.quarantined: dict[Key, Quarantine] = {}
+        self.lost_nodes: set[NodeUuid] = set()
+        """Nodes whose record was lost: the claims on them are to be told again."""
+        self._aggregate_pages: dict[int, dict[int, AggregateWish]] = {}
 
     # --- records come in --------------------------------------------------------------------------
 
@@ -59,14 +99,16 @@ class HostStates(Knowledge):
 
     def keys(self, namespace: str) -> list[Key]:
         """Return the keys of a namespace that have a value."""
-        return [key for key, held in self._held.items() if key.namespace == namespace and held.value is not None]
+        return [Key(namespace, name) for name in self.names.of(namespace)]
 
     def begin(self, epoch: str) -> None:
         """Forget every record: another epoch begins, or all is told again."""
-        for key in list(self._held):
-            self._apply(key, self._held[key].value, None, None)
+        for key, held in list(self._held.items()):
+            if held.value is not None:
+                self._apply(key, held.value, None, None)
         self._held.clear()
         self._removed.clear()
+        self.quarantined.clear()
         self.epoch = epoch
 
     def take(self, key: Key, generation: int, value: Any, now: float | None) -> None:
@@ -75,14 +117,44 @@ class HostStates(Knowledge):
         if generation > before.generation:
             self._held[key] = Held(generation, value)
             self._removed.pop(key, None)
+            self.quarantined.pop(key, None)
             if value is None:
                 self._removed[key] = now
+            try:
+                self._apply(key, before.value, value, now)
+            except _NOT_APPLICABLE as error:
+                self.quarantine(key, generation, f"it cannot be true: {error}", now)
+
+    def quarantine(self, key: Key, generation: int, reason: str, now: float | None) -> None:
+        """Take a record that cannot be understood: it counts as unknown until it is written anew.
+
+        A node is no candidate then before its cell has told its claims again, a group takes no member before all
+        cells have. Everything else is told again anyway. `now`: as for `take`.
+        """
+        before = self.held(key)
+        value = _LOST.get(key.namespace)
+        self._held[key] = Held(generation, value)
+        self._removed.pop(key, None)
+        if value is None:
+            self._removed[key] = now
+        reason = reason[:MOST_REASON]
+        known = self.quarantined.pop(key, None)
+        if known is None or known.reason != reason:
+            log.error("record quarantined", namespace=key.namespace, key=key.name[:MOST_REASON], reason=reason)
+        self.quarantined[key] = Quarantine(generation, reason, now)
+        try:
             self._apply(key, before.value, value, now)
+        except _NOT_APPLICABLE:
+            # Its very name says nothing, so nothing was ever known by it.
+            self.names.note(key, present=False)
 
     def forget(self, key: Key) -> None:
         """Forget one record that the backend does not have."""
         before = self._held.pop(key, _ABSENT)
         self._removed.pop(key, None)
+        self.quarantined.pop(key, None)
+        if before.value is None:
+            return
         self._apply(key, before.value, None, None)
 
     def forget_removed(self, before: float) -> None:
@@ -96,25 +168,42 @@ class HostStates(Knowledge):
             self._removed.popitem(last=False)
 
     def _apply(self, key: Key, before: Any, after: Any, now: float | None) -> None:
+        self.names.note(key, present=after is not None)
         match key.namespace:
             case "compute":
                 self._apply_compute(NodeUuid(key.name), before, after)
             case "groups":
-                slots = after.slots if isinstance(after, GroupValue) else ()
-                self.groups.set_stored(GroupUuid(key.name), slots)
+                self._apply_group(GroupUuid(key.name), after)
             case "operator":
                 self._apply_wish(NodeUuid(key.name), after)
             case "aggregates":
-                self._apply_aggregate(int(key.name), after)
+                number, _, page = key.name.partition("/")
+                self._apply_aggregate(int(number), int(page or 0), after)
             case "cells":
                 self._apply_cell(CellUuid(key.name), after)
             case "beats":
                 self._apply_beat(key.name, after, now)
+            case "schedulers":
+                self._apply_member(key.name, now, present=after is not None)
+            case "hearing":
+                conductor, _, page = key.name.rpartition("/")
+                self._apply_page(conductor, int(page), after)
+            case "namespaces":
+                self.table.joined.set_schema(key.name, after.schema if isinstance(after, Namespace) else None)
+            case "states":
+                namespace, _, name = key.name.partition("/")
+                state = after.state if isinstance(after, StateValue) else None
+                self.table.joined.set_state(namespace, name, state)
 
     def _apply_compute(self, node: NodeUuid, before: ComputeValue | None, after: ComputeValue | None) -> None:
-        if after is None or after.report is None:
+        incomplete = after is not None and after.incomplete
+        if incomplete:
+            self.lost_nodes.add(node)
+        else:
+            self.lost_nodes.discard(node)
+        if after is None or after.report is None or incomplete:
             self.table.drop_report(node)
-        elif before is None or before.report != after.report or before.cell != after.cell:
+        elif before is None or before.incomplete or before.report != after.report or before.cell != after.cell:
             self.table.set_report(node, after.cell, after.report.usage)
         old = before.claims if before is not None else ()
         new = after.claims if after is not None else ()
@@ -127,11 +216,25 @@ class HostStates(Knowledge):
             return
         self.table.set_wish(node, wish.host, wish.cell, disabled=wish.disabled, forced_down=wish.forced_down)
 
-    def _apply_aggregate(self, number: int, wish: AggregateWish | None) -> None:
-        if wish is None:
+    def _apply_group(self, group: GroupUuid, value: GroupValue | None) -> None:
+        if value is not None and value.incomplete:
+            self.lost_groups[group] = value.told
+        else:
+            self.lost_groups.pop(group, None)
+        self.groups.set_stored(group, value.slots if value is not None else ())
+
+    def _apply_aggregate(self, number: int, page: int, wish: AggregateWish | None) -> None:
+        pages = self._aggregate_pages.setdefault(number, {})
+        if wish is not None:
+            pages[page] = wish
+        else:
+            pages.pop(page, None)
+        if not pages:
+            del self._aggregate_pages[number]
             self.table.drop_aggregate(number)
         else:
-            self.table.set_aggregate(number, wish.hosts, wish.metadata)
+            hosts = (host for one in pages.values() for host in one.hosts)
+            self.table.set_aggregate(number, hosts, pages[min(pages)].metadata)
 
     def _apply_cell(self, cell: CellUuid, value: CellValue | None) -> None:
         wish = value.wish if value is not None else None
@@ -145,9 +248,32 @@ class HostStates(Knowledge):
     def _apply_beat(self, name: str, beat: BeatValue | None, now: float | None) -> None:
         cell, _, conductor = name.partition("/")
         if beat is None:
+            self.hearing.drop_beat(name)
             self.drop_beat(CellUuid(cell), conductor)
-        else:
+            return
+        if beat.pages is None:
             self.take_beat(CellUuid(cell), conductor, beat.heard, beat.at, now, listening=beat.listening)
+            return
+        heard = self.hearing.take_beat(name, beat.pages)
+        listening = beat.listening or not heard.complete
+        self.take_beat(CellUuid(cell), conductor, heard.nodes, beat.at, now, listening=listening)
+
+    def _apply_page(self, name: str, page: int, value: HearingValue | None) -> None:
+        if value is None:
+            self.hearing.drop_page(name, page)
+            return
+        heard = self.hearing.take_page(name, page, value.version, value.nodes)
+        beat: BeatValue | None = self.held(Key(BEATS, name)).value
+        if heard is not None and beat is not None:
+            cell, _, conductor = name.partition("/")
+            listening = beat.listening or not heard.complete
+            self.correct_beat(CellUuid(cell), conductor, heard.nodes, listening=listening)
+
+    def _apply_member(self, run: str, now: float | None, *, present: bool) -> None:
+        if present:
+            self.members.take(run, now)
+        else:
+            self.members.drop(run)
 
     # --- questions --------------------------------------------------------------------------------
 
@@ -174,33 +300,10 @@ class HostStates(Knowledge):
             last_heard=int(self.table.last_heard[row]),
             zone=self.table.zone_of(row),
             aggregates=self.table.aggregates_of(wish.host),
+            refused=value.refused,
         )
 
-    def holdings(self) -> ListClaimsReply:
-        """Return all claims and slots, also those on nodes that are not mapped or have not reported."""
-        claims, slots = [], []
-        for key, held in self._held.items():
-            if isinstance(held.value, ComputeValue):
-                host, cell = self._place(NodeUuid(key.name))
-                claims += [
-                    Holding(
-                        key=ClaimKey(claim.instance, claim.attempt, claim.node, claim.group),
-                        host=host,
-                        cell=cell,
-                        role=claim.role,
-                        resources=claim.resources,
-                    )
-                    for claim in held.value.claims
-                ]
-            elif isinstance(held.value, GroupValue):
-                for slot in held.value.slots:
-                    host, cell = self._place(slot.node)
-                    name = ClaimKey(slot.instance, slot.attempt, slot.node, GroupUuid(key.name))
-                    slots.append(Holding(key=name, host=host, cell=cell))
-        asserted = tuple(cell for cell in self.table.cells if self.asserted(cell))
-        return ListClaimsReply(claims=tuple(claims), slots=tuple(slots), epoch=self.epoch, asserted=asserted)
-
-    def _place(self, node: NodeUuid) -> tuple[str, CellUuid | None]:
+    def place(self, node: NodeUuid) -> tuple[str, CellUuid | None]:
         """Return the host's name and cell, from the operator's mapping or else from its own report."""
         wish: HostWish | None = self.held(Key(OPERATOR, node)).value
         if wish is not None:
@@ -211,9 +314,11 @@ class HostStates(Knowledge):
         return value.report.usage.host if value.report is not None else "", value.cell
 
     def namespaces(self) -> dict[str, int]:
-        """Return how many records each namespace has."""
-        counts = dict.fromkeys((AGGREGATES, BEATS, CELLS, COMPUTE, GROUPS, OPERATOR), 0)
+        """Return how many records each namespace has; those of other services under their own names."""
+        counts = dict.fromkeys((AGGREGATES, BEATS, CELLS, COMPUTE, GROUPS, HEARING, NAMESPACES, OPERATOR), 0)
+        counts |= dict.fromkeys((key.name for key in self.keys(NAMESPACES)), 0)
         for key, held in self._held.items():
             if held.value is not None:
-                counts[key.namespace] = counts.get(key.namespace, 0) + 1
+                name = key.name.partition("/")[0] if key.namespace == STATES else key.namespace
+                counts[name] = counts.get(name, 0) + 1
         return counts

@@ -1,0 +1,117 @@
+"""What a cell tells from its rows: everything under a new epoch, and again what belongs to a record that was lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import cast
+
+from skep.domain.claims import Claim
+from skep.domain.groups import GroupRule, Policy
+from skep.domain.ids import CellUuid, GroupUuid, NodeUuid
+from skep.messages.to_scheduler import AssertClaims, AssertReply, HostWish, Slot
+from skep.scheduler.groups import GroupSlot
+from skep.scheduler.service import changes
+from skep.scheduler.service.commits import Commits
+from skep.scheduler.service.records import CELLS, COMPUTE, GROUPS, OPERATOR
+from skep.scheduler.service.releasing import free_slots
+from skep.scheduler.service.reporting import claim_key
+from skep.scheduler.service.states import HostStates
+from skep.synchronizer.base import Key
+
+MOST_LOST = 500
+"""Nodes, and groups, that one beat's answer names."""
+
+
+async def assert_claims(states: HostStates, commits: Commits, message: AssertClaims) -> AssertReply:
+    """Take what a cell's rows say, slots first; with the last page the cell's hosts may become candidates.
+
+    Until a cell has asserted in this epoch nobody else can have claimed there, so its first assertion is taken as a
+    whole. Later ones must fit beside what was claimed meanwhile.
+    """
+    if message.epoch != states.epoch:
+        return AssertReply(epoch=states.epoch)
+    if message.nodes is not None:
+        return await _complete(states, commits, message, message.nodes)
+    checked = states.asserted(message.cell)
+    taken = await asyncio.gather(*(_take_slot(commits, slot, checked=checked) for slot in message.slots))
+    no_place = {slot.key for slot, yes in zip(message.slots, taken, strict=True) if not yes}
+    refused = [slot.key for slot in message.slots if slot.key in no_place]
+    without_place = {(key.instance, key.attempt) for key in no_place}
+    by_node = _by_node(claim for claim in message.claims if claim.key not in without_place)
+    stored = await asyncio.gather(
+        *(
+            commits.change(Key(COMPUTE, node), changes.assert_claims(tuple(claims), message.cell, checked=checked))
+            for node, claims in by_node.items()
+        )
+    )
+    refused += [claim_key(claim) for result in stored for claim in result.answer]
+    await free_slots(states, commits, [key for key in refused if key not in no_place])
+    if states.epoch == message.epoch and not message.more:
+        await commits.change(Key(CELLS, message.cell), changes.set_asserted())
+    return AssertReply(epoch=states.epoch, refused=tuple(refused))
+
+
+def lost_records(states: HostStates, cell: CellUuid) -> tuple[tuple[NodeUuid, ...], tuple[GroupUuid, ...]]:
+    """Return nodes of the cell whose records were lost, and the groups of which it has to tell its members again."""
+    if not states.lost_nodes and not states.lost_groups:
+        return (), ()
+    nodes = sorted(node for node in states.lost_nodes if _is_of(states, node, cell))
+    groups = sorted(group for group, told in states.lost_groups.items() if cell not in told)
+    return tuple(nodes[:MOST_LOST]), tuple(groups[:MOST_LOST])
+
+
+async def _complete(
+    states: HostStates, commits: Commits, message: AssertClaims, nodes: tuple[NodeUuid, ...]
+) -> AssertReply:
+    """Complete lost records: of these nodes with all claims, of these groups with all slots that the cell knows of.
+
+    Groups come first, as ever; a claim whose slot has no place in a record that was completed by others is none.
+    """
+    members: dict[GroupUuid, list[GroupSlot]] = {group: [] for group in message.groups}
+    for slot in message.slots:
+        if slot.key.group in members:
+            members[slot.key.group].append(GroupSlot(slot.key.instance, slot.key.attempt, slot.key.node))
+    cells = states.known_cells()
+    await asyncio.gather(
+        *(
+            commits.change(Key(GROUPS, group), changes.tell_members(slots, message.cell, cells))
+            for group, slots in members.items()
+        )
+    )
+    by_node = _by_node(message.claims)
+    stored = await asyncio.gather(
+        *(
+            commits.change(Key(COMPUTE, node), changes.tell_again(tuple(by_node.get(node, ())), message.cell))
+            for node in nodes
+            if _is_of(states, node, message.cell)
+        )
+    )
+    refused = tuple(claim_key(claim) for result in stored for claim in result.answer)
+    return AssertReply(epoch=states.epoch, refused=refused)
+
+
+def _is_of(states: HostStates, node: NodeUuid, cell: CellUuid) -> bool:
+    wish: HostWish | None = states.held(Key(OPERATOR, node)).value
+    return wish is not None and wish.cell == cell
+
+
+def _by_node(claims: Iterable[Claim]) -> dict[NodeUuid, list[Claim]]:
+    by_node: dict[NodeUuid, list[Claim]] = {}
+    for claim in claims:
+        by_node.setdefault(claim.node, []).append(claim)
+    return by_node
+
+
+async def _take_slot(commits: Commits, slot: Slot, *, checked: bool) -> bool:
+    group = slot.key.group
+    if group is None:
+        return True
+    rule = GroupRule(
+        uuid=GroupUuid(group),
+        policy=cast("Policy", slot.policy),
+        max_server_per_host=slot.max_server_per_host,
+    )
+    place = GroupSlot(slot.key.instance, slot.key.attempt, slot.key.node)
+    stored = await commits.change(Key(GROUPS, group), changes.take_slot(rule, place, checked=checked))
+    return stored.answer
