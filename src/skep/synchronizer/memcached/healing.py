@@ -1,0 +1,156 @@
+"""What no writer told: found by looking, and told then.
+
+A writer that was cut off has left an entry in its log after the head: what it names is told by whoever finds it. Beside
+that every handle that follows changes walks through the whole index, so that nothing stays hidden whatever happened,
+and whatever was lost is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from skep.synchronizer.memcached import commands
+from skep.synchronizer.memcached.items import Damaged, decode_entry
+from skep.synchronizer.memcached.lives import Life
+from skep.synchronizer.memcached.losses import Losses
+from skep.synchronizer.memcached.reading import Reader
+from skep.synchronizer.memcached.server import Server
+from skep.synchronizer.memcached.writing import Writer
+
+LOOK_SECONDS = 1.0
+"""How often a handle looks after writers that were cut off, and walks a bit further."""
+
+WALK_SECONDS = 120
+"""How long a walk through the whole index takes."""
+
+HURRY_SECONDS = 10.0
+"""When the server says that it has lost items, all of the index is walked at once, not more often than this."""
+
+log = structlog.get_logger("skep.synchronizer")
+Entry = tuple[str, int]
+
+
+class Healer:
+    """Looks now and then, on the way of a reader."""
+
+    def __init__(
+        self, server: Server, reader: Reader, writer: Writer, losses: Losses, monotonic: Callable[[], float]
+    ) -> None:
+        self._server = server
+        self._reader = reader
+        self._writer = writer
+        self._losses = losses
+        self._monotonic = monotonic
+        self._life: Life | None = None
+        self._due = monotonic() + LOOK_SECONDS
+        self._begin(None)
+
+    def _begin(self, life: Life | None) -> None:
+        self._life = life
+        self._unfinished: dict[Entry, list[int] | None] = {}
+        """Entries after heads; the tokens that were told, None: the entry was only seen yet."""
+        self._next = 0
+        """Part of the index to be walked next."""
+        self._unknown: dict[bytes, int] = {}
+        """Tokens that the last look did not know."""
+        self._counted = life.root.losses if life else 0
+        self._hurried = self._monotonic() - HURRY_SECONDS
+
+    async def look_if_due(self, life: Life) -> None:
+        """Look, unless it was just done.
+
+        Raises LifeEnded when something was lost.
+        """
+        if self._monotonic() >= self._due:
+            self._due = self._monotonic() + LOOK_SECONDS
+            await self.look(life)
+
+    async def look(self, life: Life) -> None:
+        """Look once.
+
+        Raises LifeEnded when something was lost.
+        """
+        if life is not self._life:
+            self._begin(life)
+        await self._look_after_writers(life)
+        await self._walk(life, await self._parts(life))
+
+    async def finish(self, life: Life, writers: Sequence[str]) -> None:
+        """Tell what the last entries of these logs name, before nobody follows them any more."""
+        found = await self._after_heads(life)
+        digests = [digest for (writer, _), named in found.items() if writer in writers for digest in named]
+        if digests:
+            await self._writer.tell(life, digests)
+
+    async def _look_after_writers(self, life: Life) -> None:
+        """Tell what entries after heads name: at the second look, and again whenever it has changed."""
+        found = await self._after_heads(life)
+        before, self._unfinished = self._unfinished, {}
+        for entry, named in found.items():
+            if entry not in before:
+                self._unfinished[entry] = None
+                continue
+            tokens = await self._tokens(life, named)
+            if tokens != before[entry]:
+                log.info("told for a writer that was cut off", writer=entry[0], records=len(named))
+                await self._writer.tell(life, named)
+            self._unfinished[entry] = tokens
+
+    async def _after_heads(self, life: Life) -> dict[Entry, list[bytes]]:
+        entries = [(writer, head + 1) for writer, head in (await self._reader.heads(life)).items()]
+        replies = await self._server.read_all([commands.get(life.names.entry(*entry)) for entry in entries])
+        found = {}
+        for entry, reply in zip(entries, replies, strict=True):
+            if reply.status != b"VA":
+                continue
+            try:
+                number, named = decode_entry(reply.value)
+            except Damaged as error:
+                log.error("an entry of a log cannot be read", writer=entry[0], error=str(error))
+                continue
+            if number == entry[1]:
+                found[entry] = named
+        return found
+
+    async def _parts(self, life: Life) -> range:
+        """Return which parts of the index are to be walked now."""
+        losses = await self._server.losses()
+        now = self._monotonic()
+        if losses != self._counted and now - self._hurried >= HURRY_SECONDS:
+            log.warning("memcached loses items: it is too small, or others fill it", lost=losses - self._counted)
+            self._counted, self._hurried = losses, now
+            return range(life.root.shards)
+        first = self._next % life.root.shards
+        last = min(life.root.shards, first + -(-life.root.shards // WALK_SECONDS))
+        self._next = last
+        return range(first, last)
+
+    async def _walk(self, life: Life, parts: range) -> None:
+        """Compare tokens with those that are known; what two looks did not know is told."""
+        listed = {digest for part in await self._losses.index(life, parts) for digest in part}
+        suspects = [*listed, *(digest for digest in self._unknown if digest not in listed)]
+        tokens = dict(zip(suspects, await self._tokens(life, suspects), strict=True))
+        missing = [digest for digest in listed if not tokens[digest]]
+        if missing:
+            seen = [digest for digest in missing if (known := life.known.get(digest)) and not known.removed]
+            await self._losses.judge(life, seen or missing, surely=bool(seen))
+        if not life.complete:
+            return
+        unknown = {digest: token for digest, token in tokens.items() if token and not _knows(life, digest, token)}
+        hidden = {digest for digest, token in unknown.items() if self._unknown.get(digest) == token}
+        if hidden:
+            log.info("told what was not told", records=len(hidden))
+            await self._writer.tell(life, list(hidden))
+        self._unknown = {digest: token for digest, token in unknown.items() if digest not in hidden}
+
+    async def _tokens(self, life: Life, digests: Sequence[bytes]) -> list[int]:
+        """Return the token of each value; 0: there is none."""
+        looks = [commands.look(life.names.value(digest)) for digest in digests]
+        return [reply.cas for reply in await self._server.read_all(looks)]
+
+
+def _knows(life: Life, digest: bytes, token: int) -> bool:
+    known = life.known.get(digest)
+    return known is not None and known.cas == token

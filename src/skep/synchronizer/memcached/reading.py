@@ -1,0 +1,146 @@
+"""Snapshots, and changes after a cursor: how far the reader has followed the log of each writer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Record, Snapshot
+from skep.synchronizer.memcached import commands
+from skep.synchronizer.memcached.connection import Reply
+from skep.synchronizer.memcached.items import RING, Damaged, decode_entry, decode_held
+from skep.synchronizer.memcached.lives import Life, Lives
+from skep.synchronizer.memcached.losses import Losses
+from skep.synchronizer.memcached.server import Server
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A cursor, taken apart."""
+
+    epoch: str
+    read: Mapping[str, int] = field(default_factory=dict)
+    """By writer, the latest entry of its log that was read."""
+
+    def cursor(self) -> Cursor:
+        """Return it as readers keep it."""
+        return Cursor(self.epoch + "/" + ",".join(f"{writer}.{number}" for writer, number in self.read.items()))
+
+    @staticmethod
+    def parse(cursor: Cursor) -> Position | None:
+        """Read a cursor; None when it is not one of ours."""
+        epoch, slash, rest = cursor.partition("/")
+        read = {}
+        for part in rest.split(",") if rest else ():
+            writer, _, number = part.partition(".")
+            if not (writer and number.isascii() and number.isdigit()):
+                return None
+            read[writer] = int(number)
+        return Position(epoch, read) if slash else None
+
+
+class Reader:
+    """What a handle does to read."""
+
+    def __init__(self, server: Server, lives: Lives, losses: Losses) -> None:
+        self._server = server
+        self._lives = lives
+        self._losses = losses
+
+    async def snapshot(self, life: Life) -> Snapshot:
+        """Read all records; the logs' heads first, so that whatever changes meanwhile is told after the cursor."""
+        position = Position(life.epoch, await self.heads(life))
+        parts = await self._losses.index(life, range(life.root.shards))
+        records = await self.values(life, list(dict.fromkeys(digest for part in parts for digest in part)))
+        life.complete = True
+        living = tuple(record for record in records if record.body)
+        return Snapshot(epoch=life.epoch, records=living, cursor=position.cursor())
+
+    async def changes(self, life: Life, position: Position) -> Changes | CursorTooOld:
+        """Read what the logs tell after a position of this life."""
+        heads = await self.heads(life)
+        unread: list[tuple[str, int]] = []
+        for writer, head in heads.items():
+            read = position.read.get(writer, 0)
+            if not head - RING < read <= head:
+                return CursorTooOld()
+            unread += [(writer, number) for number in range(read + 1, head + 1)]
+        if not await self._ended_are_read(life, {one: at for one, at in position.read.items() if one not in heads}):
+            return CursorTooOld()
+        digests = await self._told(life, unread)
+        if digests is None:
+            return CursorTooOld()
+        records = await self.values(life, digests) if digests else []
+        told = tuple(record for record in records if record.generation)
+        return Changes(records=told, cursor=Position(position.epoch, heads).cursor())
+
+    async def heads(self, life: Life) -> dict[str, int]:
+        """Return how far the log of each writer has come.
+
+        Raises LifeEnded when the life is over.
+        """
+        known = life.root.writers
+        root, *replies = await self._server.read([self._lives.watch, *_heads(life, known)])
+        self._lives.look(life, root)
+        heads = dict(zip(known, replies, strict=True))
+        new = [writer for writer in life.root.writers if writer not in heads]
+        if new:
+            heads.update(zip(new, await self._server.read(list(_heads(life, new))), strict=True))
+        return {writer: await self._head(life, heads[writer]) for writer in life.root.writers}
+
+    async def values(self, life: Life, digests: list[bytes]) -> list[Record]:
+        """Read values, removed ones too; those that are absent are left out.
+
+        Raises LifeEnded when one was lost.
+        """
+        records: list[Record] = []
+        missing: list[bytes] = []
+        rest = iter(digests)
+        gets = [commands.get(life.names.value(digest)) for digest in digests]
+        async for replies in self._server.stream(gets):
+            for reply in replies:
+                digest = next(rest)
+                if reply.status != b"VA":
+                    missing.append(digest)
+                    continue
+                try:
+                    record, _ = decode_held(reply.value)
+                except Damaged as error:
+                    raise await self._lives.lost(life, f"a value is damaged: {error}") from error
+                life.learn(digest, record.generation, reply.cas, removed=not record.body)
+                records.append(record)
+        if missing:
+            await self._losses.judge(life, missing)
+        return records
+
+    async def _head(self, life: Life, reply: Reply) -> int:
+        if reply.status == b"VA" and reply.value.isdigit():
+            return int(reply.value)
+        raise await self._lives.lost(life, "the head of a log is gone")
+
+    async def _ended_are_read(self, life: Life, ended: Mapping[str, int]) -> bool:
+        """Tell whether logs that are no longer followed were read to their ends."""
+        if not ended:
+            return True
+        replies = await self._server.read(list(_heads(life, ended)))
+        return all(reply.value == b"%d" % number for reply, number in zip(replies, ended.values(), strict=True))
+
+    async def _told(self, life: Life, entries: list[tuple[str, int]]) -> list[bytes] | None:
+        """Return the digests that entries of logs name, each once; None when an entry is no longer there."""
+        digests: dict[bytes, None] = {}
+        replies = await self._server.read_all([commands.get(life.names.entry(*entry)) for entry in entries])
+        for (_, number), reply in zip(entries, replies, strict=True):
+            if reply.status != b"VA":
+                return None
+            try:
+                found, named = decode_entry(reply.value)
+            except Damaged as error:
+                raise await self._lives.lost(life, f"a log is damaged: {error}") from error
+            if found != number:
+                return None
+            digests.update(dict.fromkeys(named))
+        return list(digests)
+
+
+def _heads(life: Life, writers: Iterable[str]) -> Iterable[bytes]:
+    return (commands.get(life.names.head(writer)) for writer in writers)
