@@ -7,7 +7,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from skep.testing.real.programs import find_program
+from skep.processes.servers.programs import find_program
 
 IN_CI = os.environ.get("CI") == "true"
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from skep.database.api.schema import metadata as api_metadata
 from skep.database.cell.schema import metadata as cell_metadata
-from skep.testing.real.postgres import PostgresServer
+from skep.processes.servers.postgres import PostgresServer
 
 BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.needs_part("postgres"))]
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from skep.database.engine import Database
 from skep.domain.errors import StorageUnavailable
 from skep.testing.eventually import eventually
-from skep.testing.real.postgres import PostgresServer
+from skep.processes.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.needs_part("postgres")
 
