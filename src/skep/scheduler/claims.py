@@ -27,37 +27,60 @@ class ClaimIndex:
         self._table = table
         self._stored: dict[NodeUuid, dict[AttemptKey, Claim]] = {}
         self._assumed: dict[NodeUuid, dict[AttemptKey, Claim]] = {}
-        self._nodes: dict[AttemptKey, set[NodeUuid]] = {}
+        self._nodes: dict[AttemptKey, tuple[NodeUuid, ...]] = {}
 
     def set_stored(self, node: NodeUuid, claims: Iterable[Claim]) -> None:
         """Take what the node's record holds now."""
         before = self._stored.get(node, {})
         after = {claim.key: claim for claim in claims}
+        assumed = self._assumed.get(node, {})
+        for key, claim in before.items():
+            if key not in after and key not in assumed:
+                self._table.add_claimed(node, claim.resources, -1)
+        for key, claim in after.items():
+            counted = assumed.pop(key, None) or before.get(key)
+            if counted is None:
+                self._table.add_claimed(node, claim.resources)
+            elif counted.resources != claim.resources:
+                self._table.add_claimed(node, counted.resources, -1)
+                self._table.add_claimed(node, claim.resources)
         if after:
             self._stored[node] = after
         else:
             self._stored.pop(node, None)
-        assumed = self._assumed.get(node)
-        if assumed is not None:
-            for key in after.keys() & assumed.keys():
-                del assumed[key]
-        for key in before.keys() - after.keys():
-            self._unlist(node, key)
+        if not assumed:
+            self._assumed.pop(node, None)
+        for key in before:
+            if key not in after:
+                self._unlist(node, key)
         for key in after:
-            self._nodes.setdefault(key, set()).add(node)
-        self._count(node)
+            self._list(node, key)
 
     def assume(self, claim: Claim) -> None:
-        """Count a claim that was decided and is on its way into the record."""
-        self._assumed.setdefault(claim.node, {})[claim.key] = claim
-        self._nodes.setdefault(claim.key, set()).add(claim.node)
-        self._count(claim.node)
+        """Count a claim that was decided and is on its way into the record, instead of one that has its name there."""
+        node, key = claim.node, claim.key
+        counted = self._counted(node, key)
+        self._assumed.setdefault(node, {})[key] = claim
+        if counted is not None:
+            self._table.add_claimed(node, counted.resources, -1)
+        self._table.add_claimed(node, claim.resources)
+        self._list(node, key)
 
     def drop(self, claim: Claim) -> None:
         """Count an assumed claim no longer; one that was stored meanwhile stays."""
-        if self._assumed.get(claim.node, {}).pop(claim.key, None) is not None:
-            self._unlist(claim.node, claim.key)
-            self._count(claim.node)
+        node, key = claim.node, claim.key
+        assumed = self._assumed.get(node)
+        if assumed is None or key not in assumed:
+            return
+        counted = assumed.pop(key)
+        if not assumed:
+            del self._assumed[node]
+        self._table.add_claimed(node, counted.resources, -1)
+        stored = self._stored.get(node, {}).get(key)
+        if stored is not None:
+            self._table.add_claimed(node, stored.resources)
+        else:
+            self._unlist(node, key)
 
     def stored(self, key: AttemptKey) -> Claim | None:
         """Return the stored claim of an attempt on the host where it runs or will run."""
@@ -86,14 +109,19 @@ class ClaimIndex:
                 totals[name] = totals.get(name, 0) + amount
         return totals
 
-    def _count(self, node: NodeUuid) -> None:
-        self._table.set_claimed(node, self.totals(node))
+    def _counted(self, node: NodeUuid, key: AttemptKey) -> Claim | None:
+        return self._assumed.get(node, {}).get(key) or self._stored.get(node, {}).get(key)
+
+    def _list(self, node: NodeUuid, key: AttemptKey) -> None:
+        nodes = self._nodes.get(key, ())
+        if node not in nodes:
+            self._nodes[key] = (*nodes, node)
 
     def _unlist(self, node: NodeUuid, key: AttemptKey) -> None:
-        if key in self._stored.get(node, {}) or key in self._assumed.get(node, {}):
+        if self._counted(node, key) is not None:
             return
-        nodes = self._nodes.get(key)
-        if nodes is not None:
-            nodes.discard(node)
-            if not nodes:
-                del self._nodes[key]
+        left = tuple(other for other in self._nodes.get(key, ()) if other != node)
+        if left:
+            self._nodes[key] = left
+        else:
+            self._nodes.pop(key, None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,10 @@ Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Rows = slice | NDArray[np.intp]
+Names = tuple[object, ...]
+
+SCALAR_ROWS = 12
+"""Up to so many rows are cheaper to set one by one than as an array."""
 
 
 def grown(column: NDArray[Any], length: int) -> NDArray[Any]:
@@ -40,47 +46,110 @@ class Amounts:
         self.free = grown(self.free, length)
         self.share = grown(self.share, length)
 
-    def set_usage(self, row: int, capacity: int, used: int) -> None:
-        """Set what the host reported."""
-        self.capacity[row] = capacity
-        self.used[row] = used
-        self._derive(row)
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row has, uses or claims anything of the class."""
+        return not (self.capacity.any() or self.used.any() or self.claimed.any())
 
-    def set_claimed(self, row: int, claimed: int) -> None:
-        """Set the sum of the claims on the host."""
-        self.claimed[row] = claimed
-        self._derive(row)
+    def set_usage(self, rows: Sequence[int], capacity: Sequence[int], used: Sequence[int]) -> None:
+        """Set what the hosts of these rows reported."""
+        chosen = np.array(rows, dtype=np.intp)
+        self.capacity[chosen] = capacity
+        self.used[chosen] = used
+        self._derive(chosen)
 
-    def _derive(self, row: int) -> None:
-        capacity = int(self.capacity[row])
-        free = capacity - int(self.used[row]) - int(self.claimed[row])
+    def set_used(self, rows: Sequence[int], used: Sequence[int]) -> None:
+        """Set what the hosts of these rows use, their capacity being the same."""
+        if len(rows) <= SCALAR_ROWS:
+            for row, amount in zip(rows, used, strict=True):
+                self.used[row] = amount
+                self._derive_row(row)
+            return
+        chosen = np.array(rows, dtype=np.intp)
+        self.used[chosen] = used
+        self._derive(chosen)
+
+    def add_claimed(self, row: int, amount: int) -> None:
+        """Add to the sum of the claims on the host; take away what is negative."""
+        self.claimed[row] += amount
+        self._derive_row(row)
+
+    def _derive(self, rows: NDArray[np.intp]) -> None:
+        capacity = self.capacity[rows]
+        free = capacity - self.used[rows] - self.claimed[rows]
+        self.free[rows] = free
+        self.share[rows] = np.where(capacity > 0, free / np.maximum(capacity, 1), 0.0)
+
+    def _derive_row(self, row: int) -> None:
+        capacity = self.capacity.item(row)
+        free = capacity - self.used.item(row) - self.claimed.item(row)
         self.free[row] = free
         self.share[row] = free / capacity if capacity > 0 else 0.0
 
 
-class BitSets:
-    """A set of names for each row: one bit per name, 64 names to a column."""
+@dataclass(slots=True)
+class _NameSet:
+    """One set of names that rows have."""
 
-    def __init__(self, length: int) -> None:
+    words: tuple[int, ...]
+    rows: int = 0
+
+
+class BitSets:
+    """A set of names for each row: one bit per name, 64 names to a column.
+
+    Most rows share a few sets, so a set is worked out once. The bit of a name that nobody has any more is given to the
+    next new name: there are never more columns than the names of one moment need.
+    """
+
+    def __init__(self, length: int, most: int | None = None) -> None:
+        """`most`: how many names there may be at one moment; None: any number."""
+        self.most = most
         self._length = length
         self._words: list[NDArray[np.uint64]] = []
         self._bit_of: dict[object, int] = {}
+        self._sets_with: dict[object, int] = {}
+        """In how many sets each name is."""
+        self._free_bits: list[int] = []
+        """A heap: low bits first, so that columns stay few."""
+        self._sets: dict[Names, _NameSet] = {(): _NameSet(())}
+        self._names: list[Names] = [()] * length
+
+    @property
+    def names(self) -> int:
+        """How many names there are now."""
+        return len(self._bit_of)
 
     def grow(self, length: int) -> None:
         """Make room for `length` rows."""
+        self._names.extend([()] * (length - self._length))
         self._length = length
         self._words = [grown(word, length) for word in self._words]
 
-    def set_row(self, row: int, names: Iterable[object]) -> None:
-        """Make `names` the set of this row."""
-        values = [0] * len(self._words)
-        for name in names:
-            word, bit = divmod(self._number(name), 64)
-            if word == len(values):
-                values.append(0)
-            values[word] |= 1 << bit
-        for word, value in enumerate(values):
-            self._words[word][row] = value
+    def new_names(self, names: Names) -> int:
+        """Return how many of `names` no row has."""
+        if names in self._sets:
+            return 0
+        return sum(name not in self._bit_of for name in set(names))
+
+    def set_row(self, row: int, names: Names) -> None:
+        """Make `names` the set of this row.
+
+        Raises ValueError when there would be more names than may be; `new_names` tells before.
+        """
+        former = self._names[row]
+        if former == names:
+            return
+        if self.most is not None and self.names + self.new_names(names) > self.most:
+            raise ValueError(f"more than {self.most} names")
+        chosen = self._sets.get(names)
+        if chosen is None:
+            chosen = self._sets[names] = self._worked_out(names)
+        chosen.rows += 1
+        self._names[row] = names
+        for number, column in enumerate(self._words):
+            column[row] = chosen.words[number] if number < len(chosen.words) else 0
+        self._leave(former)
 
     def having(self, name: object, rows: Rows) -> Mask:
         """Return which of `rows` have `name`."""
@@ -91,10 +160,36 @@ class BitSets:
         mask: Mask = (self._words[word][rows] & np.uint64(1 << bit)) != 0
         return mask
 
+    def _worked_out(self, names: Names) -> _NameSet:
+        values: list[int] = []
+        for name in set(names):
+            word, bit = divmod(self._number(name), 64)
+            values.extend([0] * (word + 1 - len(values)))
+            values[word] |= 1 << bit
+            self._sets_with[name] += 1
+        return _NameSet(tuple(values))
+
+    def _leave(self, names: Names) -> None:
+        """Note that one row has this set no longer."""
+        if not names:
+            return
+        left = self._sets[names]
+        left.rows -= 1
+        if left.rows:
+            return
+        del self._sets[names]
+        for name in set(names):
+            self._sets_with[name] -= 1
+            if not self._sets_with[name]:
+                del self._sets_with[name]
+                heapq.heappush(self._free_bits, self._bit_of.pop(name))
+
     def _number(self, name: object) -> int:
         number = self._bit_of.get(name)
         if number is None:
-            number = self._bit_of[name] = len(self._bit_of)
+            number = heapq.heappop(self._free_bits) if self._free_bits else len(self._bit_of)
+            self._bit_of[name] = number
+            self._sets_with[name] = 0
             if number // 64 == len(self._words):
                 self._words.append(np.zeros(self._length, dtype=np.uint64))
         return number

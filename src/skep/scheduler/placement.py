@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skep.domain.builds import Alternate, Explanation
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.scheduler import explain
-from skep.scheduler.columns import Floats, Mask
+from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.groups import GroupIndex, member_nodes
-from skep.scheduler.partition import Partition, mixed
+from skep.scheduler.partition import Partition
+from skep.scheduler.ranking import ANY, NOBODY, Among, Ranking
 from skep.scheduler.registry import pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
@@ -25,7 +25,6 @@ from skep.scheduler.shapes import Evaluated, Shapes
 from skep.scheduler.table import HostTable, stable_hash
 from skep.scheduler.view import HostView
 
-_NOBODY = -np.inf
 _STATE_FILTERS = frozenset({"ReportsFilter", "ComputeFilter"})
 """Those that judge the state a host is in, not whether it suits."""
 
@@ -66,9 +65,9 @@ class Placement:
         """Choose for one member. The caller counts the choice (`deciding.py`) before it asks for the next."""
         request = self._with_group(request, instance)
         shared = self._shapes.evaluate(request)
-        score, narrowed = self._narrow(shared, request)
+        ranking, narrowed = self._narrow(shared, request)
         salt = stable_hash(f"{seed}/{instance}")
-        row = self._pick(score, request, salt)
+        row = self._pick(ranking, request, salt)
         filters = self._pipeline.shared_filters
         left = list(zip(filters, shared.left_after(len(filters)), strict=True))
         stages = explain.stage_counts(request, shared.considered, left + narrowed)
@@ -84,7 +83,7 @@ class Placement:
                     max_near=self._settings.max_near_misses,
                 )
             )
-        others = self._alternates(score, row, request.alternates, salt)
+        others = self._alternates(ranking, row, request.alternates, salt)
         explanation = Explanation(
             considered=shared.considered, stages=stages, scores=self._scores(request, [row, *others])
         )
@@ -94,8 +93,8 @@ class Placement:
         """Return the choice of a host that was made earlier, with the alternates of now."""
         request = self._with_group(request, instance)
         shared = self._shapes.evaluate(request)
-        score, _ = self._narrow(shared, request)
-        others = self._alternates(score, row, request.alternates, stable_hash(f"{seed}/{instance}"))
+        ranking, _ = self._narrow(shared, request)
+        others = self._alternates(ranking, row, request.alternates, stable_hash(f"{seed}/{instance}"))
         explanation = Explanation(considered=shared.considered, scores=self._scores(request, [row, *others]))
         return self._choice(row, others, explanation)
 
@@ -134,35 +133,33 @@ class Placement:
             return request
         return replace(request, group_nodes=member_nodes(self._groups.slots(group.uuid), instance, group.policy))
 
-    def _narrow(self, shared: Evaluated, request: PlacementRequest) -> tuple[Floats, list[tuple[Filter, int]]]:
+    def _narrow(self, shared: Evaluated, request: PlacementRequest) -> tuple[Ranking, list[tuple[Filter, int]]]:
         """Apply what depends on more than the shape."""
-        score = shared.score
         left: list[tuple[Filter, int]] = []
         running = [entry for entry in self._pipeline.request_filters if explain.runs(entry, request)]
         weighers = [entry for entry in self._pipeline.request_weighers if entry[0].applies(request)]
         if not running and not weighers:
-            return score, left
+            return self._shapes.ranking(shared.score, shared.peaks), left
         hosts = HostView(self._table)
-        alive: Mask = score > _NOBODY
+        score = shared.score[: self._table.size]
+        alive: Mask = score > NOBODY
         for entry in running:
             alive &= entry.passes(hosts, request)
             left.append((entry, int(np.count_nonzero(alive))))
-        score = np.where(alive, score, _NOBODY)
+        score = np.where(alive, score, NOBODY)
         for weigher, multiplier in weighers:
             score += multiplier * weigher.scores(hosts, request)
-        return score, left
+        return self._shapes.ranking(score, None), left
 
-    def _pick(self, score: Floats, request: PlacementRequest, salt: int) -> int | None:
-        if not len(score):
-            return None
+    def _pick(self, ranking: Ranking, request: PlacementRequest, salt: int) -> int | None:
         for node in request.prefer:
             row = self._table.row_of.get(node)
-            if row is not None and score[row] > _NOBODY:
+            if row is not None and ranking.has(row):
                 return row
         own = self._own(request)
-        if own is not None and (row := self._pick_among(np.where(own, score, _NOBODY), salt)) is not None:
+        if own is not None and (row := self._pick_among(ranking, salt, Among(mask=own))) is not None:
             return row
-        return self._pick_among(score, salt)
+        return self._pick_among(ranking, salt, ANY)
 
     def _own(self, request: PlacementRequest) -> Mask | None:
         """Return the hosts to be looked at before all others; None where these would only be in the way.
@@ -173,45 +170,15 @@ class Placement:
             return None
         return self.partition.own()
 
-    def _pick_among(self, score: Floats, salt: int) -> int | None:
-        if self._settings.host_subset_size > 1:
-            return self._pick_of_subset(score, salt)
-        return self._best(score, salt)
+    def _pick_among(self, ranking: Ranking, salt: int, among: Among) -> int | None:
+        """Return the best row, or any of the best where an operator wants it so."""
+        best = ranking.best(salt, self._settings.host_subset_size, among=among)
+        return best[salt % len(best)] if best else None
 
-    def _best(self, score: Floats, salt: int) -> int | None:
-        """Return the best row; of several equally good ones, the one that this server's hash prefers."""
-        best = int(score.argmax())
-        top = score[best]
-        if top == _NOBODY:
-            return None
-        ties = (score == top).nonzero()[0]
-        if len(ties) == 1:
-            return best
-        return int(ties[self._preference(ties, salt).argmin()])
-
-    def _pick_of_subset(self, score: Floats, salt: int) -> int | None:
-        alive = np.flatnonzero(score > _NOBODY)
-        if not len(alive):
-            return None
-        order = np.lexsort((self._preference(alive, salt), -score[alive]))
-        return int(alive[order[salt % min(self._settings.host_subset_size, len(alive))]])
-
-    def _preference(self, rows: NDArray[np.intp], salt: int) -> NDArray[np.uint64]:
-        """Mix each row's hash with the salt, so that every server has its own order of equal hosts."""
-        return mixed(self._table.node_hash[rows], salt)
-
-    def _alternates(self, score: Floats, chosen: int, most: int, salt: int) -> list[int]:
+    def _alternates(self, ranking: Ranking, chosen: int, most: int, salt: int) -> list[int]:
         """Return the next best hosts of the same cell, best first."""
-        if most <= 0:
-            return []
-        cell = self._table.cell[: len(score)]
-        rest = np.where(cell == cell[chosen], score, _NOBODY)
-        rest[chosen] = _NOBODY
-        found: list[int] = []
-        while len(found) < most and (row := self._best(rest, salt)) is not None:
-            found.append(row)
-            rest[row] = _NOBODY
-        return found
+        among = Among(cell=self._table.cell.item(chosen))
+        return ranking.best(salt, most, among=among, without=(chosen,))
 
     def _scores(self, request: PlacementRequest, rows: list[int]) -> dict[str, dict[str, float]]:
         """Return what each weigher gave the best hosts, before its multiplier."""

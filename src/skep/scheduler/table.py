@@ -7,7 +7,7 @@ host reported, what is claimed on it, what the operator wants, and whether its c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,13 +15,24 @@ from numpy.typing import NDArray
 
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
-from skep.domain.resources import Resources
+from skep.domain.resources import Inventory, Resources
+from skep.scheduler.changelog import Changed, ChangeLog
 from skep.scheduler.columns import Amounts, BitSets, Ints, Mask, grown
+from skep.scheduler.names import RowNames
 from skep.scheduler.namespaces import JoinedStates
 
 DEFAULT_ZONE = "nova"
 ZONE_KEY = "availability_zone"
 _NO_CELL = -1
+
+MOST_TRAITS = 4_000
+"""Different traits that all hosts together may have at one moment: each costs a bit of every row."""
+MOST_CLASSES = 200
+"""Different resource classes, which cost 40 bytes of every row each."""
+_MOST_INVENTORIES = 10_000
+"""Different inventories whose capacities are remembered."""
+
+Report = tuple[NodeUuid, CellUuid, HostUsage]
 
 
 @dataclass(slots=True)
@@ -55,14 +66,16 @@ class HostTable:
     def __init__(self) -> None:
         length = 16
         self.nodes: list[NodeUuid] = []
-        self.hosts: list[str] = []
+        self._host_names = RowNames()
+        self._hypervisors = RowNames()
+        self.hosts = self._host_names.names
         self.row_of: dict[NodeUuid, int] = {}
         self.cells: dict[CellUuid, CellFlags] = {}
         self.cell_names: list[CellUuid] = []
         self.aggregates: dict[int, Aggregate] = {}
         self.resources: dict[str, Amounts] = {}
         self.zones: list[str] = [DEFAULT_ZONE]
-        self.traits = BitSets(length)
+        self.traits = BitSets(length, MOST_TRAITS)
         self.membership = BitSets(length)
         self.mapped: Mask = np.zeros(length, dtype=np.bool_)
         self.reported: Mask = np.zeros(length, dtype=np.bool_)
@@ -79,14 +92,15 @@ class HostTable:
         self.last_heard: Ints = np.zeros(length, dtype=np.int64)
         self.node_hash: NDArray[np.uint64] = np.zeros(length, dtype=np.uint64)
         self._length = length
-        self._rows_of_host: dict[str, set[int]] = {}
-        self._rows_of_hypervisor: dict[str, set[int]] = {}
-        self._hypervisors: list[str] = []
+        self._classes: list[tuple[str, ...]] = []
+        """The resource classes of each row's report."""
+        self._capacities: dict[tuple[Inventory, ...], list[int]] = {}
         self._beats: dict[CellUuid, tuple[frozenset[NodeUuid], int]] = {}
+        self._heard_rows: dict[CellUuid, NDArray[np.intp]] = {}
+        """Rows that a cell's beat names, as far as they were looked up."""
         self._aggregates_of_host: dict[str, set[int]] = {}
         self._zone_codes: dict[str, int] = {DEFAULT_ZONE: 0}
-        self._log: list[int] = []
-        self._log_start = 0
+        self._log = ChangeLog()
         self.joined = JoinedStates(self)
         """What other services say of these hosts."""
 
@@ -100,17 +114,21 @@ class HostTable:
     @property
     def position(self) -> int:
         """Where the log of changed rows ends."""
-        return self._log_start + len(self._log)
+        return self._log.position
+
+    def changes_since(self, position: int) -> Changed | None:
+        """Return what changed after `position`; None: too many or too long ago, take all."""
+        return self._log.since(position, max(16, self.size // 4))
 
     def changed_since(self, position: int) -> set[int] | None:
-        """Return the rows that changed after `position`; None: too many or too long ago, take all."""
-        if position < self._log_start or self.position - position > max(16, self.size // 4):
-            return None
-        return set(self._log[position - self._log_start :])
+        """Return the rows that changed after `position` in any way; None: too many or too long ago, take all."""
+        changed = self.changes_since(position)
+        return None if changed is None else {*changed.facts.tolist(), *changed.amounts.tolist()}
 
     def mark_changed(self, rows: Iterable[int]) -> None:
         """Note that filters see these rows differently now, for a reason outside these columns."""
-        self._log.extend(rows)
+        for row in rows:
+            self._log.facts(row)
 
     def zone_of(self, row: int) -> str:
         """Return the name of the row's availability zone."""
@@ -126,29 +144,71 @@ class HostTable:
 
     def rows_named(self, host: str) -> set[int]:
         """Return the rows whose host has this name."""
-        return self._rows_of_host.get(host, set())
+        return self._host_names.rows(host)
 
     def rows_of_hypervisor(self, name: str) -> set[int]:
         """Return the rows whose hypervisor reported this host name."""
-        return self._rows_of_hypervisor.get(name, set())
+        return self._hypervisors.rows(name)
 
     # --- what a host reported, and the claims on it ------------------------------------------------
 
+    def no_room_for(self, usage: HostUsage) -> str | None:
+        """Return why a report cannot be held beside those of all other hosts, beginning with the field; None if it can.
+
+        Names that nobody has cost nothing: their place is given to others.
+        """
+        traits = self.traits.new_names(usage.traits)
+        if traits and self.traits.names + traits > MOST_TRAITS:
+            return f"usage.traits: {traits} that no other host has; there is room for {MOST_TRAITS} different ones"
+        classes = len((usage.inventory.keys() | usage.used.keys()) - self.resources.keys())
+        if classes and len(self.resources) + classes > MOST_CLASSES:
+            self._forget_classes()
+            if len(self.resources) + classes > MOST_CLASSES:
+                return (
+                    f"usage.inventory: {classes} classes that no other host has; "
+                    f"there is room for {MOST_CLASSES} different ones"
+                )
+        return None
+
     def set_report(self, node: NodeUuid, cell: CellUuid, usage: HostUsage) -> None:
-        """Take what a host said of itself."""
-        row = self._row(node)
-        if not self.mapped[row]:
-            self._place(row, usage.host, cell)
-        self.reported[row] = True
-        self._set_hypervisor(row, usage.hypervisor_hostname)
-        self.failed_builds[row] = usage.failed_builds
-        for name in usage.inventory.keys() | usage.used.keys():
-            self._amounts(name)
-        for name, amounts in self.resources.items():
-            inventory = usage.inventory.get(name)
-            amounts.set_usage(row, inventory.capacity if inventory else 0, usage.used.get(name, 0))
-        self.traits.set_row(row, usage.traits)
-        self._derive(row)
+        """Take what a host said of itself. Raises ValueError where there is no room for it (`no_room_for`)."""
+        reason = self.no_room_for(usage)
+        if reason is not None:
+            raise ValueError(reason)
+        self.set_reports(((node, cell, usage),))
+
+    def set_reports(self, reports: Sequence[Report]) -> None:
+        """Take what hosts said of themselves, no host twice. The caller has asked `no_room_for` of each."""
+        rows: list[int] = []
+        amounts: dict[str, tuple[list[int], list[int], list[int]]] = {}
+        for node, cell, usage in reports:
+            row = self._row(node)
+            rows.append(row)
+            if not self.mapped[row]:
+                self._place(row, usage.host, cell)
+            self._hypervisors.assign(row, usage.hypervisor_hostname)
+            self.traits.set_row(row, usage.traits)
+            self._note_amounts(row, usage, amounts)
+        for name, (chosen, capacity, used) in amounts.items():
+            self._amounts(name).set_usage(chosen, capacity, used)
+        chosen_rows = np.array(rows, dtype=np.int64)
+        self.failed_builds[chosen_rows] = [usage.failed_builds for _, _, usage in reports]
+        self.reported[chosen_rows] = True
+        self._derive(chosen_rows)
+
+    def set_used(self, rows: Sequence[int], used: Sequence[Resources]) -> None:
+        """Take what hosts use that reported nothing else anew, no row twice."""
+        amounts: dict[str, tuple[list[int], list[int]]] = {}
+        for row, mine in zip(rows, used, strict=True):
+            for name in self._classes[row]:
+                chosen = amounts.get(name)
+                if chosen is None:
+                    chosen = amounts[name] = ([], [])
+                chosen[0].append(row)
+                chosen[1].append(mine.get(name, 0))
+        for name, (chosen_rows, values) in amounts.items():
+            self.resources[name].set_used(chosen_rows, values)
+        self._log.all_amounts(np.array(rows, dtype=np.int64))
 
     def drop_report(self, node: NodeUuid) -> None:
         """Forget what a host said; it is no candidate until it speaks again."""
@@ -156,21 +216,25 @@ class HostTable:
         if row is None:
             return
         self.reported[row] = False
-        self._set_hypervisor(row, "")
+        self._hypervisors.assign(row, "")
         self.failed_builds[row] = 0
-        for amounts in self.resources.values():
-            amounts.set_usage(row, 0, 0)
+        for name in self._classes[row]:
+            self.resources[name].set_usage((row,), (0,), (0,))
+        self._classes[row] = ()
         self.traits.set_row(row, ())
-        self._derive(row)
+        self._derive_row(row)
 
-    def set_claimed(self, node: NodeUuid, claimed: Resources) -> None:
-        """Set the sum of all claims on a node."""
-        row = self._row(node)
-        for name in claimed:
-            self._amounts(name)
-        for name, amounts in self.resources.items():
-            amounts.set_claimed(row, claimed.get(name, 0))
-        self._log.append(row)
+    def add_claimed(self, node: NodeUuid, amounts: Resources, sign: int = 1) -> None:
+        """Count a claim on a node; with `sign` -1, count it no longer."""
+        row = self.row_of.get(node)
+        if row is None:
+            row = self._row(node)
+        for name, amount in amounts.items():
+            column = self.resources.get(name)
+            if column is None:
+                column = self._amounts(name)
+            column.add_claimed(row, sign * amount)
+        self._log.amounts(row)
 
     # --- what the operator wants -------------------------------------------------------------------
 
@@ -181,14 +245,14 @@ class HostTable:
         self.mapped[row] = True
         self.disabled[row] = disabled
         self.forced_down[row] = forced_down
-        self._derive(row)
+        self._derive_row(row)
 
     def drop_wish(self, node: NodeUuid) -> None:
         """Forget the mapping of a node."""
         row = self.row_of.get(node)
         if row is not None:
             self.mapped[row] = False
-            self._derive(row)
+            self._derive_row(row)
 
     def set_aggregate(self, number: int, hosts: Iterable[str], metadata: Mapping[str, str]) -> None:
         """Set one aggregate; `availability_zone` in its metadata puts its hosts into that zone."""
@@ -219,8 +283,7 @@ class HostTable:
         flags.asserted = flags.asserted if asserted is None else asserted
         flags.living = flags.living if living is None else living
         if before != (flags.known, flags.disabled, flags.asserted, flags.living):
-            for row in np.flatnonzero(self.cell[: self.size] == flags.code).tolist():
-                self._derive(row)
+            self._derive(np.flatnonzero(self.cell[: self.size] == flags.code))
 
     # --- what the cells hear -----------------------------------------------------------------------
 
@@ -234,9 +297,19 @@ class HostTable:
         mine = self.cell == code
         now &= mine
         self.last_heard[now] = at
-        for changed in np.flatnonzero((now != self.heard) & mine).tolist():
-            self.heard[changed] = now[changed]
-            self._derive(changed)
+        self._heard_rows[cell] = np.flatnonzero(now)
+        changed = np.flatnonzero((now != self.heard) & mine)
+        self.heard[changed] = now[changed]
+        self._derive(changed)
+
+    def touch_heard(self, cell: CellUuid, at: int) -> None:
+        """Take that the nodes which the cell's beat named before are still heard; `at`: when that was said."""
+        named, _ = self._beats.get(cell, (frozenset(), 0))
+        self._beats[cell] = (named, at)
+        rows = self._heard_rows.get(cell)
+        if rows is None:
+            rows = self._heard_rows[cell] = np.flatnonzero(self.heard & (self.cell == self._cell(cell).code))
+        self.last_heard[rows] = at
 
     # --- inside ------------------------------------------------------------------------------------
 
@@ -247,16 +320,18 @@ class HostTable:
             if row == self._length:
                 self._grow(self._length * 2)
             self.nodes.append(node)
-            self.hosts.append("")
-            self._hypervisors.append("")
+            self._host_names.append()
+            self._hypervisors.append()
+            self._classes.append(())
             self.row_of[node] = row
             self.cell[row] = _NO_CELL
             self.node_hash[row] = stable_hash(node)
-            self._log.append(row)
+            self._log.facts(row)
         return row
 
     def _grow(self, length: int) -> None:
         self._length = length
+        self._log.grow(length)
         for name, column in list(vars(self).items()):
             if isinstance(column, np.ndarray):
                 setattr(self, name, grown(column, length))
@@ -268,22 +343,48 @@ class HostTable:
     def _place(self, row: int, host: str, cell: CellUuid) -> None:
         """Set a row's name and cell; a beat or an aggregate that was there before the row takes effect now."""
         if self.hosts[row] != host:
-            self._rows_of_host.get(self.hosts[row], set()).discard(row)
-            self._rows_of_host.setdefault(host, set()).add(row)
-            self.hosts[row] = host
+            self._host_names.assign(row, host)
             self._set_membership(row)
         code = self._cell(cell).code
         if self.cell[row] != code:
+            self._heard_rows.clear()
             self.cell[row] = code
             named, at = self._beats.get(cell, (frozenset(), 0))
             self.heard[row] = self.nodes[row] in named
             self.last_heard[row] = at if self.heard[row] else 0
 
-    def _set_hypervisor(self, row: int, name: str) -> None:
-        if self._hypervisors[row] != name:
-            self._rows_of_hypervisor.get(self._hypervisors[row], set()).discard(row)
-            self._rows_of_hypervisor.setdefault(name, set()).add(row)
-            self._hypervisors[row] = name
+    def _note_amounts(
+        self, row: int, usage: HostUsage, amounts: dict[str, tuple[list[int], list[int], list[int]]]
+    ) -> None:
+        """Note what one row has and uses of each class; 0 of classes that it has no longer."""
+        inventory, used = usage.inventory, usage.used
+        classes = tuple(inventory)
+        if not used.keys() <= inventory.keys():
+            classes = tuple({**inventory, **used})
+        former = self._classes[row]
+        if classes != former:
+            self._classes[row] = classes
+        told = tuple(inventory.values())
+        capacities = self._capacities.get(told)
+        if capacities is None:
+            if len(self._capacities) >= _MOST_INVENTORIES:
+                self._capacities.clear()
+            capacities = self._capacities[told] = [one.capacity for one in told]
+        for number, name in enumerate(classes):
+            chosen = amounts.get(name)
+            if chosen is None:
+                chosen = amounts[name] = ([], [], [])
+            chosen[0].append(row)
+            chosen[1].append(capacities[number] if number < len(capacities) else 0)
+            chosen[2].append(used.get(name, 0))
+        for name in former:
+            if name not in classes:
+                self.resources[name].set_usage((row,), (0,), (0,))
+
+    def _forget_classes(self) -> None:
+        """Forget the classes that no host has any more."""
+        for name in [name for name, amounts in self.resources.items() if amounts.is_empty]:
+            del self.resources[name]
 
     def _cell(self, cell: CellUuid) -> CellFlags:
         flags = self.cells.get(cell)
@@ -316,17 +417,21 @@ class HostTable:
             self._zone_codes[zone] = len(self.zones)
             self.zones.append(zone)
         self.zone[row] = self._zone_codes[zone]
-        self._log.append(row)
+        self._log.facts(row)
 
-    def _derive(self, row: int) -> None:
-        cell = int(self.cell[row])
+    def _derive_row(self, row: int) -> None:
+        cell = self.cell.item(row)
         flags = self.cells[self.cell_names[cell]] if cell != _NO_CELL else CellFlags(_NO_CELL)
         self.ready[row] = self.mapped[row] and self.reported[row] and flags.asserted
         self.up[row] = self.heard[row] and flags.living and not self.forced_down[row]
-        self._log.append(row)
+        self._log.facts(row)
 
-    def forget_old_changes(self) -> None:
-        """Shorten the log of changed rows; who has not read it takes all rows."""
-        if len(self._log) > 4 * max(64, self.size):
-            self._log_start += len(self._log)
-            self._log.clear()
+    def _derive(self, rows: NDArray[np.int64]) -> None:
+        """Work out who is ready and who is up; the row of no cell (-1) finds the False at the end."""
+        flags = [self.cells[name] for name in self.cell_names]
+        asserted = np.array([*(one.asserted for one in flags), False])
+        living = np.array([*(one.living for one in flags), False])
+        cell = self.cell[rows]
+        self.ready[rows] = self.mapped[rows] & self.reported[rows] & asserted[cell]
+        self.up[rows] = self.heard[rows] & living[cell] & ~self.forced_down[rows]
+        self._log.all_facts(rows)

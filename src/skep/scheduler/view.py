@@ -23,7 +23,8 @@ class HostView:
         self._rows = slice(0, table.size) if rows is None else rows
 
     def __len__(self) -> int:
-        return len(self.table.mapped[self._rows])
+        rows = self._rows
+        return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
     @property
     def mapped(self) -> Mask:

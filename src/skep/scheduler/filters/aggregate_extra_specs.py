@@ -34,4 +34,5 @@ FILTER = Filter(
     stage=lambda _: "aggregate metadata that the flavor asks for",
     applies=lambda request: bool(request.aggregate_specs),
     from_operator=True,
+    steady=True,
 )

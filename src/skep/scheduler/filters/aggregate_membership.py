@@ -22,4 +22,5 @@ FILTER = Filter(
     stage=lambda _: "required aggregates",
     applies=lambda request: bool(request.spec.required_aggregates),
     from_operator=True,
+    steady=True,
 )

@@ -19,4 +19,5 @@ FILTER = Filter(
     stage=lambda request: f"availability zone {request.spec.availability_zone}",
     applies=lambda request: request.spec.availability_zone is not None,
     from_operator=True,
+    steady=True,
 )

@@ -32,5 +32,7 @@ class Filter:
     """Whether it reads more of the request than its shape."""
     when_forced: bool = False
     """Whether it judges a forced host too."""
+    steady: bool = False
+    """Whether it never looks at what is free, used or claimed: then claims do not have it asked again."""
     from_operator: bool = False
     """Whether it needs only what the operator published, so that it can judge a host that has not reported."""

@@ -36,4 +36,5 @@ FILTER = Filter(
     asked=False,
     when_forced=True,
     from_operator=True,
+    steady=True,
 )

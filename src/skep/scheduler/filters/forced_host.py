@@ -24,4 +24,5 @@ FILTER = Filter(
     stage=lambda _: "the forced host",
     applies=lambda request: request.is_forced,
     when_forced=True,
+    steady=True,
 )

@@ -13,4 +13,6 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:  # noqa: ARG001 
     return hosts.ready
 
 
-FILTER = Filter(name="ReportsFilter", passes=passes, stage=lambda _: "host reports", asked=False, when_forced=True)
+FILTER = Filter(
+    name="ReportsFilter", passes=passes, stage=lambda _: "host reports", asked=False, when_forced=True, steady=True
+)

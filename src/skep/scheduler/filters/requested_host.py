@@ -23,4 +23,5 @@ FILTER = Filter(
     passes=passes,
     stage=lambda _: "the requested host",
     applies=lambda request: request.spec.requested_host is not None or request.spec.requested_node is not None,
+    steady=True,
 )

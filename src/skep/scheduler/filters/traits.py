@@ -29,4 +29,5 @@ FILTER = Filter(
     passes=passes,
     stage=stage,
     applies=lambda request: bool(request.required_traits or request.forbidden_traits),
+    steady=True,
 )

@@ -1,0 +1,95 @@
+"""Which rows changed, in order, so that whoever holds something derived brings only those up to date.
+
+Two kinds of change are told apart: of what is free on a host, which each claim and each report changes, and of
+anything else (its facts), which changes seldom and concerns more filters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_FIRST_LENGTH = 1024
+
+RowNumbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Rows that changed after a position, each once in either set; one in both stands in both."""
+
+    facts: RowNumbers
+    amounts: RowNumbers
+
+
+class ChangeLog:
+    """A ring of marks, `2 x row`, one more where the facts changed. The oldest are overwritten."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        """Number of marks ever made."""
+        self._marks: RowNumbers = np.zeros(_FIRST_LENGTH, dtype=np.int64)
+        self._floor = 0
+
+    def grow(self, rows: int) -> None:
+        """Keep as many marks as there are `rows`. Marks of before are forgotten: their readers take all rows."""
+        if rows > len(self._marks):
+            self._marks = np.zeros(rows, dtype=np.int64)
+            self._floor = self.position
+
+    def amounts(self, row: int) -> None:
+        """Note that something was taken or freed on a row."""
+        self._marks[self.position % len(self._marks)] = 2 * row
+        self.position += 1
+
+    def facts(self, row: int) -> None:
+        """Note that a row changed in any way."""
+        self._marks[self.position % len(self._marks)] = 2 * row + 1
+        self.position += 1
+
+    def all_amounts(self, rows: RowNumbers) -> None:
+        """Note that something was taken or freed on many rows."""
+        self._note(2 * rows)
+
+    def all_facts(self, rows: RowNumbers) -> None:
+        """Note that many rows changed in any way."""
+        self._note(2 * rows + 1)
+
+    def since(self, position: int, most: int) -> Changed | None:
+        """Return what changed after `position`; None: more than `most` marks, or they are overwritten."""
+        new = self.position - position
+        length = len(self._marks)
+        if position < self._floor or not 0 <= new <= min(most, length):
+            return None
+        start = position % length
+        marks = self._marks[start : start + new]
+        if len(marks) < new:
+            marks = np.concatenate((marks, self._marks[: new - len(marks)]))
+        marks = _distinct(marks)
+        odd = (marks & 1).astype(np.bool_)
+        rows = marks >> 1
+        return Changed(facts=rows[odd], amounts=rows[~odd])
+
+    def _note(self, marks: RowNumbers) -> None:
+        length = len(self._marks)
+        if len(marks) > length:
+            self._floor = self.position = self.position + len(marks)
+            return
+        start = self.position % length
+        fitting = length - start
+        self._marks[start : start + len(marks)] = marks[:fitting]
+        self._marks[: max(0, len(marks) - fitting)] = marks[fitting:]
+        self.position += len(marks)
+
+
+def _distinct(numbers: RowNumbers) -> RowNumbers:
+    """Return the numbers in order, each once."""
+    ordered = np.sort(numbers)
+    if len(ordered) < 2:
+        return ordered
+    kept = np.empty(len(ordered), dtype=np.bool_)
+    kept[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=kept[1:])
+    return ordered[kept]
