@@ -5,6 +5,7 @@
 # make demo    20 servers with injected failures, where each landed and why
 # make bench   how fast servers are built
 # make chaos   build and delete while the cloud is killed: make chaos SEED=7 BUILDS=200 DURATION=60
+# make soak    the same for ten minutes while schedulers and the backends they share are killed: make soak SOAK_ARGS="--backend nats"
 # make lock    resolve the dependencies anew
 
 PYTHON ?=
@@ -17,12 +18,13 @@ BUILDS ?= 200
 DURATION ?= 60
 LOCK_ARGS ?=
 TEST_ARGS ?=
+SOAK_ARGS ?=
 WORKERS ?= 2
 
 PYTEST = .venv/bin/pytest -q -n $(WORKERS) --dist loadfile
 FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architecture)
 
-.PHONY: up demo bench chaos test check format lock install-run install-all system-packages
+.PHONY: up demo bench chaos soak test check format lock install-run install-all system-packages
 
 up: install-run
 	@.venv/bin/skep up $(UP_ARGS)
@@ -35,6 +37,9 @@ bench: install-run
 
 chaos: install-run
 	@.venv/bin/python -m skep.testing.chaos --builds $(BUILDS) --duration $(DURATION) $(if $(SEED),--seed $(SEED))
+
+soak: install-run system-packages
+	@.venv/bin/python -m skep.testing.soak $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)
 
 test: install-all system-packages
 	$(PYTEST) $(TEST_ARGS) tests

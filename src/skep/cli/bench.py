@@ -12,6 +12,7 @@ from rich.progress import Progress, TaskID
 from skep.cli.benchmarks import build as build_benchmark
 from skep.cli.benchmarks import restart as restart_benchmark
 from skep.cli.benchmarks import settled as settled_benchmark
+from skep.cli.benchmarks.sync import run as sync_benchmark
 
 
 def _show(figures: msgspec.Struct, as_json: bool) -> None:
@@ -84,3 +85,35 @@ def restart(servers: int, hosts: int, cells: int, as_json: bool) -> None:
     figures = restart_benchmark.run(servers=servers, hosts=hosts, cells=cells)
     _show(figures, as_json)
     sys.exit(1 if figures.lost or figures.errors or figures.active != figures.answered else 0)
+
+
+@bench.command()
+@click.option(
+    "--backend",
+    type=click.Choice(["memory", "sqlite", "postgresql", "memcached", "nats"]),
+    default="memory",
+    show_default=True,
+    help="Where host states are shared.",
+)
+@click.option("--schedulers", type=click.IntRange(1, 64), default=2, show_default=True, help="Schedulers.")
+@click.option("--hosts", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Made-up hosts.")
+@click.option("--rate", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Requests a second.")
+@click.option("--url", default="", help="An empty server to use; without one a server is started for the run.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def sync(backend: str, schedulers: int, hosts: int, rate: int, url: str, as_json: bool) -> None:
+    """Measure schedulers that share host states: how soon they see changes, how fast they claim, how they collide.
+
+    Schedulers are processes of their own, but for the backend that is a process's memory.
+
+    Example: skep bench sync --backend nats --schedulers 2 --hosts 10000
+    """
+    figures = sync_benchmark.run(
+        backend=backend,
+        url=url,
+        schedulers=schedulers,
+        hosts=hosts,
+        rate=rate,
+        progress=lambda what: click.echo(what, err=True),
+    )
+    _show(figures, as_json)
+    sys.exit(1 if figures.double_bookings or figures.wrongly_refused or figures.audit_differences else 0)

@@ -80,9 +80,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class Chaos:
     """One run. `builds` creates, spread over `duration` seconds."""
 
-    def __init__(self, root: Path, seed: int, builds: int, duration: float) -> None:
+    def __init__(self, root: Path, seed: int, builds: int, duration: float, config: Config | None = None) -> None:
         self.seed, self.builds, self.duration = seed, builds, duration
-        self.process = CrashProcess(root, _config(root), cells=CELLS, hosts=HOSTS)
+        self.process = CrashProcess(root, config or chaos_config(root), cells=CELLS, hosts=HOSTS)
         self.asked = Asked()
         self.promised = 0
         self.kills = 0
@@ -101,20 +101,25 @@ class Chaos:
             group = {"server_group": {"name": APART, "policy": "anti-affinity"}}
             made = await asyncio.to_thread(self.process.ask, "POST", "/os-server-groups", group)
             self._group = made.raise_for_status().json()["server_group"]["id"]
-            killer = asyncio.create_task(self._kill())
+            disturbing = asyncio.create_task(self.disturb())
             workers = [asyncio.create_task(self._work(random.Random(f"{self.seed}-{i}"))) for i in range(WORKERS)]
             await asyncio.gather(*workers)
             await asyncio.gather(*self._deletes)
             self._over.set()
-            await killer
+            await disturbing
             return await asyncio.to_thread(self._judge)
         finally:
             await asyncio.to_thread(self.process.stop)
 
-    async def _kill(self) -> None:
+    @property
+    def over(self) -> bool:
+        """Whether everything was asked for that shall be."""
+        return self._over.is_set()
+
+    async def disturb(self) -> None:
         """Kill and start anew until the load is over; the last life is left alone."""
         dice = random.Random(f"{self.seed}-kills")
-        while not self._over.is_set():
+        while not self.over:
             how = dice.choice(("moment", "point", "point", "start"))
             if how == "point":
                 step = dice.choice(sorted(STEPS))
@@ -122,19 +127,20 @@ class Chaos:
                 await asyncio.to_thread(self.process.arm, point)
                 await asyncio.to_thread(self.process.died_by_itself, dice.uniform(*PAUSE_SECONDS))
             else:
-                await self._unless_over(dice.uniform(*PAUSE_SECONDS))
+                await self.unless_over(dice.uniform(*PAUSE_SECONDS))
             self._up.clear()
             await asyncio.to_thread(self.process.kill)
             self.kills += 1
             if how == "start":
                 await asyncio.to_thread(self.process.launch)
-                await self._unless_over(dice.uniform(0.3, 2.0))
+                await self.unless_over(dice.uniform(0.3, 2.0))
                 await asyncio.to_thread(self.process.kill)
                 self.kills += 1
             await asyncio.to_thread(self.process.start)
             self._up.set()
 
-    async def _unless_over(self, seconds: float) -> None:
+    async def unless_over(self, seconds: float) -> None:
+        """Wait, but not beyond the end of the load."""
         try:
             async with asyncio.timeout(seconds):
                 await self._over.wait()
@@ -273,7 +279,8 @@ class Chaos:
                 return found
 
 
-def _config(root: Path) -> Config:
+def chaos_config(root: Path) -> Config:
+    """Return a cloud whose hosts fail as FAILURES says."""
     quick = http_config(
         root, failures=FAILURES, quota=QuotaSettings(instances=-1, cores=-1, ram=-1, server_group_members=-1)
     )

@@ -1,0 +1,1 @@
+"""`skep bench sync`: schedulers that share host states, measured with the backend of one's choice."""
