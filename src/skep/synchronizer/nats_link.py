@@ -1,0 +1,271 @@
+"""One connection to a NATS server, and requests over it, many in flight.
+
+A connection that breaks is over: whoever waits for an answer is told at once, and the next one begins with nothing left
+of the old. The client library's own way, to reconnect and to repeat its subscriptions by itself, hides just what a
+synchronizer has to know: consumers that fell silent, and a server that came back without its data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from skep.domain.errors import Misconfigured, Unreachable
+
+CONNECT_SECONDS = 2
+"""How long a server may take to greet."""
+PING_SECONDS = 1
+"""How often the server is asked whether it lives; the second question without an answer ends the connection."""
+CLOSE_SECONDS = 1.0
+"""How long a connection may take to end in order."""
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+"""The header of a compare-and-set: the message is stored only if this is the sequence of its subject's last one."""
+
+STREAM_NOT_FOUND = 10059
+MESSAGE_NOT_FOUND = 10037
+CONSUMER_NOT_FOUND = 10014
+SEQUENCE_NOT_FOUND = 10043
+WRONG_LAST_SEQUENCE = 10071
+NO_JETSTREAM = (10039, 10076)
+"""Numbers of errors, from the server's `errors.json`."""
+
+Receive = Callable[[Msg], Awaitable[None]]
+
+log = structlog.get_logger("skep.synchronizer")
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as the server's API shows it."""
+
+    subject: str
+    seq: int
+    data: bytes = b""
+
+
+class ApiError(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the server did not do it."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class StreamState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream holds."""
+
+    first_seq: int = 0
+    last_seq: int = 0
+    messages: int = 0
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What an account may store; -1 is without a limit."""
+
+    max_memory: int = -1
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of JetStream's answers that are read here."""
+
+    error: ApiError | None = None
+    seq: int = 0
+    """Of an acknowledged message: where it was stored."""
+    message: Stored | None = None
+    state: StreamState | None = None
+    streams: list[str] | int | None = None
+    """Their names, or how many there are, whichever was asked for."""
+    name: str = ""
+    """Of a consumer."""
+    num_pending: int = 0
+    """Of a consumer: messages that it will deliver."""
+    limits: Limits | None = None
+
+    def refused_for(self, *numbers: int) -> bool:
+        """Whether it is an error with one of these numbers."""
+        return self.error is not None and self.error.err_code in numbers
+
+
+NO_RESPONDERS = -1
+"""Our own number for what nobody takes: a message to a stream that is gone, a call where there is no JetStream."""
+_NOBODY = Answer(error=ApiError(code=503, err_code=NO_RESPONDERS, description="nobody takes this subject"))
+
+_answers = msgspec.json.Decoder(Answer)
+
+
+class Link:
+    """One connection. `broken` is called once, when it ends other than by `close`."""
+
+    def __init__(self, client: Client, broken: Callable[[], None]) -> None:
+        """Wrap a connected client; `Link.connect` is the way to get one."""
+        self._client = client
+        self._broken = broken
+        self._inbox = client.new_inbox()
+        self._asked = 0
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._subscriptions: list[Subscription] = []
+        self._closing: asyncio.Task[None] | None = None
+        self.alive = True
+
+    @classmethod
+    async def connect(cls, url: str, broken: Callable[[], None]) -> Link:
+        """Connect; raises Unreachable when no server greets in time."""
+        client = Client()
+
+        async def on_closed() -> None:
+            link.drop()
+
+        async def on_error(error: Exception) -> None:
+            log.debug("nats", error=repr(error))
+
+        link = cls(client, broken)
+        try:
+            async with asyncio.timeout(2 * CONNECT_SECONDS):
+                await client.connect(
+                    url.split(","),
+                    name="skep synchronizer",
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    connect_timeout=CONNECT_SECONDS,
+                    ping_interval=PING_SECONDS,
+                    closed_cb=on_closed,
+                    error_cb=on_error,
+                    skip_subject_validation=True,
+                )
+                await link.subscribe(f"{link._inbox}.*", link._take_answer)
+        except (OSError, TimeoutError, NatsError) as error:
+            await link.close()
+            raise Unreachable(f"synchronizer: NATS does not answer: {str(error) or type(error).__name__}") from error
+        except BaseException:
+            await link.close()
+            raise
+        return link
+
+    @property
+    def max_payload(self) -> int:
+        """Largest message that the server takes, in bytes."""
+        return int(self._client.max_payload)
+
+    def new_inbox(self) -> str:
+        """Return a subject that is nobody else's."""
+        return str(self._client.new_inbox())
+
+    async def subscribe(self, subject: str, receive: Receive) -> Subscription:
+        """Have messages of a subject received one after the other; raises Unreachable."""
+        try:
+            # No limit: what is not read yet would be thrown away. Consumers are held back by flow control.
+            subscription = await self._client.subscribe(
+                subject, cb=receive, pending_msgs_limit=0, pending_bytes_limit=0
+            )
+        except NatsError as error:
+            raise self._unreachable() from error
+        self._subscriptions.append(subscription)
+        return subscription
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """Receive no more of it."""
+        with contextlib.suppress(ValueError):
+            self._subscriptions.remove(subscription)
+        with contextlib.suppress(NatsError):  # the connection is closed: nothing is received any more
+            await subscription.unsubscribe()
+
+    async def send(self, subject: str, payload: bytes = b"", *, expected: int | None = None) -> asyncio.Future[Answer]:
+        """Ask, and return what the answer will be; with `expected` as a compare-and-set.
+
+        The future raises Unreachable when the connection ends first; how long to wait is the caller's decision.
+        """
+        if not self.alive:
+            raise self._unreachable()
+        self._asked += 1
+        number = self._asked
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        answer.add_done_callback(lambda _: self._waiting.pop(number, None))
+        headers = None if expected is None else {EXPECTED: str(expected)}
+        try:
+            await self._client.publish(subject, payload, reply=f"{self._inbox}.{number}", headers=headers)
+        except NatsError as error:
+            answer.cancel()
+            raise self._unreachable() from error
+        return answer
+
+    async def tell(self, subject: str) -> None:
+        """Send an empty message that nobody answers: a consumer's flow control."""
+        with contextlib.suppress(NatsError):  # the connection is closed, and the consumer with it
+            await self._client.publish(subject)
+
+    async def api(self, call: str, **request: Any) -> Answer:
+        """Ask JetStream's API, and wait for the answer."""
+        return await (await self.send(f"$JS.API.{call}", msgspec.json.encode(request) if request else b""))
+
+    async def last_of(self, stream: str, subject: str) -> Answer:
+        """Return the last message of a subject, from the stream's leader: never an older one than was acknowledged."""
+        return await self.api(f"STREAM.MSG.GET.{stream}", last_by_subj=subject)
+
+    def drop(self) -> None:
+        """Declare the connection over; whoever waits for an answer is told."""
+        if not self.alive:
+            return
+        self._end()
+        self._broken()
+
+    async def close(self) -> None:
+        """Disconnect."""
+        self._end()
+        if self._closing is not None:
+            await asyncio.wait((self._closing,))
+
+    def _end(self) -> None:
+        self.alive = False
+        for answer in list(self._waiting.values()):
+            if not answer.done():
+                answer.set_exception(self._unreachable())
+                answer.exception()  # seen: its asker may have gone already
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._disconnect())
+
+    async def _disconnect(self) -> None:
+        closing = asyncio.ensure_future(self._client.close())
+        await asyncio.wait((closing,), timeout=CLOSE_SECONDS)
+        transport = self._client._transport
+        writer = getattr(transport, "_bare_io_writer", None)
+        if writer is not None and not writer.transport.is_closing():
+            # The client first wants to be rid of what it has not sent, which a halted server never takes.
+            writer.transport.abort()
+        with contextlib.suppress(OSError, NatsError):
+            await closing
+        for subscription in self._subscriptions:
+            subscription._stop_processing()
+
+    async def _take_answer(self, message: Msg) -> None:
+        answer = self._waiting.get(int(message.subject.rpartition(".")[2]))
+        if answer is None or answer.done():
+            return
+        if message.headers and not message.data:  # status 503: nobody takes this subject
+            answer.set_result(_NOBODY)
+            return
+        try:
+            answer.set_result(_answers.decode(message.data))
+        except msgspec.DecodeError as error:
+            answer.set_exception(Unreachable(f"synchronizer: NATS answered what is no answer: {error}"))
+
+    @staticmethod
+    def _unreachable() -> Unreachable:
+        return Unreachable("synchronizer: the connection to NATS ended")
+
+
+def require(answer: Answer, what: str) -> Answer:
+    """Return the answer; raises Misconfigured where there is no JetStream, Unreachable for any other error."""
+    if answer.error is None:
+        return answer
+    text = f"synchronizer: NATS: {what}: {answer.error.description} ({answer.error.err_code})"
+    raise Misconfigured(text) if answer.refused_for(*NO_JETSTREAM) else Unreachable(text)
