@@ -63,6 +63,11 @@ class JoinedStates:
         namespace = self._namespaces.get(name)
         return namespace.schema if namespace is not None else None
 
+    def keys(self, name: str) -> list[str]:
+        """Return the keys of a namespace's states in their order. Callers must not change the list."""
+        namespace = self._namespaces.get(name)
+        return namespace.sorted_keys() if namespace is not None else []
+
     def number(self, name: str, field: str) -> Floats:
         """Return a number for each row, the largest of all states that join it; NaN where none has the field."""
         namespace = self._followed(name)
@@ -133,6 +138,7 @@ class _Namespace:
         self.states: dict[str, State] = {}
         self.rows_of_key: dict[str, set[int]] = {}
         self.keys_of_row: dict[int, set[str]] = {}
+        self._sorted: list[str] | None = None
         self._keys_of_name: dict[str, set[str]] = {}
         """By what is joined: a host name or a node's UUID."""
         self._numbers: dict[str, Floats] = {}
@@ -140,6 +146,8 @@ class _Namespace:
 
     def set_state(self, table: HostTable, key: str, state: State | None) -> set[int]:
         """Set one state; return the rows of which something may have changed."""
+        if (state is None) == (key in self.states):
+            self._sorted = None
         before = self.states.pop(key, None)
         if before is not None:
             self._forget(key, before)
@@ -160,6 +168,11 @@ class _Namespace:
         for row in rows:
             self._refresh(row)
         return rows
+
+    def sorted_keys(self) -> list[str]:
+        if self._sorted is None:
+            self._sorted = sorted(self.states)
+        return self._sorted
 
     def join_row(self, table: HostTable, row: int, former: str) -> None:
         """Join one row that is new, or had another host name."""
