@@ -67,12 +67,14 @@ FILTERS = (
         passes=_told,
         stage=lambda _: "hosts that the volume service tells of",
         applies=lambda request: bool(request.volume_specs),
+        steady=True,
     ),
     Filter(
         name="VolumeFilter",
         passes=_satisfies,
         stage=_conditions,
         applies=lambda request: bool(request.volume_specs),
+        steady=True,
     ),
     Filter(
         name="SameHostAsVolumeFilter",
@@ -80,5 +82,6 @@ FILTERS = (
         stage=lambda _: "hint same_host_as_volume",
         applies=lambda request: request.volume_wanted is not None,
         per_request=True,
+        steady=True,
     ),
 )
