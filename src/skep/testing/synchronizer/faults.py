@@ -74,7 +74,7 @@ class LosesAnswers:
 async def store_for_certain(backend: Backend, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
     """Publish until there is an answer; a write that was taken in a lost call counts as published, once.
 
-    Bodies must differ from what others write: that is how a writer knows its own record in a refusal.
+    For a writer without rivals: after others have written too, only the value itself can tell what it contains.
     """
     lost = False
     while True:

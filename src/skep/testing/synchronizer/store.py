@@ -56,8 +56,7 @@ class Store(ABC):
 
     async def close(self) -> None:
         """Close all handles."""
-        for handle in self._handles:
-            await handle.close()
+        await asyncio.gather(*(handle.close() for handle in self._handles))
 
     async def __aenter__(self) -> Self:
         return self
