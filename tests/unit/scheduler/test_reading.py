@@ -225,7 +225,7 @@ async def test_only_the_fields_that_were_asked_for(cloud: Cloud) -> None:
 
 
 async def test_a_page_ends_before_it_is_too_large_for_a_message(cloud: Cloud, usage: Any) -> None:
-    large = {f"fact {number}": "x" * 1000 for number in range(56)}
+    large = {f"fact {number}": "x" * 1000 for number in range(63)}
     reports = [
         HostReport(
             node=NodeUuid(f"n{n}"), cell=CELLS[n % 2], incarnation=1, seq=2, usage=usage(f"h{n}", cpu_info=large)
