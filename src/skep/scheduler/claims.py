@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from skep.domain.claims import Claim
 from skep.domain.ids import NodeUuid
 from skep.domain.resources import Resources
+from skep.scheduler.intake import MOST
 from skep.scheduler.table import HostTable
 
 AttemptKey = tuple[str, int]
@@ -30,9 +31,25 @@ class ClaimIndex:
         self._nodes: dict[AttemptKey, tuple[NodeUuid, ...]] = {}
 
     def set_stored(self, node: NodeUuid, claims: Iterable[Claim]) -> None:
-        """Take what the node's record holds now."""
+        """Take what the node's record holds now. Raises OverflowError, and takes nothing, where that cannot be true."""
         before = self._stored.get(node, {})
         after = {claim.key: claim for claim in claims}
+        for key, claim in after.items():
+            if before.get(key) is not claim:
+                _check(claim)
+        self._recount(node, before, after)
+        if after:
+            self._stored[node] = after
+        else:
+            self._stored.pop(node, None)
+        for key in before:
+            if key not in after:
+                self._unlist(node, key)
+        for key in after:
+            self._list(node, key)
+
+    def _recount(self, node: NodeUuid, before: dict[AttemptKey, Claim], after: dict[AttemptKey, Claim]) -> None:
+        """Count what is stored now instead of what was; what was assumed and is stored now is assumed no longer."""
         assumed = self._assumed.get(node, {})
         for key, claim in before.items():
             if key not in after and key not in assumed:
@@ -44,17 +61,8 @@ class ClaimIndex:
             elif counted.resources != claim.resources:
                 self._table.add_claimed(node, counted.resources, -1)
                 self._table.add_claimed(node, claim.resources)
-        if after:
-            self._stored[node] = after
-        else:
-            self._stored.pop(node, None)
         if not assumed:
             self._assumed.pop(node, None)
-        for key in before:
-            if key not in after:
-                self._unlist(node, key)
-        for key in after:
-            self._list(node, key)
 
     def assume(self, claim: Claim) -> None:
         """Count a claim that was decided and is on its way into the record, instead of one that has its name there."""
@@ -125,3 +133,9 @@ class ClaimIndex:
             self._nodes[key] = left
         else:
             self._nodes.pop(key, None)
+
+
+def _check(claim: Claim) -> None:
+    for name, amount in claim.resources.items():
+        if abs(amount) > MOST:
+            raise OverflowError(f"claims: {name[:255]} is not within {-MOST} and {MOST}")

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
-from skep.domain.resources import Inventory, Resources
+from skep.domain.resources import Resources
 from skep.scheduler.changelog import Changed, ChangeLog
 from skep.scheduler.columns import Amounts, BitSets, Ints, Mask, grown
+from skep.scheduler.intake import Intake
 from skep.scheduler.names import RowNames
 from skep.scheduler.namespaces import JoinedStates
 
@@ -29,10 +30,6 @@ MOST_TRAITS = 4_000
 """Different traits that all hosts together may have at one moment: each costs a bit of every row."""
 MOST_CLASSES = 200
 """Different resource classes, which cost 40 bytes of every row each."""
-_MOST_INVENTORIES = 10_000
-"""Different inventories whose capacities are remembered."""
-
-Report = tuple[NodeUuid, CellUuid, HostUsage]
 
 
 @dataclass(slots=True)
@@ -94,7 +91,6 @@ class HostTable:
         self._length = length
         self._classes: list[tuple[str, ...]] = []
         """The resource classes of each row's report."""
-        self._capacities: dict[tuple[Inventory, ...], list[int]] = {}
         self._beats: dict[CellUuid, tuple[frozenset[NodeUuid], int]] = {}
         self._heard_rows: dict[CellUuid, NDArray[np.intp]] = {}
         """Rows that a cell's beat names, as far as they were looked up."""
@@ -171,44 +167,39 @@ class HostTable:
         return None
 
     def set_report(self, node: NodeUuid, cell: CellUuid, usage: HostUsage) -> None:
-        """Take what a host said of itself. Raises ValueError where there is no room for it (`no_room_for`)."""
-        reason = self.no_room_for(usage)
-        if reason is not None:
-            raise ValueError(reason)
-        self.set_reports(((node, cell, usage),))
+        """Take what a host said of itself. Of many hosts at once: `intake.py`, which says what is raised."""
+        intake = Intake(self)
+        intake.report(node, cell, usage)
+        intake.flush()
 
-    def set_reports(self, reports: Sequence[Report]) -> None:
-        """Take what hosts said of themselves, no host twice. The caller has asked `no_room_for` of each."""
-        rows: list[int] = []
-        amounts: dict[str, tuple[list[int], list[int], list[int]]] = {}
-        for node, cell, usage in reports:
-            row = self._row(node)
-            rows.append(row)
-            if not self.mapped[row]:
-                self._place(row, usage.host, cell)
-            self._hypervisors.assign(row, usage.hypervisor_hostname)
-            self.traits.set_row(row, usage.traits)
-            self._note_amounts(row, usage, amounts)
-        for name, (chosen, capacity, used) in amounts.items():
-            self._amounts(name).set_usage(chosen, capacity, used)
-        chosen_rows = np.array(rows, dtype=np.int64)
-        self.failed_builds[chosen_rows] = [usage.failed_builds for _, _, usage in reports]
-        self.reported[chosen_rows] = True
-        self._derive(chosen_rows)
+    def take_host(self, node: NodeUuid, cell: CellUuid, usage: HostUsage) -> int:
+        """Take what a report says beside numbers; return the node's row."""
+        row = self._row(node)
+        if not self.mapped[row]:
+            self._place(row, usage.host, cell)
+        self._hypervisors.assign(row, usage.hypervisor_hostname)
+        self.traits.set_row(row, usage.traits)
+        return row
 
-    def set_used(self, rows: Sequence[int], used: Sequence[Resources]) -> None:
-        """Take what hosts use that reported nothing else anew, no row twice."""
-        amounts: dict[str, tuple[list[int], list[int]]] = {}
-        for row, mine in zip(rows, used, strict=True):
-            for name in self._classes[row]:
-                chosen = amounts.get(name)
-                if chosen is None:
-                    chosen = amounts[name] = ([], [])
-                chosen[0].append(row)
-                chosen[1].append(mine.get(name, 0))
-        for name, (chosen_rows, values) in amounts.items():
-            self.resources[name].set_used(chosen_rows, values)
-        self._log.all_amounts(np.array(rows, dtype=np.int64))
+    def set_classes(self, row: int, classes: tuple[str, ...]) -> None:
+        """Set which resource classes a host has or uses; of others it has nothing any more."""
+        former = self._classes[row]
+        if former == classes:
+            return
+        self._classes[row] = classes
+        for name in former:
+            if name not in classes:
+                self.resources[name].set_usage((row,), (0,), (0,))
+
+    def set_reported(self, rows: NDArray[np.int64], failed_builds: Sequence[int]) -> None:
+        """Note that these hosts have reported."""
+        self.failed_builds[rows] = failed_builds
+        self.reported[rows] = True
+        self._derive(rows)
+
+    def mark_amounts(self, rows: NDArray[np.int64]) -> None:
+        """Note that something else is used on these hosts."""
+        self._log.all_amounts(rows)
 
     def drop_report(self, node: NodeUuid) -> None:
         """Forget what a host said; it is no candidate until it speaks again."""
@@ -232,7 +223,7 @@ class HostTable:
         for name, amount in amounts.items():
             column = self.resources.get(name)
             if column is None:
-                column = self._amounts(name)
+                column = self.amounts(name)
             column.add_claimed(row, sign * amount)
         self._log.amounts(row)
 
@@ -353,34 +344,6 @@ class HostTable:
             self.heard[row] = self.nodes[row] in named
             self.last_heard[row] = at if self.heard[row] else 0
 
-    def _note_amounts(
-        self, row: int, usage: HostUsage, amounts: dict[str, tuple[list[int], list[int], list[int]]]
-    ) -> None:
-        """Note what one row has and uses of each class; 0 of classes that it has no longer."""
-        inventory, used = usage.inventory, usage.used
-        classes = tuple(inventory)
-        if not used.keys() <= inventory.keys():
-            classes = tuple({**inventory, **used})
-        former = self._classes[row]
-        if classes != former:
-            self._classes[row] = classes
-        told = tuple(inventory.values())
-        capacities = self._capacities.get(told)
-        if capacities is None:
-            if len(self._capacities) >= _MOST_INVENTORIES:
-                self._capacities.clear()
-            capacities = self._capacities[told] = [one.capacity for one in told]
-        for number, name in enumerate(classes):
-            chosen = amounts.get(name)
-            if chosen is None:
-                chosen = amounts[name] = ([], [], [])
-            chosen[0].append(row)
-            chosen[1].append(capacities[number] if number < len(capacities) else 0)
-            chosen[2].append(used.get(name, 0))
-        for name in former:
-            if name not in classes:
-                self.resources[name].set_usage((row,), (0,), (0,))
-
     def _forget_classes(self) -> None:
         """Forget the classes that no host has any more."""
         for name in [name for name, amounts in self.resources.items() if amounts.is_empty]:
@@ -393,7 +356,8 @@ class HostTable:
             self.cell_names.append(cell)
         return flags
 
-    def _amounts(self, name: str) -> Amounts:
+    def amounts(self, name: str) -> Amounts:
+        """Return the columns of a resource class, made where there are none."""
         amounts = self.resources.get(name)
         if amounts is None:
             amounts = self.resources[name] = Amounts(self._length)

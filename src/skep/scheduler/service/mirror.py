@@ -8,7 +8,7 @@ believed, for claims may be missing. Then another epoch begins, in which everyth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -168,19 +168,24 @@ class Mirror:
 
     def _take_all(self, fresh: Iterable[Record], now: float | None) -> str | None:
         """Take records, unless younger ones are known; return why they cannot be of this epoch, if they cannot."""
+        foreign: list[str] = []
+        self._states.take_all(self._read(fresh, now, foreign), now)
+        return foreign[-1] if foreign else None
+
+    def _read(self, fresh: Iterable[Record], now: float | None, foreign: list[str]) -> Iterator[tuple[Key, int, Any]]:
+        """Yield what can be read, one after the other: the columns take it at once, but memory need not hold it so."""
         states = self._states
-        foreign = None
         for record in fresh:
             if record.generation <= states.held(record.key).generation:
                 continue
             try:
                 value = records.decode(states.epoch, record)
                 if value is None and _is_foreign(states.epoch, record):
-                    foreign = f"{record.key.namespace}/{record.key.name} was overwritten from another epoch"
-                states.take(record.key, record.generation, value, now)
+                    foreign.append(f"{record.key.namespace}/{record.key.name} was overwritten from another epoch")
             except msgspec.DecodeError as error:
                 states.quarantine(record.key, record.generation, str(error), now)
-        return foreign
+                continue
+            yield record.key, record.generation, value
 
 
 def _value(epoch: str, record: Record) -> Any:

@@ -1,0 +1,138 @@
+"""What many hosts reported, into the columns at once: a value set in a column costs little among a thousand others.
+
+A report that cannot be true is refused before anything of it is noted, so it touches neither its host nor the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skep.domain.hosts import HostUsage
+from skep.domain.ids import CellUuid, NodeUuid
+from skep.domain.resources import Inventory
+
+if TYPE_CHECKING:
+    from skep.scheduler.table import HostTable
+
+MOST = 2**53
+"""Largest amount that columns hold: beyond it shares would not be exact."""
+_MOST_INVENTORIES = 10_000
+"""Different inventories whose capacities are remembered."""
+
+
+class _Noted:
+    """Values of one resource class, by row."""
+
+    __slots__ = ("capacity", "rows", "used")
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.capacity: list[int] = []
+        self.used: list[int] = []
+
+
+class Intake:
+    """Reports that wait to be put into the columns of one table."""
+
+    def __init__(self, table: HostTable) -> None:
+        self._table = table
+        self._capacities: dict[tuple[Inventory, ...], tuple[int, ...]] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self._nodes: set[NodeUuid] = set()
+        self._told: dict[str, _Noted] = {}
+        self._used: dict[str, _Noted] = {}
+        self._told_rows: list[int] = []
+        self._failed: list[int] = []
+        self._used_rows: list[int] = []
+
+    def report(self, node: NodeUuid, cell: CellUuid, usage: HostUsage) -> None:
+        """Take what a host said of itself.
+
+        Raises ValueError or OverflowError where it cannot be true, or where there is no room for it.
+        """
+        table = self._table
+        reason = table.no_room_for(usage)
+        if reason is not None:
+            raise ValueError(reason)
+        capacities = self._capacities_of(usage.inventory)
+        _check(usage)
+        if node in self._nodes:
+            self.flush()
+        self._nodes.add(node)
+        row = table.take_host(node, cell, usage)
+        classes = tuple(usage.inventory)
+        if not usage.used.keys() <= usage.inventory.keys():
+            classes = tuple({**usage.inventory, **usage.used})
+        for number, name in enumerate(classes):
+            noted = self._told.get(name)
+            if noted is None:
+                noted = self._told[name] = _Noted()
+            noted.rows.append(row)
+            noted.capacity.append(capacities[number] if number < len(capacities) else 0)
+            noted.used.append(usage.used.get(name, 0))
+        table.set_classes(row, classes)
+        self._told_rows.append(row)
+        self._failed.append(usage.failed_builds)
+
+    def used(self, node: NodeUuid, usage: HostUsage) -> None:
+        """Take what a host uses that said nothing else anew, not even the names of other classes.
+
+        Raises OverflowError where it cannot be true.
+        """
+        _check(usage)
+        if node in self._nodes:
+            self.flush()
+        self._nodes.add(node)
+        row = self._table.row_of[node]
+        for name, amount in usage.used.items():
+            noted = self._used.get(name)
+            if noted is None:
+                noted = self._used[name] = _Noted()
+            noted.rows.append(row)
+            noted.used.append(amount)
+        self._used_rows.append(row)
+
+    def drop(self, node: NodeUuid) -> None:
+        """Forget what a host said."""
+        if node in self._nodes:
+            self.flush()
+        self._table.drop_report(node)
+
+    def flush(self) -> None:
+        """Put all that waits into the columns."""
+        if not self._nodes:
+            return
+        table = self._table
+        for name, noted in self._told.items():
+            table.amounts(name).set_usage(noted.rows, noted.capacity, noted.used)
+        for name, noted in self._used.items():
+            table.amounts(name).set_used(noted.rows, noted.used)
+        if self._told_rows:
+            table.set_reported(np.array(self._told_rows, dtype=np.int64), self._failed)
+        if self._used_rows:
+            table.mark_amounts(np.array(self._used_rows, dtype=np.int64))
+        self._begin()
+
+    def _capacities_of(self, inventory: dict[str, Inventory]) -> tuple[int, ...]:
+        told = tuple(inventory.values())
+        known = self._capacities.get(told)
+        if known is None:
+            known = tuple(one.capacity for one in told)
+            if not all(-MOST <= capacity <= MOST for capacity in known):
+                raise OverflowError(f"inventory: a capacity is not within {-MOST} and {MOST}")
+            if len(self._capacities) >= _MOST_INVENTORIES:
+                self._capacities.clear()
+            self._capacities[told] = known
+        return known
+
+
+def _check(usage: HostUsage) -> None:
+    """Raise OverflowError for a number that no column holds."""
+    if usage.used and not -MOST <= min(usage.used.values()) <= max(usage.used.values()) <= MOST:
+        raise OverflowError(f"used: an amount is not within {-MOST} and {MOST}")
+    if not -MOST <= usage.failed_builds <= MOST:
+        raise OverflowError(f"failed_builds: {usage.failed_builds} is not within {-MOST} and {MOST}")
