@@ -38,13 +38,15 @@ class Partition:
         self._others: tuple[str, ...] = ()
         self._mask: Mask = np.zeros(0, dtype=np.bool_)
 
-    def set_members(self, own: str, others: Iterable[str]) -> None:
-        """Share the hosts between this scheduler, `own`, and the others that live."""
-        before = (self._own, self._others)
+    def set_members(self, own: str, others: Iterable[str]) -> bool:
+        """Share the hosts between this scheduler, `own`, and the others that live; tell whether these are new."""
+        before = self._others
         self._own, self._others = own, tuple(sorted(others))
-        if before != (self._own, self._others):
-            self._mask = np.zeros(0, dtype=np.bool_)
-            self.version += 1
+        if before == self._others:
+            return False
+        self._mask = np.zeros(0, dtype=np.bool_)
+        self.version += 1
+        return True
 
     def own(self) -> Mask | None:
         """Return which rows are this scheduler's share; None when it is alone. Callers must not change it."""

@@ -14,11 +14,11 @@ from skep.scheduler.groups import GroupSlot
 from skep.scheduler.service import records
 from skep.scheduler.service.records import (
     BeatValue,
-    SchedulerValue,
     CellValue,
     ComputeValue,
     GroupValue,
     HearingValue,
+    SchedulerValue,
     StateValue,
     Unreadable,
 )
@@ -96,9 +96,7 @@ def test_a_full_report_is_read_again(usage: Any) -> None:
         ("e", b"", 3),
     ],
 )
-def test_a_body_of_another_epoch_and_a_removed_one_say_nothing(
-    epoch: str, body: bytes, generation: int
-) -> None:
+def test_a_body_of_another_epoch_and_a_removed_one_say_nothing(epoch: str, body: bytes, generation: int) -> None:
     assert records.decode(epoch, record(records.GROUPS, body, generation)) is None
 
 

@@ -36,11 +36,15 @@ from skep.messages.to_scheduler import (
     UpdateHostState,
     UpdateHostStateReply,
 )
+from skep.scheduler.service.asserting import assert_claims
 from skep.scheduler.service.commits import Commits
+from skep.scheduler.service.listing import holdings, listed
+from skep.scheduler.service.liveness import take_beat
+from skep.scheduler.service.membership import Membership
 from skep.scheduler.service.mirror import Mirror
 from skep.scheduler.service.operator import publish_operator_state
-from skep.scheduler.service.releasing import assert_claims, release_claims, release_slots
-from skep.scheduler.service.reporting import take_beat, take_reports
+from skep.scheduler.service.releasing import release_claims, release_slots
+from skep.scheduler.service.reporting import Reporting
 from skep.scheduler.service.selecting import Selecting
 from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
@@ -49,7 +53,7 @@ from skep.transport.base import SCHEDULER, Subscription, Transport
 
 FOLLOW_SECONDS = 5.0
 """How long one reading of changes waits for the next."""
-RETRY_SECONDS = 1.0
+RETRY_SECONDS = 0.5
 """How long after a failed reading the next one begins."""
 TRIM_SECONDS = 600.0
 
@@ -71,6 +75,7 @@ class SchedulerService:
         *,
         on_decision: OnDecision | None = None,
         on_conflict: Callable[[], None] | None = None,
+        on_refused: Callable[[], None] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raises Misconfigured for an unknown filter or weigher."""
@@ -82,10 +87,12 @@ class SchedulerService:
         self._states = HostStates(config)
         self._mirror = Mirror(backend, self._states, monotonic)
         self._commits = Commits(backend, self._states, self._mirror, monotonic)
+        self._membership = Membership(self._states, self._commits, clock, monotonic, partition=config.partition)
         self._selecting = Selecting(self._states, self._commits, config, on_conflict)
+        self._reporting = Reporting(self._states, self._commits, clock, on_refused)
         self._under_way: dict[InstanceUuid, asyncio.Future[None]] = {}
         self._subscription: Subscription | None = None
-        self._following: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._trouble: str | None = None
 
     @property
@@ -96,7 +103,7 @@ class SchedulerService:
     async def start(self) -> None:
         """Read all records, then take messages. Raises Unavailable when the backend is away."""
         await self._mirror.load()
-        self._following = asyncio.create_task(self._follow())
+        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._membership.live())]
         self._subscription = await self._transport.serve(
             SCHEDULER,
             {
@@ -117,10 +124,12 @@ class SchedulerService:
         """Take no more messages, finish those under way."""
         if self._subscription is not None:
             await self._subscription.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await self._membership.leave()
         await self._commits.finish()
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
 
     async def _follow(self) -> None:
         """Read what other schedulers write, for as long as this one lives."""
@@ -196,14 +205,13 @@ class SchedulerService:
     # --- what hosts, cells and operators say ------------------------------------------------------
 
     async def _update_host_state(self, message: UpdateHostState, _: RequestContext | None) -> UpdateHostStateReply:
-        answers = await take_reports(self._states, self._commits, message.reports)
+        answers = await self._reporting.take(message.reports)
         return UpdateHostStateReply(answers=answers, epoch=self._states.epoch)
 
     async def _beat(self, message: Beat, _: RequestContext | None) -> BeatReply:
         now = self._monotonic()
         self._states.observe(now)
-        await take_beat(self._states, self._commits, message, self._clock.now(), now)
-        return BeatReply(epoch=self._states.epoch, asserted=self._states.asserted(message.cell))
+        return await take_beat(self._states, self._commits, message, self._clock.now(), now)
 
     async def _publish_operator_state(self, message: PublishOperatorState, _: RequestContext | None) -> Done:
         await publish_operator_state(self._states, self._commits, message)
@@ -235,7 +243,8 @@ class SchedulerService:
         )
 
     async def _list_namespaces(self, _: ListNamespaces, __: RequestContext | None) -> ListNamespacesReply:
-        return ListNamespacesReply(namespaces=self._states.namespaces())
+        quarantined = listed(self._states, self._monotonic())
+        return ListNamespacesReply(namespaces=self._states.namespaces(), quarantined=quarantined)
 
-    async def _list_claims(self, _: ListClaims, __: RequestContext | None) -> ListClaimsReply:
-        return self._states.holdings()
+    async def _list_claims(self, message: ListClaims, _: RequestContext | None) -> ListClaimsReply:
+        return holdings(self._states, message)

@@ -1,0 +1,82 @@
+"""This scheduler's own life among the others: it says once a second that it lives, and takes its share of the hosts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from skep.domain.clock import Clock
+from skep.domain.errors import SkepError
+from skep.domain.ids import new_uuid
+from skep.scheduler.service import changes
+from skep.scheduler.service.commits import Commits
+from skep.scheduler.service.members import BEAT_SECONDS
+from skep.scheduler.service.records import SCHEDULERS, SchedulerValue
+from skep.scheduler.service.states import HostStates
+from skep.synchronizer.base import Key
+
+LEAVE_SECONDS = 2.0
+"""How long a scheduler that stops tries to say so."""
+
+log = structlog.get_logger("skep.scheduler")
+
+
+class Membership:
+    """This scheduler's own life among the others, and its share of the hosts."""
+
+    def __init__(
+        self,
+        states: HostStates,
+        commits: Commits,
+        clock: Clock,
+        monotonic: Callable[[], float],
+        *,
+        partition: bool,
+    ) -> None:
+        self.run = new_uuid()
+        """Names this life of the scheduler."""
+        self._states = states
+        self._commits = commits
+        self._clock = clock
+        self._monotonic = monotonic
+        self._partition = partition
+
+    async def live(self) -> None:
+        """Tell the others once a second that this scheduler lives, and share the hosts with those that do."""
+        while True:
+            try:
+                await self.beat()
+            except SkepError as error:
+                log.warning("the other schedulers could not be told", error=str(error))
+            except Exception:
+                log.exception("the other schedulers could not be told")
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def beat(self) -> None:
+        """Say once that this scheduler lives; share the hosts with whom is known to live now."""
+        self.share()
+        await self._commits.change(self._key(self.run), changes.set_wish(SchedulerValue(at=self._clock.now())))
+        for run in self._states.members.gone(self._monotonic()):
+            if run != self.run:
+                await self._commits.change(self._key(run), changes.set_wish(None))
+
+    def share(self) -> None:
+        """Share the hosts with the schedulers that are known to live now."""
+        living = self._states.members.living(self._monotonic()) if self._partition else ()
+        others = [run for run in living if run != self.run]
+        if self._states.placement.partition.set_members(self.run, others):
+            log.info("schedulers share the hosts", others=len(others))
+
+    async def leave(self) -> None:
+        """Tell the others to take over this one's share at once; without an answer they find out in seconds."""
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._commits.change(self._key(self.run), changes.set_wish(None))
+        except (SkepError, TimeoutError) as error:
+            log.warning("the other schedulers could not be told of the end", error=str(error))
+
+    @staticmethod
+    def _key(run: str) -> Key:
+        return Key(SCHEDULERS, run)
