@@ -5,10 +5,13 @@ Pure: records and the reading of a monotonic clock come in as arguments.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import structlog
 
 from skep.domain.hosts import HostState
@@ -16,6 +19,7 @@ from skep.domain.ids import CellUuid, GroupUuid, NodeUuid
 from skep.domain.namespaces import Namespace
 from skep.messages.to_scheduler import AggregateWish, HostWish
 from skep.scheduler.hearing import Hearing
+from skep.scheduler.intake import Intake
 from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.service.members import Members
 from skep.scheduler.service.names import Names
@@ -36,12 +40,12 @@ from skep.scheduler.service.records import (
     HearingValue,
     StateValue,
 )
+from skep.scheduler.service.sharing import Sharing, same_facts
 from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Key
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True, gc=False):
     """One record: its generation in the backend, and its value, None when it was removed or says nothing."""
 
     generation: int
@@ -70,7 +74,7 @@ class Quarantine:
     """The monotonic clock when it was found; None: when all was read anew."""
 
 
-_NOT_APPLICABLE = (ValueError, TypeError, OverflowError, KeyError)
+_NOT_APPLICABLE = (ValueError, TypeError, OverflowError, KeyError, RecursionError)
 """What a value raises that can be decoded, but not be true: a number that no column holds, a name that is none."""
 
 
@@ -81,7 +85,10 @@ class HostStates(Knowledge):
         """Raises Misconfigured for an unknown filter or weigher."""
         super().__init__(settings)
         self.members = Members()
-        self._held: dict[Key, Held] = {}
+        self._held: dict[str, dict[str, Held]] = {}
+        """By namespace and name."""
+        self._intake = Intake(self.table)
+        self._sharing = Sharing()
         self._removed: OrderedDict[Key, float | None] = OrderedDict()
         """Records without a value, and the monotonic clock when they were taken: kept for their generation only."""
         self.names = Names()
@@ -95,7 +102,8 @@ class HostStates(Knowledge):
 
     def held(self, key: Key) -> Held:
         """Return what is known of a record."""
-        return self._held.get(key, _ABSENT)
+        names = self._held.get(key.namespace)
+        return _ABSENT if names is None else names.get(key.name, _ABSENT)
 
     def keys(self, namespace: str) -> list[Key]:
         """Return the keys of a namespace that have a value."""
@@ -103,9 +111,10 @@ class HostStates(Knowledge):
 
     def begin(self, epoch: str) -> None:
         """Forget every record: another epoch begins, or all is told again."""
-        for key, held in list(self._held.items()):
-            if held.value is not None:
-                self._apply(key, held.value, None, None)
+        for namespace, names in self._held.items():
+            for name, held in names.items():
+                if held.value is not None:
+                    self._apply(Key(namespace, name), held.value, None, None)
         self._held.clear()
         self._removed.clear()
         self.quarantined.clear()
@@ -113,17 +122,38 @@ class HostStates(Knowledge):
 
     def take(self, key: Key, generation: int, value: Any, now: float | None) -> None:
         """Take a record, unless a younger one is known. `now` is None where its age is not known (a snapshot)."""
-        before = self.held(key)
-        if generation > before.generation:
-            self._held[key] = Held(generation, value)
-            self._removed.pop(key, None)
-            self.quarantined.pop(key, None)
+        self.take_all(((key, generation, value),), now)
+
+    def take_all(self, fresh: Iterable[tuple[Key, int, Any]], now: float | None) -> None:
+        """Take many records: key, generation and value of each, as for `take`."""
+        try:
+            for key, generation, value in fresh:
+                before = self.held(key)
+                if generation > before.generation:
+                    self._take(key, before.value, generation, value, now)
+        finally:
+            self._intake.flush()
+
+    def _take(self, key: Key, before: Any, generation: int, value: Any, now: float | None) -> None:
+        try:
+            if type(value) is ComputeValue:
+                value = self._sharing.shared(before, value)
+            self._hold(key, Held(generation, value))
+            if self._removed:
+                self._removed.pop(key, None)
+            if self.quarantined:
+                self.quarantined.pop(key, None)
             if value is None:
                 self._removed[key] = now
-            try:
-                self._apply(key, before.value, value, now)
-            except _NOT_APPLICABLE as error:
-                self.quarantine(key, generation, f"it cannot be true: {error}", now)
+            self._apply(key, before, value, now)
+        except _NOT_APPLICABLE as error:
+            self.quarantine(key, generation, f"it cannot be true: {error}", now)
+
+    def _hold(self, key: Key, held: Held) -> None:
+        names = self._held.get(key.namespace)
+        if names is None:
+            names = self._held[sys.intern(key.namespace)] = {}
+        names[sys.intern(key.name)] = held
 
     def quarantine(self, key: Key, generation: int, reason: str, now: float | None) -> None:
         """Take a record that cannot be understood: it counts as unknown until it is written anew.
@@ -133,7 +163,7 @@ class HostStates(Knowledge):
         """
         before = self.held(key)
         value = _LOST.get(key.namespace)
-        self._held[key] = Held(generation, value)
+        self._hold(key, Held(generation, value))
         self._removed.pop(key, None)
         if value is None:
             self._removed[key] = now
@@ -150,7 +180,7 @@ class HostStates(Knowledge):
 
     def forget(self, key: Key) -> None:
         """Forget one record that the backend does not have."""
-        before = self._held.pop(key, _ABSENT)
+        before = self._held.get(key.namespace, {}).pop(key.name, _ABSENT)
         self._removed.pop(key, None)
         self.quarantined.pop(key, None)
         if before.value is None:
@@ -164,7 +194,8 @@ class HostStates(Knowledge):
         the new record for an old one.
         """
         while self._removed and (next(iter(self._removed.values())) or before) <= before:
-            del self._held[next(iter(self._removed))]
+            key = next(iter(self._removed))
+            del self._held[key.namespace][key.name]
             self._removed.popitem(last=False)
 
     def _apply(self, key: Key, before: Any, after: Any, now: float | None) -> None:
@@ -201,14 +232,28 @@ class HostStates(Knowledge):
             self.lost_nodes.add(node)
         else:
             self.lost_nodes.discard(node)
-        if after is None or after.report is None or incomplete:
-            self.table.drop_report(node)
-        elif before is None or before.incomplete or before.report != after.report or before.cell != after.cell:
-            self.table.set_report(node, after.cell, after.report.usage)
+        self._apply_report(node, before, after)
         old = before.claims if before is not None else ()
         new = after.claims if after is not None else ()
         if old is not new:
             self.claims.set_stored(node, new)
+
+    def _apply_report(self, node: NodeUuid, before: ComputeValue | None, after: ComputeValue | None) -> None:
+        """Put a report into the columns, or what it says anew of what the host uses."""
+        if after is None or after.report is None or after.incomplete:
+            self._intake.drop(node)
+            return
+        usage = after.report.usage
+        if before is None or before.report is None or before.incomplete or before.cell != after.cell:
+            self._intake.report(node, after.cell, usage)
+            return
+        former = before.report.usage
+        if former is usage:
+            return
+        if same_facts(former, usage):
+            self._intake.used(node, usage)
+        else:
+            self._intake.report(node, after.cell, usage)
 
     def _apply_wish(self, node: NodeUuid, wish: HostWish | None) -> None:
         if wish is None:
@@ -317,8 +362,10 @@ class HostStates(Knowledge):
         """Return how many records each namespace has; those of other services under their own names."""
         counts = dict.fromkeys((AGGREGATES, BEATS, CELLS, COMPUTE, GROUPS, HEARING, NAMESPACES, OPERATOR), 0)
         counts |= dict.fromkeys((key.name for key in self.keys(NAMESPACES)), 0)
-        for key, held in self._held.items():
-            if held.value is not None:
-                name = key.name.partition("/")[0] if key.namespace == STATES else key.namespace
-                counts[name] = counts.get(name, 0) + 1
+        for namespace in self._held:
+            if namespace != STATES:
+                counts[namespace] = self.names.count(namespace)
+        for name in self.names.of(STATES):
+            service = name.partition("/")[0]
+            counts[service] = counts.get(service, 0) + 1
         return counts
