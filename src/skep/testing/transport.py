@@ -1,4 +1,4 @@
-"""The contract of a transport as tests: a class to inherit, with fixtures `transport` and `raw` of one's own.
+"""The contract of a transport as tests: a class to inherit, with fixtures of one's own.
 
     class TestMyTransport(TransportContract):
         @pytest.fixture
@@ -6,6 +6,12 @@
 
         @pytest.fixture
         def raw(self, transport): ...   # sends bytes to an address as if they were a message
+
+        @pytest.fixture
+        async def crowded(self): ...    # a transport whose addresses work on CROWD messages at once
+
+        @pytest.fixture
+        async def tight(self): ...      # a transport whose wire takes messages of at most TIGHT bytes
 
 Nothing here waits for a while: a handler that is to be slow waits for an event that the test sets.
 """
@@ -20,18 +26,34 @@ import pytest
 import structlog
 
 from skep.domain.context import RequestContext
-from skep.domain.errors import BadRequest, Conflict, NotFound, QuotaExceeded, SkepError, Unreachable
+from skep.domain.errors import (
+    BadRequest,
+    Conflict,
+    NotFound,
+    Overloaded,
+    QuotaExceeded,
+    SkepError,
+    TooLarge,
+    Unreachable,
+)
 from skep.domain.ids import CellUuid, InstanceUuid, ProjectId, RequestId, UserId
 from skep.messages.to_cell_conductor import InstancesChanged, MayBuild, Permission
 from skep.messages.to_scheduler import ListNamespaces, ListNamespacesReply
 from skep.messages.to_super_conductor import CellChanged
 from skep.testing.eventually import eventually
-from skep.transport.base import Address, Handlers, Transport
+from skep.transport.base import Address, Handlers, Transport, compute
 
 SHORT = 0.05
 """Seconds that a call waits where nobody will answer."""
 LONG = 20.0
 """Seconds that a wait may take at most where an answer will come."""
+
+CROWD = 3
+"""Messages that an address of the transport `crowded` works on at once."""
+TIGHT = 10_000
+"""Bytes of the largest message that the transport `tight` takes."""
+ODD_NAMES = ("a", "a.b", "a.b.c", "a..b", ".", "*", ">", "a b", "a\r\nPING", "é", "%2E", "", "-", "h" * 255)
+"""Names that hosts may have or pretend to have; on a wire some of them mean something."""
 
 CONTEXT = RequestContext(
     request_id=RequestId("req-1"), project_id=ProjectId("p"), user_id=UserId("u"), roles=("member",)
@@ -208,6 +230,71 @@ class TransportContract:
         await transport.serve(address, {MayBuild: answer})
         with pytest.raises(Unreachable, match="malformed reply"):
             await transport.call(address, QUESTION)
+
+    async def test_every_call_gets_its_own_answer(self, transport: Transport, address: Address) -> None:
+        async def answer(message: MayBuild, _context: RequestContext | None) -> Permission:
+            return Permission(granted=message.attempt % 3 == 0)
+
+        await transport.serve(address, {MayBuild: answer})
+        questions = [MayBuild(instance=InstanceUuid("i"), attempt=number, host="h") for number in range(1000)]
+        answers = await asyncio.gather(*(transport.call(address, question) for question in questions))
+        assert [one.granted for one in answers] == [number % 3 == 0 for number in range(1000)]
+
+    async def test_hosts_of_any_name_hear_only_what_is_meant_for_them(self, transport: Transport) -> None:
+        servers = {name: Server() for name in ODD_NAMES}
+        for name, server in servers.items():
+            await transport.serve(compute(CellUuid("c"), name), server.handlers)
+        for name in ODD_NAMES:
+            question = MayBuild(instance=InstanceUuid("i"), attempt=1, host=name)
+            await transport.call(compute(CellUuid("c"), name), question)
+        heard = {name: [message.host for message, _ in server.taken] for name, server in servers.items()}
+        assert heard == {name: [name] for name in ODD_NAMES}
+
+    async def test_a_crowd_is_told_to_come_again_and_casts_of_it_are_dropped_and_counted(
+        self, crowded: Transport, address: Address, server: Server
+    ) -> None:
+        server.hold()
+        await crowded.serve(address, server.handlers)
+        calls = [asyncio.create_task(crowded.call(address, QUESTION, timeout=LONG)) for _ in range(CROWD)]
+        await eventually(_has_taken(server, CROWD), "all calls are under way")
+
+        async def is_logged() -> bool:
+            return any(line["event"] == "messages refused" and line["kind"] == "cast" for line in logged)
+
+        with structlog.testing.capture_logs() as logged:
+            with pytest.raises(Overloaded):
+                await crowded.call(address, QUESTION, timeout=LONG)
+            await crowded.cast(address, CellChanged(cell=CellUuid("c")))
+            await eventually(is_logged, "the cast is counted")
+        server.go_on.set()
+        assert await asyncio.gather(*calls) == [Permission(granted=True)] * CROWD
+        assert await crowded.call(address, QUESTION) == Permission(granted=True)
+        assert len(server.taken) == CROWD + 1
+
+    async def test_a_message_that_the_wire_does_not_take_is_named_with_its_size(
+        self, tight: Transport, address: Address, server: Server
+    ) -> None:
+        await tight.serve(address, server.handlers)
+        with pytest.raises(TooLarge, match=rf"MayBuild has \d{{5}} bytes, and at most {TIGHT}"):
+            await tight.call(address, MayBuild(instance=InstanceUuid("i"), attempt=1, host="h" * 2 * TIGHT))
+        with pytest.raises(TooLarge, match="CellChanged has"):
+            await tight.cast(address, CellChanged(cell=CellUuid("c" * 2 * TIGHT)))
+        assert await tight.call(address, QUESTION) == Permission(granted=True)
+        assert server.taken == [(QUESTION, None)]
+
+    async def test_an_answer_that_the_wire_does_not_take_is_an_error_that_says_so(
+        self, tight: Transport, address: Address
+    ) -> None:
+        names = {"n" * 2 * TIGHT: 1}
+
+        async def answer(_message: Any, _context: RequestContext | None) -> ListNamespacesReply:
+            return ListNamespacesReply(namespaces=names)
+
+        await tight.serve(address, {ListNamespaces: answer})
+        with pytest.raises(TooLarge, match="the answer to ListNamespaces has"):
+            await tight.call(address, ListNamespaces())
+        names = {"n": 1}
+        assert await tight.call(address, ListNamespaces()) == ListNamespacesReply(namespaces={"n": 1})
 
     @pytest.mark.parametrize("garbage", [b"", b"\xc1", b"garbage", b"\x93\xa1x\xc0\xc0", b"\x93\xa8MayBuild\xc0\x80"])
     async def test_garbage_is_logged_and_the_server_goes_on(

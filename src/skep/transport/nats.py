@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import structlog
-from nats import errors as nats_errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as ClientSubscription
@@ -28,7 +27,7 @@ from skep.messages.base import Call, Cast
 from skep.transport import codec
 from skep.transport.base import Address, Handlers
 from skep.transport.endpoint import Endpoint, too_large
-from skep.transport.nats_connection import CLOSE_SECONDS, Connection
+from skep.transport.nats_connection import Connection
 from skep.transport.refusals import Kind, OnRefused, Refusals
 from skep.transport.subjects import subject_of
 
@@ -150,11 +149,7 @@ class NatsTransport:
         self._served.add(served)
         client = self._latest
         if client is not None and not client.is_closed:
-            try:
-                await served.subscribe(client)
-                await client.flush()
-            except (nats_errors.Error, OSError) as error:
-                log.warning("served once NATS is back", address=address, error=str(error))
+            await self._connection.settled(client, served.begin(client))
         return served
 
     # --- what the parts of this module ask of it ----------------------------------------------------
@@ -175,11 +170,9 @@ class NatsTransport:
         """Subscribe to an address no more."""
         self._served.discard(served)
 
-    async def flush(self) -> None:
-        """Have what was sent reach the server, as far as there is one."""
-        client = self._connection.client
-        if client is not None:
-            await _within(CLOSE_SECONDS, client.flush())
+    async def settled(self, client: Client, work: Awaitable[None]) -> None:
+        """Wait for something that needs an answer of the server; see `Connection.settled`."""
+        await self._connection.settled(client, work)
 
     # --- within --------------------------------------------------------------------------------------
 
@@ -241,27 +234,24 @@ class _Served:
             self._client = client
             self._subscription = await client.subscribe(self._subject, queue=QUEUE, cb=self._take)
 
+    async def begin(self, client: Client) -> None:
+        """Subscribe, and return once the server knows it."""
+        await self.subscribe(client)
+        await client.flush()
+
     async def close(self) -> None:
         """Take no more messages; finish and answer those under way."""
         self._transport.forget(self)
         subscription, self._subscription = self._subscription, None
         if subscription is not None and self._client is not None and not self._client.is_closed:
             leaving = subscription.drain()  # type: ignore[no-untyped-call]  # the library gives it no types
-            await _within(CLOSE_SECONDS, leaving)
+            await self._transport.settled(self._client, leaving)
         await self.endpoint.finish()
-        await self._transport.flush()
+        if self._client is not None and not self._client.is_closed:
+            await self._transport.settled(self._client, self._client.flush())
 
     async def _take(self, message: Msg) -> None:
         answer = partial(self._transport.answer, message.reply, self.endpoint.address) if message.reply else None
         refusal = self.endpoint.take(message.data, answer)
         if refusal is not None and answer is not None:
             await answer(refusal)
-
-
-async def _within(seconds: float, work: Awaitable[None]) -> None:
-    """Do what a lost connection does not make wrong, only useless."""
-    try:
-        async with asyncio.timeout(seconds):
-            await work
-    except (nats_errors.Error, OSError, TimeoutError) as error:
-        log.debug("NATS took no leave", error=str(error))

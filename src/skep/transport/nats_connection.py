@@ -30,6 +30,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Between two attempts to connect, doubled each time, and shortened at random so that not all come at once."""
 SAY_SECONDS = 10.0
 """How often the log says that NATS is still away."""
+ANSWER_SECONDS = 2.0
+"""For the server to answer that it knows what was sent before."""
+GRACE_SECONDS = 0.1
+"""How long a message may wait for room to wait in."""
 CLOSE_SECONDS = 2.0
 """For what was sent before to reach the server."""
 MAX_PENDING_BYTES = 64 * 2**20
@@ -67,6 +71,9 @@ class Connection:
         """The client once it is connected; nothing before `open` and after `close`."""
         self._keeper: asyncio.Task[None] | None = None
         self._unsent = 0
+        """Messages since nothing waited."""
+        self._stuck = False
+        """Whether too much waited for too long; until nothing waits."""
         self._trouble = ""
         self.reconnects = 0
 
@@ -117,19 +124,43 @@ class Connection:
 
         Raises Overloaded when too much waits to be sent, Unreachable when the connection is gone.
         """
-        waiting = client.pending_data_size
-        if waiting == 0:
-            self._unsent = 0
-        self._unsent += 1
-        if self._unsent % YIELD_EVERY == 0 or waiting > MAX_PENDING_BYTES:
+        if self._unsent % YIELD_EVERY == YIELD_EVERY - 1:
             await asyncio.sleep(0)
-            waiting = client.pending_data_size
-        if waiting and (self._unsent > self._settings.max_pending or waiting + len(data) > MAX_PENDING_BYTES):
-            raise Overloaded(f"{self._unsent} messages ({waiting} bytes) wait to be sent")
+        if self._is_full(client, len(data)) and not await self._has_room(client, len(data)):
+            raise Overloaded(f"{self._unsent} messages ({client.pending_data_size} bytes) wait to be sent")
+        self._unsent += 1
         try:
             await client.publish(subject, data, reply)
         except (nats_errors.Error, OSError) as error:
             raise Unreachable(f"the connection to NATS is gone: {error}") from error
+
+    async def settled(self, client: Client, work: Awaitable[None]) -> None:
+        """Wait for something that needs an answer of the server; one that gives none within seconds is left.
+
+        A client that gave up waiting breaks when the answer comes late, so it is not used any more.
+        """
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await work
+        except (nats_errors.Error, OSError, TimeoutError) as error:
+            log.warning("NATS did not answer, the connection is given up", error=str(error) or type(error).__name__)
+            await _close(client)
+
+    def _is_full(self, client: Client, size: int) -> bool:
+        waiting = client.pending_data_size
+        if waiting == 0:
+            self._unsent, self._stuck = 0, False
+        return waiting > 0 and (self._unsent >= self._settings.max_pending or waiting + size > MAX_PENDING_BYTES)
+
+    async def _has_room(self, client: Client, size: int) -> bool:
+        """Give the socket a moment: what is too much at once is not yet too much. A server that hangs gets it once."""
+        end = asyncio.get_running_loop().time() + GRACE_SECONDS
+        while not self._stuck:
+            await asyncio.sleep(GRACE_SECONDS / 50)
+            if not self._is_full(client, size):
+                return True
+            self._stuck = asyncio.get_running_loop().time() > end
+        return False
 
     async def _keep(self, client: Client, closed: asyncio.Event) -> None:
         while True:

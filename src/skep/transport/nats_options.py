@@ -83,7 +83,8 @@ def read_credentials(path: Path) -> tuple[bytes, Ed25519PrivateKey]:
 
 
 def _behind(lines: list[str], mark: str) -> int:
-    return next(number for number, line in enumerate(lines, 1) if mark in line)
+    """Return the index of the line after the mark; one behind all lines when there is none."""
+    return next((number for number, line in enumerate(lines, 1) if mark in line), len(lines))
 
 
 def _without_password(url: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from skep.testing.transport import Raw, TransportContract
+from skep.config.sections import TransportSettings
+from skep.testing.transport import CROWD, TIGHT, Raw, TransportContract
 from skep.transport.base import Address
 from skep.transport.memory import MemoryTransport
 
@@ -13,6 +14,14 @@ class TestMemory(TransportContract):
     @pytest.fixture
     def transport(self) -> MemoryTransport:
         return MemoryTransport()
+
+    @pytest.fixture
+    def crowded(self) -> MemoryTransport:
+        return MemoryTransport(TransportSettings(max_under_way=CROWD))
+
+    @pytest.fixture
+    def tight(self) -> MemoryTransport:
+        return MemoryTransport(largest=TIGHT)
 
     @pytest.fixture
     def raw(self, transport: MemoryTransport) -> Raw:
