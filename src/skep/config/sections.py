@@ -175,6 +175,10 @@ class SchedulerSettings(Section, frozen=True, kw_only=True):
     shuffle_best_same_weighed_hosts: Annotated[bool, Meta(description="Choose at random among equally good hosts")] = (
         False
     )
+    partition: Annotated[
+        bool,
+        Meta(description="Several schedulers: each looks first among its own share of the hosts, to meet no other there"),
+    ] = True
 
 
 class TransportSettings(Section, frozen=True, kw_only=True):

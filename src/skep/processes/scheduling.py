@@ -25,6 +25,7 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
         },
         host_subset_size=section.host_subset_size,
         shuffle=section.shuffle_best_same_weighed_hosts,
+        partition=section.partition,
     )
 
 

@@ -61,7 +61,8 @@ class Metrics:
         )
         self.claim_conflicts = Counter(
             "skep_placement_claim_conflicts",
-            "Claims that met a newer generation of their record and were decided again",
+            "Requests for hosts of which a write met a record that somebody else had changed meanwhile; their share is "
+            "this by skep_placement_decision_seconds_count",
             registry=self.registry,
         )
         self.transport_refused = Counter(
