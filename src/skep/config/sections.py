@@ -177,7 +177,9 @@ class SchedulerSettings(Section, frozen=True, kw_only=True):
     )
     partition: Annotated[
         bool,
-        Meta(description="Several schedulers: each looks first among its own share of the hosts, to meet no other there"),
+        Meta(
+            description="Several schedulers: each looks first among its own share of the hosts, to meet no other there"
+        ),
     ] = True
 
 
