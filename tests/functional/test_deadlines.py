@@ -136,7 +136,7 @@ async def test_one_damaged_row_does_not_keep_others_from_their_hosts(tmp_path: P
     async with running_cloud(tmp_path, quick_config(conductor=quick()), cells=1, hosts=1) as cloud:
         [conductor] = cloud.plane._cell_conductors
         conductor._builds.asserted = False
-        conductor._hosts.on_asserted = lambda _: None
+        conductor._beats.on_asserted = lambda _: None
         [damaged] = await cloud.create()
         await cloud.tried(damaged)
         spoil = instances.update().where(instances.c.uuid == damaged).values(spec=b'{"flavor": 5}')

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from skep.cell_conductor import notifications
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
-from skep.database.cell import attempts, builds, deletes
+from skep.database.cell import agents, attempts, builds, deletes
 from skep.database.cell.builds import Work
 from skep.domain.builds import CLEANUP_FAILED, BuildFailure, FailureKind
 from skep.domain.claims import ClaimKey
@@ -117,15 +117,13 @@ class Builds:
         async with parts.steps.step(
             step, instance=message.instance, attempt=message.attempt, host=message.host, cell=parts.cell.name
         ) as run:
-            granted = await parts.database.write(
-                partial(
-                    write,
-                    uuid=message.instance,
-                    attempt=message.attempt,
-                    host=message.host,
-                    now=parts.clock.now(),
-                )
-            )
+            now = parts.clock.now()
+
+            def unit(connection: sa.Connection) -> bool:
+                agents.check_current(connection, message.host, message.incarnation)
+                return write(connection, message.instance, message.attempt, message.host, now)
+
+            granted = await parts.database.write(unit)
             run.outcome = "ok" if granted else "replaced"
         return granted
 

@@ -1,34 +1,35 @@
-"""The story of the cell's hosts: agents register, report, are heard; under a new epoch the cell asserts its claims."""
+"""The story of the cell's hosts: agents register, are heard, and report; of two with one identity the older stops."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from typing import Any
 
 import sqlalchemy as sa
 
+from skep.cell_conductor.hearing import SILENT_SECONDS, Hearing
 from skep.cell_conductor.parts import Parts
-from skep.database.cell import agents, assertions
+from skep.database.cell import agents
 from skep.database.cell.agents import Agent
-from skep.database.cell.assertions import Owned
 from skep.domain.context import RequestContext
-from skep.domain.errors import Conflict, NotFound, SkepError
+from skep.domain.errors import Conflict, NotFound, SkepError, StaleAgent, TooLarge
 from skep.domain.ids import NodeUuid
 from skep.messages.to_cell_conductor import Heartbeat, HostReported, RegisterAgent, Registration, ReportHost
 from skep.messages.to_compute import ReportHostNow
-from skep.messages.to_scheduler import AssertClaims, Beat, HostReport, UpdateHostState
+from skep.messages.to_scheduler import HostReport, ReportAnswer, UpdateHostState, UpdateHostStateReply
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
 from skep.transport.base import SCHEDULER, compute
 
 log = get_logger(__name__)
 
-BEAT_SECONDS = 1.0
-SILENT_SECONDS = 5.0
-"""A host that was not heard for so long is left out of the beat. A conductor that has just started says for so long
-that it only listens, unless it has heard all its agents before."""
+BATCH = 200
+"""Reports in one call: some hundred kB."""
+
+Handler = Callable[[Any, RequestContext | None], Awaitable[Any]]
 
 
 class Hosts:
@@ -37,14 +38,17 @@ class Hosts:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._agents: dict[NodeUuid, Agent] = {}
-        self._heard: dict[NodeUuid, float] = {}
-        self._epoch: str | None = None
+        self._of_host: dict[str, NodeUuid] = {}
         self._listening_until: float | None = time.monotonic() + SILENT_SECONDS
         self._reports: list[tuple[HostReport, asyncio.Future[HostReported]]] = []
+        self._stale: dict[NodeUuid, int] = {}
+        """Older runs that were noted, so that each is noted once."""
+        self.hearing = Hearing()
+        self.epoch: str | None = None
+        """In which the schedulers are, as far as they said."""
         self.reporting = Loop("reports", self._forward, every=1.0)
-        self.beating = Loop("beat", self._beat, every=BEAT_SECONDS)
-        self.on_asserted: Callable[[str | None], None] = _ignore
-        """Called at each beat with the epoch under which the scheduler knows this cell's claims; None: it does not."""
+        self.on_listening: Callable[[], None] = _ignore
+        """Called when an agent registers with a conductor that has only begun to listen."""
 
     async def register(self, message: RegisterAgent, _context: RequestContext | None) -> Registration:
         """Write an agent and say whether its node is mapped yet; the level above does that."""
@@ -53,28 +57,35 @@ class Hosts:
         if clash is not None:
             raise Conflict(f"host {identity.host} of cell {parts.cell.name} is node {clash}, not {identity.node}")
         agent = await parts.database.write(partial(agents.register, identity=identity, now=parts.clock.now()))
-        self._agents[agent.node] = agent
-        self._heard[agent.node] = time.monotonic()
+        self._know(agent)
+        self.hearing.hear(agent.node, time.monotonic())
         if self._listening_until is not None:
-            self.beating.nudge()
+            self.on_listening()
         if not agent.mapped:
             await parts.tell_above()
         return Registration(incarnation=agent.incarnation, mapped=agent.mapped)
 
     async def heartbeat(self, message: Heartbeat, _context: RequestContext | None) -> None:
-        """Note that an agent lives; an older one with the same identity does not count."""
+        """Note that an agent lives; an older one with the same identity does not count.
+
+        One whose latest report was for another epoch, or that is too old, is told to report: the answer says the rest.
+        """
         agent = self._agents.get(message.node)
-        if agent is None:
+        if agent is None or message.incarnation > agent.incarnation:
             agent = await self._look_up(message.node)
         if message.incarnation >= agent.incarnation:
-            self._heard[message.node] = time.monotonic()
+            self.hearing.hear(message.node, time.monotonic())
+        elsewhere = None not in (message.epoch, self.epoch) and message.epoch != self.epoch
+        if elsewhere or message.incarnation < agent.incarnation:
+            await self.have_report((message.node,))
 
     async def report(self, message: ReportHost, _context: RequestContext | None) -> HostReported:
         """Carry one report to the scheduler, together with those that others send meanwhile."""
         agent = await self._current(message.node, message.incarnation)
         if message.incarnation < agent.incarnation:
+            await self._note_stale(agent, message.incarnation)
             return HostReported(epoch="", fenced=True)
-        self._heard[message.node] = time.monotonic()
+        self.hearing.hear(message.node, time.monotonic())
         answer: asyncio.Future[HostReported] = asyncio.get_running_loop().create_future()
         report = HostReport(
             node=message.node,
@@ -88,6 +99,53 @@ class Hosts:
         self.reporting.nudge()
         return await answer
 
+    def from_current(self, handler: Handler) -> Handler:
+        """Make a handler that takes messages of a host only from its youngest agent. It raises StaleAgent else."""
+
+        async def checked(message: Any, context: RequestContext | None) -> Any:
+            node = self._of_host.get(message.host)
+            agent = self._agents.get(node) if node is not None else None
+            if agent is not None and message.incarnation is not None and message.incarnation < agent.incarnation:
+                await self._note_stale(agent, message.incarnation)
+                raise StaleAgent(f"agent {message.incarnation} of host {agent.host} is not the youngest")
+            return await handler(message, context)
+
+        return checked
+
+    async def have_report(self, nodes: Iterable[NodeUuid]) -> None:
+        """Ask the agents of these nodes to report in full at once."""
+        for node in nodes:
+            agent = self._agents.get(node)
+            if agent is not None:
+                await self._parts.transport.cast(compute(self._parts.cell.uuid, agent.host), ReportHostNow())
+
+    async def have_all_report(self) -> None:
+        """Ask all agents that are known here to report in full at once."""
+        await self.have_report(tuple(self._agents))
+
+    def name_of(self, node: NodeUuid) -> str:
+        """Return the name of a node's host; the node where it is not known."""
+        agent = self._agents.get(node)
+        return agent.host if agent is not None else node
+
+    async def knows_who_lives(self) -> bool:
+        """Tell whether a silence means something yet: all agents were heard, or there was time enough for each.
+
+        A conductor that has just started says for SILENT_SECONDS that it only listens, unless it has heard all its
+        agents before.
+        """
+        if self._listening_until is None:
+            return True
+        known = await self._parts.database.read(agents.list_all)
+        if time.monotonic() < self._listening_until and any(not self.hearing.knows(agent.node) for agent in known):
+            return False
+        self._listening_until = None
+        return True
+
+    def _know(self, agent: Agent) -> None:
+        self._agents[agent.node] = agent
+        self._of_host[agent.host] = agent.node
+
     async def _current(self, node: NodeUuid, incarnation: int) -> Agent:
         """Return the agent as this process knows it, or as the row says when the sender is younger than that."""
         agent = self._agents.get(node)
@@ -99,22 +157,35 @@ class Hosts:
         agent = await self._parts.database.read(partial(agents.get, node=node))
         if agent is None:
             raise NotFound(f"node {node} has not registered with cell {self._parts.cell.name}")
-        self._agents[node] = agent
+        self._know(agent)
         return agent
 
+    async def _note_stale(self, agent: Agent, incarnation: int) -> None:
+        """Say, and store for who asks later, that an older agent speaks with the identity of a younger one."""
+        if self._stale.get(agent.node) == incarnation:
+            return
+        self._stale[agent.node] = incarnation
+        log.error(
+            "two agents have one identity, the older is told to stop",
+            cell=self._parts.cell.name,
+            host=agent.host,
+            node=agent.node,
+            older=incarnation,
+            younger=agent.incarnation,
+        )
+        noting = partial(agents.note_stale, node=agent.node, incarnation=incarnation, now=self._parts.clock.now())
+        await self._parts.database.write(noting)
+
     async def _forward(self) -> bool:
-        batch, self._reports = self._reports, []
+        batch, self._reports = self._reports[:BATCH], self._reports[BATCH:]
         if not batch:
             return False
         failure = SkepError("the reports could not be carried to the scheduler")
         try:
-            reply = await self._parts.above.call(
-                SCHEDULER, UpdateHostState(reports=tuple(report for report, _ in batch))
-            )
-            for (_, future), answer in zip(batch, reply.answers, strict=True):
+            reply = await self._carry(tuple(report for report, _ in batch))
+            for (report, future), answer in zip(batch, reply.answers, strict=True):
                 if not future.done():
-                    trouble = "an older report than the one that is known" if answer.stale else answer.error
-                    future.set_result(HostReported(epoch=reply.epoch, claims=answer.claims, error=trouble))
+                    future.set_result(await self._answer(report, answer, reply.epoch))
         except SkepError as error:
             failure = error
             return False
@@ -125,88 +196,44 @@ class Hosts:
                     future.set_exception(failure)
         return bool(self._reports)
 
-    async def _beat(self) -> bool:
-        """Say which nodes live; assert the cell's claims when the scheduler does not know them."""
-        parts = self._parts
-        listening = not await self._knows_who_lives()
-        now = time.monotonic()
-        heard = tuple(sorted(node for node, at in self._heard.items() if now - at < SILENT_SECONDS))
-        epoch: str | None = None
+    async def _carry(self, reports: tuple[HostReport, ...]) -> UpdateHostStateReply:
+        """Hand reports over; those that no message can hold together go in halves."""
         try:
-            beat = Beat(cell=parts.cell.uuid, heard=heard, conductor=parts.owner, listening=listening)
-            reply = await parts.above.call(SCHEDULER, beat)
-            await self._follow(reply.epoch)
-            if reply.asserted or await self._assert(reply.epoch):
-                epoch = reply.epoch if await self._adopt(reply.epoch) else None
-        except SkepError as error:
-            log.warning("no beat", cell=parts.cell.name, error=str(error))
-        self.on_asserted(epoch)
-        return False
+            return await self._parts.above.call(SCHEDULER, UpdateHostState(reports=reports))
+        except TooLarge as error:
+            if len(reports) == 1:
+                answer = ReportAnswer(node=reports[0].node, error=f"usage: {error}")
+                return UpdateHostStateReply(answers=(answer,), epoch=self.epoch or "")
+            half = len(reports) // 2
+            first, second = await self._carry(reports[:half]), await self._carry(reports[half:])
+            return UpdateHostStateReply(answers=first.answers + second.answers, epoch=second.epoch)
 
-    async def _follow(self, epoch: str) -> None:
-        """Under a new epoch have all agents report at once: none is a candidate before its own report."""
-        known, self._epoch = self._epoch, epoch
-        if known != epoch:
-            self.on_asserted(None)
-        if known in (None, epoch):
-            return
-        for agent in self._agents.values():
-            await self._parts.transport.cast(compute(self._parts.cell.uuid, agent.host), ReportHostNow())
+    async def _answer(self, report: HostReport, answer: ReportAnswer, epoch: str) -> HostReported:
+        if answer.younger is not None:
+            return await self._resolve(report, answer.younger, epoch)
+        trouble = "an older report than the one that is known" if answer.stale else answer.error
+        return HostReported(epoch=epoch, claims=answer.claims, error=trouble)
 
-    async def _knows_who_lives(self) -> bool:
-        """Tell whether a silence means something yet: all agents were heard, or there was time enough for each."""
-        if self._listening_until is None:
-            return True
-        known = await self._parts.database.read(agents.list_all)
-        if time.monotonic() < self._listening_until and any(agent.node not in self._heard for agent in known):
-            return False
-        self._listening_until = None
-        return True
+    async def _resolve(self, report: HostReport, known: int, epoch: str) -> HostReported:
+        """Answer an agent that schedulers hold for older than one they heard of.
 
-    async def _assert(self, epoch: str) -> bool:
-        """Tell the scheduler what this cell's rows say is claimed; refused claims are failed attempts.
-
-        Read in a write unit, which comes after all that was written before: a build that was sent to its host a moment
-        ago is seen here, and what comes later bears another epoch than this one.
+        Another conductor registered a younger one; or this cell's database was set back, and its numbers with it.
         """
-        owned = await self._parts.database.write(assertions.read)
-        return await self._tell(owned, epoch)
+        agent = await self._look_up(report.node)
+        if report.incarnation < agent.incarnation:
+            await self._note_stale(agent, report.incarnation)
+            return HostReported(epoch="", fenced=True)
 
-    async def _adopt(self, epoch: str) -> bool:
-        """Assert the builds whose host was chosen under another epoch, before their hosts hear of them."""
-        while True:
-            owned = await self._parts.database.read(partial(assertions.of_other_epochs, epoch=epoch))
-            if not owned.builds:
-                return True
-            if not await self._tell(owned, epoch):
-                return False
+        def unit(connection: sa.Connection) -> int | None:
+            return agents.raise_incarnation(connection, report.node, agent.process, known)
 
-    async def _tell(self, owned: Owned, epoch: str) -> bool:
-        """Have claims and slots known under this epoch; False when there is a younger one by now."""
-        parts = self._parts
-        reply = await parts.above.call(
-            SCHEDULER,
-            AssertClaims(cell=parts.cell.uuid, epoch=epoch, claims=owned.claims, slots=owned.slots),
-        )
-        if reply.epoch != epoch:
-            return False
-
-        def unit(connection: sa.Connection) -> int:
-            replaced = assertions.refuse(connection, reply.refused, parts.clock.now())
-            assertions.stamp(connection, owned.builds, epoch)
-            return replaced
-
-        replaced = await parts.database.write(unit)
-        log.info(
-            "claims asserted",
-            cell=parts.cell.name,
-            claims=len(owned.claims),
-            slots=len(owned.slots),
-            refused=len(reply.refused),
-            replaced=replaced,
-        )
-        return True
+        raised = await self._parts.database.write(unit)
+        self._know(await self._look_up(report.node))
+        if raised is None:
+            return HostReported(epoch="", fenced=True)
+        log.warning("an agent has a higher number from now on", host=agent.host, before=known, now=raised)
+        return HostReported(epoch=epoch, incarnation=raised, error=f"schedulers know of agent {known}")
 
 
-def _ignore(_epoch: str | None) -> None:
+def _ignore() -> None:
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skep.cell_conductor.beats import Beats
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.deadlines import Deadlines
@@ -45,7 +46,8 @@ class CellConductor:
         self._tasks = Tasks(parts)
         self._hosts = Hosts(parts)
         self._fences = Fences(parts, self._releases, self._reschedules.choosing, self._deletes.undoing)
-        self._hosts.on_asserted = self._on_asserted
+        self._beats = Beats(parts, self._hosts)
+        self._beats.on_asserted = self._on_asserted
         self._lease = Lease(
             parts.database, leases, parts.owner, "cell_conductor", parts.clock, seconds=parts.settings.lease_seconds
         )
@@ -55,7 +57,7 @@ class CellConductor:
     def _loops(self) -> tuple[Loop, ...]:
         return (
             self._hosts.reporting,
-            self._hosts.beating,
+            self._beats.loop,
             self._builds.dispatching,
             self._reschedules.choosing,
             self._deadlines.loop,
@@ -68,17 +70,18 @@ class CellConductor:
     async def start(self) -> None:
         """Take the lease, listen to the cell, look at the whole once."""
         await self._lease.start()
+        current = self._hosts.from_current
         self._subscription = await self._parts.transport.serve(
             cell_conductor(self._parts.cell.uuid),
             {
                 InstancesChanged: self._on_changed,
-                MayBuild: self._builds.may_build,
-                MaySpawn: self._builds.may_spawn,
-                Built: self._builds.built,
-                BuildInstances: self._builds.failed,
+                MayBuild: current(self._builds.may_build),
+                MaySpawn: current(self._builds.may_spawn),
+                Built: current(self._builds.built),
+                BuildInstances: current(self._builds.failed),
                 ReportProgress: self._deadlines.progress,
-                Destroyed: self._deletes.destroyed,
-                TaskDone: self._tasks.done,
+                Destroyed: current(self._deletes.destroyed),
+                TaskDone: current(self._tasks.done),
                 RegisterAgent: self._register,
                 ReportHost: self._hosts.report,
                 Heartbeat: self._heartbeat,

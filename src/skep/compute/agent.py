@@ -154,6 +154,7 @@ class Agent:
             work=self._work,
             reports=reports,
         )
+        host.upcalls.on_stale = self._fence
         outcomes = Outcomes(host)
         builds = Builds(host, outcomes)
         deletes = Deletes(host, builds, outcomes)
@@ -169,6 +170,13 @@ class Agent:
     def _fence(self) -> None:
         if not self.fenced:
             self.fenced = True
+            # From now on no story takes another step, whatever the answer to what it asked.
+            self._work.stopping = True
+            log.critical(
+                "another agent with this identity has registered after this one: this agent stops",
+                host=self.name,
+                node=self._started.node,
+            )
             # Not one of the agent's own tasks: it has to outlive them.
             self._stop = asyncio.create_task(self.stop(), name=f"fence {self.name}")
 
@@ -186,7 +194,7 @@ def _handlers(builds: Builds, deletes: Deletes, power: Power, reports: Reports) 
         power.take(message)
 
     async def report(message: ReportHostNow, context: RequestContext | None) -> None:  # noqa: ARG001
-        reports.changed()
+        reports.report_in_full()
 
     return {
         BuildAndRunInstance: build,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
 import structlog
 
 from skep.compute.host import Host
@@ -22,6 +23,9 @@ SENT_KEYS = 256
 """Claims named in one report at most; the rest goes with the next."""
 
 
+SKIPPED_REPORTS = 30
+"""So many reports in a row are left out when they would say nothing new."""
+
 KEPT_KEYS = 4096
 """Claims kept to be named, the newest."""
 
@@ -34,8 +38,13 @@ class Reports:
         self._usage = usage
         self._fenced = fenced
         self._nudge = asyncio.Event()
-        self._epoch = ""
+        self._epoch: str | None = None
         self._seq = 0
+        self._acknowledged: ReportHost | None = None
+        """The latest report, if it was taken and left nothing to be settled: what says the same need not be sent."""
+        self._skipped = 0
+        self._trouble: str | None = None
+        """Why the latest report was refused."""
         self._settled: dict[tuple[str, int], ClaimKey] = {}
         self.incarnation: int | None = None
         """The agent's number in its cell; None before it is registered."""
@@ -43,6 +52,11 @@ class Reports:
 
     def changed(self) -> None:
         """Report soon."""
+        self._nudge.set()
+
+    def report_in_full(self) -> None:
+        """Report soon, whether or not anything changed: the schedulers do not know this host."""
+        self._acknowledged = None
         self._nudge.set()
 
     def settle(self, key: ClaimKey) -> None:
@@ -62,7 +76,8 @@ class Reports:
         settings = self._host.settings
         while True:
             host.work.check()
-            await self._report()
+            if self._has_news():
+                await self._report()
             try:
                 async with asyncio.timeout(settings.report_interval_seconds):
                     await self._nudge.wait()
@@ -76,18 +91,19 @@ class Reports:
         while True:
             answer = await self._host.upcalls.ask(RegisterAgent(identity=identity))
             assert answer is not None
-            self.incarnation = answer.incarnation
+            self._number(answer.incarnation)
             if answer.mapped:
                 log.info("registered", host=self._host.name, node=self._host.node, incarnation=answer.incarnation)
                 return
             await asyncio.sleep(self._host.settings.resend_seconds)
 
     async def _beat(self) -> None:
-        assert self.incarnation is not None
-        beat = Heartbeat(node=self._host.node, incarnation=self.incarnation)
         while True:
+            assert self.incarnation is not None
             try:
-                await self._host.upcalls.cast(beat)
+                await self._host.upcalls.cast(
+                    Heartbeat(node=self._host.node, incarnation=self.incarnation, epoch=self._epoch)
+                )
             except SkepError as error:
                 log.info("heartbeat not sent", host=self._host.name, error=str(error))
             await asyncio.sleep(self._host.settings.heartbeat_seconds)
@@ -100,6 +116,21 @@ class Reports:
             return
         self._usage = idle_usage(self._host.name, facts, self._host.settings, self._usage.started_at)
         self._host.ledger.set_inventory(self._usage.inventory)
+
+    def _number(self, incarnation: int) -> None:
+        self.incarnation = self._host.upcalls.incarnation = incarnation
+
+    def _has_news(self) -> bool:
+        """Tell whether a report would say anything that was not answered already.
+
+        What did not change is not sent; the heart beats on. Now and then it is sent all the same, as it was: schedulers
+        write nothing for it, and answer with the claims that they still hold.
+        """
+        known = self._acknowledged
+        if known is None or self._settled or _facts(known.usage) != _facts(self._usage_now()):
+            return True
+        self._skipped += 1
+        return self._skipped >= SKIPPED_REPORTS
 
     async def _report(self) -> None:
         """Report until it is answered. Each sending is made anew, so a late answer never carries old figures."""
@@ -119,38 +150,49 @@ class Reports:
 
     def _message(self) -> ReportHost:
         assert self.incarnation is not None
+        known, usage = self._acknowledged, self._usage_now()
+        self._acknowledged, self._skipped = None, 0
+        if known is not None and not self._settled and _facts(known.usage) == _facts(usage):
+            return known
         self._seq += 1
-        host = self._host
         return ReportHost(
-            node=host.node,
+            node=self._host.node,
             incarnation=self.incarnation,
             seq=self._seq,
-            usage=with_use(
-                self._usage,
-                used=host.ledger.usage(),
-                servers=len(host.guests),
-                failed_builds=host.failed_builds,
-            ),
+            usage=usage,
             settled=tuple(list(self._settled.values())[:SENT_KEYS]),
+        )
+
+    def _usage_now(self) -> HostUsage:
+        host = self._host
+        return with_use(
+            self._usage,
+            used=host.ledger.usage(),
+            servers=len(host.guests),
+            failed_builds=host.failed_builds,
         )
 
     def _take(self, message: ReportHost, answer: HostReported) -> None:
         if answer.fenced:
-            log.critical(
-                "another agent with this identity has registered after this one: this agent stops",
-                host=self._host.name,
-                node=self._host.node,
-                incarnation=self.incarnation,
-            )
             self._fenced()
             return
-        if answer.error is not None:
-            log.error("report refused", host=self._host.name, error=answer.error)
+        if answer.incarnation is not None:
+            log.warning("this agent has another number", host=self._host.name, incarnation=answer.incarnation)
+            self._number(answer.incarnation)
+            self.changed()
             return
+        if answer.error is not None:
+            if answer.error != self._trouble:
+                log.error("report refused", host=self._host.name, error=answer.error)
+            self._trouble = answer.error
+            return
+        self._trouble = None
         if self._epoch and answer.epoch != self._epoch:
             # Every report is a full one, so the host is known in the new epoch with this very answer.
             log.info("host states began a new epoch", host=self._host.name, epoch=answer.epoch)
         self._epoch = answer.epoch
+        if not answer.claims:
+            self._acknowledged = msgspec.structs.replace(message, settled=())
         sent = {(key.instance, key.attempt) for key in message.settled}
         later = {key: claim for key, claim in self._settled.items() if key not in sent}
         left: dict[tuple[str, int], ClaimKey] = {
@@ -172,3 +214,8 @@ class Reports:
         return self._host.ledger.holds(key.instance, key.attempt) or self._host.journal.attempts.ended(
             key.instance, key.attempt
         )
+
+
+def _facts(usage: HostUsage) -> HostUsage:
+    """Return what is worth a report: all but what changes by itself."""
+    return msgspec.structs.replace(usage, uptime=None)

@@ -7,6 +7,7 @@ SkepError
 │   └── QuotaExceeded
 ├── NotFound              no such thing for this caller                                404
 ├── Conflict              the thing is in a state that does not allow it               409
+│   └── StaleAgent           a younger agent with the same identity has registered
 ├── TooLarge              a body or a value beyond its limit                           413
 ├── Unavailable           try again: storage, backlog, a neighbour that is away        503
 │   ├── StorageUnavailable   disk full, database locked or gone
@@ -44,6 +45,10 @@ class NotFound(SkepError):
 
 class Conflict(SkepError):
     """The thing is in a state that does not allow what was asked."""
+
+
+class StaleAgent(Conflict):
+    """Whoever speaks is the older of two agents with one identity: it must stop."""
 
 
 class TooLarge(SkepError):

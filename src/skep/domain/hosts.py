@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
+
 import msgspec
 
 from skep.domain.claims import Claim
 from skep.domain.ids import CellUuid, Incarnation, NodeUuid
 from skep.domain.resources import Inventory, Resources
+
+
+def nodes_version(nodes: Iterable[NodeUuid]) -> int:
+    """Return the number that stands for a set of nodes: below 2^53, so that every reader of JSON can hold it."""
+    digest = hashlib.blake2b("\n".join(sorted(nodes)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 11
 
 
 class HostUsage(msgspec.Struct, frozen=True, kw_only=True):

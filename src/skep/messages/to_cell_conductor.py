@@ -34,6 +34,8 @@ class MayBuild(Call[Permission], frozen=True, kw_only=True):
     instance: InstanceUuid
     attempt: int
     host: str
+    incarnation: int | None = None
+    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
 
 
 class MaySpawn(Call[Permission], frozen=True, kw_only=True):
@@ -43,6 +45,8 @@ class MaySpawn(Call[Permission], frozen=True, kw_only=True):
     instance: InstanceUuid
     attempt: int
     host: str
+    incarnation: int | None = None
+    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +64,8 @@ class Built(Call[Settled], frozen=True, kw_only=True):
     host: str
     launched_at: int
     power_state: PowerState = PowerState.RUNNING
+    incarnation: int | None = None
+    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
 
 
 class BuildInstances(Call[Settled], frozen=True, kw_only=True):
@@ -70,6 +76,8 @@ class BuildInstances(Call[Settled], frozen=True, kw_only=True):
     attempt: int
     host: str
     failure: BuildFailure
+    incarnation: int | None = None
+    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
 
 
 class Destroyed(Call[Done], frozen=True, kw_only=True):
@@ -82,6 +90,8 @@ class Destroyed(Call[Done], frozen=True, kw_only=True):
     """The attempts that the host knew of and that are over now."""
     up_to: int = 0
     """Nothing of any attempt up to this one is here, and none of them will begin: also those never heard of."""
+    incarnation: int | None = None
+    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
 
 
 class BuildInHand(msgspec.Struct, frozen=True, array_like=True):
@@ -118,6 +128,8 @@ class TaskDone(Call[Done], frozen=True, kw_only=True):
     task_id: str
     power_state: PowerState
     error: str | None = None
+    incarnation: int | None = None
+    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +154,8 @@ class HostReported(msgspec.Struct, frozen=True, kw_only=True):
     fenced: bool = False
     """A younger agent with the same identity has registered: this one must stop."""
     error: str | None = None
+    incarnation: int | None = None
+    """The agent's number from now on: what schedulers know of it bears a higher one than the cell's database did."""
 
 
 class ReportHost(Call[HostReported], frozen=True, kw_only=True):

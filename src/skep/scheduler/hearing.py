@@ -7,20 +7,12 @@ that it omits a node means nothing.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from skep.domain.ids import NodeUuid
 
 Versions = tuple[int, ...]
 _NOTHING: tuple[NodeUuid, ...] = ()
-
-
-def version_of(nodes: Iterable[NodeUuid]) -> int:
-    """Return the number that stands for a set of nodes: below 2^53, so that every reader of JSON can hold it."""
-    digest = hashlib.blake2b("\n".join(sorted(nodes)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 11
 
 
 @dataclass(frozen=True, slots=True)

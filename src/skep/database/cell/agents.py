@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from skep.database.cell import resending
 from skep.database.cell.tables import agents
+from skep.domain.errors import StaleAgent
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import NodeUuid
 
@@ -26,6 +27,10 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     mapped: bool
     fenced_at: int | None = None
     """Since when an operator says that its host is dead for good."""
+    stale_incarnation: int | None = None
+    """The latest older run that spoke beside a younger one: two agents have this identity."""
+    stale_at: int | None = None
+    """When that was, microseconds since the epoch."""
 
 
 def register(connection: sa.Connection, identity: AgentIdentity, now: int) -> Agent:
@@ -73,6 +78,31 @@ def get(connection: sa.Connection, node: NodeUuid) -> Agent | None:
     return None if found is None else _agent(found)
 
 
+def check_current(connection: sa.Connection, host: str, incarnation: int | None) -> None:
+    """Raise StaleAgent when a younger agent of this host has registered than the one that speaks."""
+    if incarnation is None:
+        return
+    current = connection.execute(sa.select(row.incarnation).where(row.host == host)).scalar_one_or_none()
+    if current is not None and incarnation < current:
+        raise StaleAgent(f"agent {incarnation} of host {host} is older than agent {current}, which has registered")
+
+
+def note_stale(connection: sa.Connection, node: NodeUuid, incarnation: int, now: int) -> None:
+    """Note that an older agent spoke beside a younger one with its identity."""
+    connection.execute(agents.update().where(row.node == node).values(stale_incarnation=incarnation, stale_at=now))
+
+
+def raise_incarnation(connection: sa.Connection, node: NodeUuid, process: str, above: int) -> int | None:
+    """Give the agent a number above one that schedulers know; None when it is no longer this process' agent.
+
+    For a database that was set back: the numbers that it gives were given before.
+    """
+    mine = sa.and_(row.node == node, row.process == process)
+    lower = sa.and_(mine, row.incarnation <= above)
+    connection.execute(agents.update().where(lower).values(incarnation=above + 1))
+    return connection.execute(sa.select(row.incarnation).where(mine)).scalar_one_or_none()
+
+
 def list_all(connection: sa.Connection) -> list[Agent]:
     """Return all agents of the cell."""
     return [_agent(found) for found in connection.execute(sa.select(agents).order_by(row.host))]
@@ -96,6 +126,8 @@ def _agent(found: Any) -> Agent:
         process=found.process,
         mapped=found.mapped,
         fenced_at=found.fenced_at,
+        stale_incarnation=found.stale_incarnation,
+        stale_at=found.stale_at,
     )
 
 

@@ -6,7 +6,7 @@ an older epoch was chosen from data that is lost, so its place is asserted first
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from skep.database.cell import reschedules, unreadable
 from skep.database.cell.tables import UNDER_WAY, attempts, instances
 from skep.database.stored import load
 from skep.domain.claims import Claim, ClaimKey
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import BUILD_STATES, State
 from skep.domain.request_specs import RequestSpec
 from skep.messages.to_scheduler import Slot
@@ -25,6 +25,9 @@ row = instances.c
 
 PAGE = 500
 """Rows named in one statement."""
+
+ASSERTED = 1000
+"""Attempts asserted with one message: their claims and slots are about 500 kB."""
 
 _WITH_HOST = (State.SCHEDULED.value, State.BUILDING.value, State.SPAWNING.value)
 
@@ -48,6 +51,36 @@ def read(connection: sa.Connection) -> Owned:
     every open attempt.
     """
     return _owned(connection.execute(_OPEN), claiming={state.value for state in BUILD_STATES})
+
+
+def pages(owned: Owned) -> list[Owned]:
+    """Cut what is owned into parts that a message can hold, at least one; what belongs to an attempt stays together."""
+    parts: dict[tuple[InstanceUuid, int], tuple[list[Claim], list[Slot]]] = {}
+    for claim in owned.claims:
+        parts.setdefault((claim.instance, claim.attempt), ([], []))[0].append(claim)
+    for slot in owned.slots:
+        parts.setdefault((slot.key.instance, slot.key.attempt), ([], []))[1].append(slot)
+    for build in owned.builds:
+        parts.setdefault(build, ([], []))
+    builds, keys = set(owned.builds), list(parts)
+    return [
+        Owned(
+            claims=tuple(claim for key in page for claim in parts[key][0]),
+            slots=tuple(slot for key in page for slot in parts[key][1]),
+            builds=tuple(key for key in page if key in builds),
+        )
+        for page in (keys[start : start + ASSERTED] for start in range(0, len(keys) or 1, ASSERTED))
+    ]
+
+
+def on_nodes(owned: Owned, nodes: Container[NodeUuid]) -> Owned:
+    """Return the claims on these nodes alone."""
+    return Owned(claims=tuple(claim for claim in owned.claims if claim.node in nodes), slots=())
+
+
+def in_groups(owned: Owned, groups: Container[GroupUuid]) -> Owned:
+    """Return the slots in these groups alone."""
+    return Owned(claims=(), slots=tuple(slot for slot in owned.slots if slot.key.group in groups))
 
 
 def of_other_epochs(connection: sa.Connection, epoch: str) -> Owned:

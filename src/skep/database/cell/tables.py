@@ -141,10 +141,13 @@ agents = sa.Table(
     sa.Column("mapped", sa.Boolean, nullable=False, default=False),
     sa.Column("registered_at", sa.BigInteger, nullable=False),
     sa.Column("fenced_at", sa.BigInteger),
+    sa.Column("stale_incarnation", sa.Integer),
+    sa.Column("stale_at", sa.BigInteger),
     sa.Index("agents_fenced", "fenced_at", **where("fenced_at IS NOT NULL")),
 )
 """The agents of the cell. The super conductor maps what is not mapped yet. `fenced_at`: since when an operator says
-that the host is dead for good."""
+that the host is dead for good. `stale_incarnation`, `stale_at`: the latest older run of the agent that spoke beside a
+younger one, and when: two agents have one identity."""
 
 leases = sa.Table(
     "leases",

@@ -75,7 +75,7 @@ async def _complete(
     cells = states.known_cells()
     await asyncio.gather(
         *(
-            commits.change(Key(GROUPS, group), changes.tell_members(slots, message.cell, cells))
+            commits.change(Key(GROUPS, group), changes.tell_members(slots, message.cell, cells, more=message.more))
             for group, slots in members.items()
         )
     )

@@ -193,17 +193,19 @@ def take_slot(rule: GroupRule, slot: GroupSlot, *, checked: bool = True) -> Chan
     return change
 
 
-def tell_members(slots: Iterable[GroupSlot], cell: CellUuid, cells: Iterable[CellUuid]) -> Changing[None]:
-    """Take all slots of one cell into the record of a group that was lost.
+def tell_members(
+    slots: Iterable[GroupSlot], cell: CellUuid, cells: Iterable[CellUuid], *, more: bool = False
+) -> Changing[None]:
+    """Take slots of one cell into the record of a group that was lost.
 
-    It is complete when all `cells` have told theirs.
+    It is complete when all `cells` have told theirs; `more`: this one has not told all of its own yet.
     """
 
     def change(value: GroupValue | None) -> Change[None]:
         if value is None or not value.incomplete:
             return Change(value, None)
         merged = tuple(dict.fromkeys((*value.slots, *slots)))
-        told = tuple(sorted({*value.told, cell}))
+        told = value.told if more else tuple(sorted({*value.told, cell}))
         if not set(cells) <= set(told):
             return Change(replace(value, slots=merged, told=told), None)
         return Change(GroupValue(slots=merged) if merged else None, None)

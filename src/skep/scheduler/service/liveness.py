@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from skep.domain.errors import BadRequest
+from skep.domain.hosts import nodes_version
 from skep.messages.to_scheduler import Beat, BeatReply, HeardPage
-from skep.scheduler.hearing import version_of
 from skep.scheduler.service import changes
 from skep.scheduler.service.asserting import lost_records
 from skep.scheduler.service.commits import Commits
@@ -48,7 +48,7 @@ def _pages(beat: Beat) -> tuple[tuple[int, ...], tuple[HeardPage, ...]]:
     """Return the version of each page and the pages that are told; a list without pages is cut into some."""
     if beat.pages is None:
         cut = [beat.heard[start : start + MOST_NODES] for start in range(0, len(beat.heard), MOST_NODES)] or [()]
-        told = tuple(HeardPage(page=page, version=version_of(nodes), nodes=nodes) for page, nodes in enumerate(cut))
+        told = tuple(HeardPage(page=page, version=nodes_version(nodes), nodes=nodes) for page, nodes in enumerate(cut))
         versions = tuple(page.version for page in told)
     else:
         versions, told = beat.pages, beat.told
