@@ -10,6 +10,7 @@ from skep.database.cell.agents import Agent
 from skep.domain.cells import Cell, HostMapping
 from skep.domain.errors import Conflict, SkepError
 from skep.messages.to_scheduler import GetHostStates, PublishOperatorState
+from skep.super_conductor.namespaces import PublishedNamespaces
 from skep.super_conductor.parts import CellAccess, Parts
 from skep.telemetry.logs import get_logger
 from skep.transport.base import SCHEDULER
@@ -25,6 +26,7 @@ class Hosts:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._namespaces = PublishedNamespaces(parts)
         self._published: PublishOperatorState | None = None
         self._again_at = 0
         self._epoch: str | None = None
@@ -66,7 +68,9 @@ class Hosts:
         """Publish the operator's will when it differs from what this process published, and now and then anyway."""
         parts = self._parts
         wanted = await parts.api.read(operator_state.read)
-        if wanted != self._published or parts.clock.now() >= self._again_at:
+        again = self._published is None or parts.clock.now() >= self._again_at
+        await self._namespaces.publish(anew=again)
+        if again or wanted != self._published:
             await parts.transport.call(SCHEDULER, wanted)
             self._published = wanted
             self._again_at = parts.after(REPUBLISH_SECONDS)

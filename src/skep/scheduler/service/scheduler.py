@@ -14,7 +14,7 @@ from skep.domain.builds import Decision, NoValidHost, Placed
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
-from skep.domain.ids import InstanceUuid, NodeUuid
+from skep.domain.ids import InstanceUuid
 from skep.messages.base import Done
 from skep.messages.to_scheduler import (
     AssertClaims,
@@ -42,7 +42,9 @@ from skep.scheduler.service.listing import holdings, listed
 from skep.scheduler.service.liveness import take_beat
 from skep.scheduler.service.membership import Membership
 from skep.scheduler.service.mirror import Mirror
+from skep.scheduler.service.namespaced import Namespaced
 from skep.scheduler.service.operator import publish_operator_state
+from skep.scheduler.service.reading import Reading
 from skep.scheduler.service.releasing import release_claims, release_slots
 from skep.scheduler.service.reporting import Reporting
 from skep.scheduler.service.selecting import Selecting
@@ -89,11 +91,17 @@ class SchedulerService:
         self._commits = Commits(backend, self._states, self._mirror, monotonic)
         self._membership = Membership(self._states, self._commits, clock, monotonic, partition=config.partition)
         self._selecting = Selecting(self._states, self._commits, config, on_conflict)
+        self._reading = Reading(self._states)
         self._reporting = Reporting(self._states, self._commits, clock, on_refused)
         self._under_way: dict[InstanceUuid, asyncio.Future[None]] = {}
         self._subscription: Subscription | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._trouble: str | None = None
+
+    @property
+    def states(self) -> HostStates:
+        """All that this scheduler knows, to be looked at."""
+        return self._states
 
     @property
     def trouble(self) -> str | None:
@@ -117,6 +125,7 @@ class SchedulerService:
                 Beat: self._beat,
                 ListNamespaces: self._list_namespaces,
                 ListClaims: self._list_claims,
+                **Namespaced(self._states, self._commits).handlers,
             },
         )
 
@@ -230,17 +239,7 @@ class SchedulerService:
 
     async def _get_host_states(self, message: GetHostStates, _: RequestContext | None) -> GetHostStatesReply:
         self._states.observe(self._monotonic())
-        table = self._states.table
-        nodes: set[NodeUuid] = set(table.nodes)
-        if message.nodes is not None:
-            nodes &= set(message.nodes)
-        if message.hosts is not None:
-            nodes &= {table.nodes[row] for host in message.hosts for row in table.rows_named(host)}
-        joined = (self._states.host_state(node) for node in sorted(nodes))
-        return GetHostStatesReply(
-            hosts=tuple(state for state in joined if state is not None and message.cell in (None, state.cell)),
-            epoch=self._states.epoch,
-        )
+        return self._reading.page(message)
 
     async def _list_namespaces(self, _: ListNamespaces, __: RequestContext | None) -> ListNamespacesReply:
         quarantined = listed(self._states, self._monotonic())
