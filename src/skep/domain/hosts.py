@@ -18,7 +18,7 @@ def nodes_version(nodes: Iterable[NodeUuid]) -> int:
     return int.from_bytes(digest, "little") >> 11
 
 
-class HostUsage(msgspec.Struct, frozen=True, kw_only=True):
+class HostUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What an agent reports of its host: everything that only the host can know.
 
     `used` is the ledger's sum, so it counts guests and builds that the host confirmed, never what is only claimed.

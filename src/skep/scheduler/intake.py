@@ -38,7 +38,8 @@ class Intake:
 
     def __init__(self, table: HostTable) -> None:
         self._table = table
-        self._capacities: dict[tuple[Inventory, ...], tuple[int, ...]] = {}
+        self._known: dict[tuple[tuple[str, Inventory], ...], tuple[tuple[str, ...], tuple[int, ...]]] = {}
+        """Classes and capacities by inventory."""
         self._begin()
 
     def _begin(self) -> None:
@@ -58,13 +59,12 @@ class Intake:
         reason = table.no_room_for(usage)
         if reason is not None:
             raise ValueError(reason)
-        capacities = self._capacities_of(usage.inventory)
+        classes, capacities = self._capacities_of(usage.inventory)
         _check(usage)
         if node in self._nodes:
             self.flush()
         self._nodes.add(node)
         row = table.take_host(node, cell, usage)
-        classes = tuple(usage.inventory)
         if not usage.used.keys() <= usage.inventory.keys():
             classes = tuple({**usage.inventory, **usage.used})
         for number, name in enumerate(classes):
@@ -117,16 +117,16 @@ class Intake:
             table.mark_amounts(np.array(self._used_rows, dtype=np.int64))
         self._begin()
 
-    def _capacities_of(self, inventory: dict[str, Inventory]) -> tuple[int, ...]:
-        told = tuple(inventory.values())
-        known = self._capacities.get(told)
+    def _capacities_of(self, inventory: dict[str, Inventory]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        told = tuple(inventory.items())
+        known = self._known.get(told)
         if known is None:
-            known = tuple(one.capacity for one in told)
-            if not all(-MOST <= capacity <= MOST for capacity in known):
+            capacities = tuple(one.capacity for one in inventory.values())
+            if not all(-MOST <= capacity <= MOST for capacity in capacities):
                 raise OverflowError(f"inventory: a capacity is not within {-MOST} and {MOST}")
-            if len(self._capacities) >= _MOST_INVENTORIES:
-                self._capacities.clear()
-            self._capacities[told] = known
+            if len(self._known) >= _MOST_INVENTORIES:
+                self._known.clear()
+            known = self._known[told] = (tuple(inventory), capacities)
         return known
 
 

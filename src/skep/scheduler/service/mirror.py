@@ -16,6 +16,7 @@ import structlog
 
 from skep.domain.errors import StorageUnavailable
 from skep.scheduler.service import records
+from skep.scheduler.service.memory import give_back
 from skep.scheduler.service.records import COMPUTE, GROUPS
 from skep.scheduler.service.states import HostStates
 from skep.synchronizer.base import (
@@ -55,6 +56,7 @@ class Mirror:
         """Read all records."""
         async with self.lock:
             await self._load()
+        give_back()
 
     async def catch_up(self, *, wait: float = 0.0) -> None:
         """Read what changed since the last reading; wait up to `wait` seconds for a change."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 
 from skep.synchronizer.base import Key
@@ -20,7 +21,7 @@ class Names:
         if present == (key.name in names):
             return
         if present:
-            names[key.name] = None
+            names[sys.intern(key.name)] = None
         else:
             del names[key.name]
         self._sorted.pop(key.namespace, None)

@@ -43,7 +43,7 @@ SCHEDULERS = "schedulers"
 """By run of a scheduler: that it lives."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The latest report of a host."""
 
     incarnation: int
@@ -51,7 +51,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     usage: HostUsage
 
 
-class ComputeValue(msgspec.Struct, frozen=True, kw_only=True):
+class ComputeValue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One node."""
 
     cell: CellUuid

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from skep.domain.hosts import HostUsage
 from skep.domain.resources import Inventory
-from skep.scheduler.service.records import ComputeValue, Report
+from skep.messages.to_scheduler import HostWish
+from skep.scheduler.service.records import ComputeValue, HearingValue, Report
 
 MOST_KINDS = 20_000
 """Different values of one part that are remembered; beyond it they are forgotten, and equal ones kept anew."""
@@ -30,8 +31,19 @@ class Sharing:
         self._trait_sets: dict[Hashable, tuple[str, ...]] = {}
         self._cpus: dict[Hashable, dict[str, object]] = {}
 
-    def shared(self, before: ComputeValue | None, after: ComputeValue) -> ComputeValue:
-        """Return `after`, with the parts of `before` and of other hosts where they are equal."""
+    def shared(self, before: Any, after: Any) -> Any:
+        """Return the value of a record that follows `before`, with parts that were seen where they are equal."""
+        kind = type(after)
+        if kind is ComputeValue:
+            return self._compute(before, after)
+        if kind is HostWish:
+            node, host, cell = sys.intern(after.node), sys.intern(after.host), sys.intern(after.cell)
+            return msgspec.structs.replace(after, node=node, host=host, cell=cell)
+        if kind is HearingValue:
+            return msgspec.structs.replace(after, nodes=tuple(map(sys.intern, after.nodes)))
+        return after
+
+    def _compute(self, before: ComputeValue | None, after: ComputeValue) -> ComputeValue:
         report = after.report
         former = before.report if before is not None else None
         if report is None or report is former:

@@ -136,8 +136,7 @@ class HostStates(Knowledge):
 
     def _take(self, key: Key, before: Any, generation: int, value: Any, now: float | None) -> None:
         try:
-            if type(value) is ComputeValue:
-                value = self._sharing.shared(before, value)
+            value = self._sharing.shared(before, value)
             self._hold(key, Held(generation, value))
             if self._removed:
                 self._removed.pop(key, None)
