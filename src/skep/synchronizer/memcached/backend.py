@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import structlog
+
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured, StorageUnavailable, Unavailable
 from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Epoch, Published, Refusal, Snapshot, Write
@@ -24,6 +26,9 @@ LONGEST_PAUSE = 0.025
 """Seconds between two looks at the heads of the logs by a reader that waits: longer the longer nothing happens."""
 
 MOST_LIVES = 10
+"""An operation that was overtaken by so many new epochs gives up."""
+
+log = structlog.get_logger("skep.synchronizer")
 T = TypeVar("T")
 
 
@@ -67,19 +72,23 @@ class MemcachedBackend:
         Raises Misconfigured with the numbers when the server is too small or too old.
         """
         connection = await self._server.connection("reading")
-        probe = commands.store(f"{self._name}:probe".encode(), b"", seconds=1).replace(b" T1", b" T1 c")
-        (reply,) = await connection.execute([probe])
-        if reply.status != b"HD" or not reply.cas:
-            version = (await connection.statistics()).get("version", "?")
-            raise Misconfigured(f"synchronizer: memcached {version} has no meta commands; 1.6.10 or newer is needed")
+        statistics = await connection.statistics()
         capacity.check(await connection.statistics("settings"), self._expected_hosts)
+        # An older server answers this with two errors; so it is the last thing that its connection is asked.
+        (reply,) = await connection.execute([commands.probe(f"{self._name}:probe".encode())])
+        if reply.status != b"HD" or not reply.cas:
+            connection.close()
+            version = statistics.get("version", "?")
+            raise Misconfigured(f"synchronizer: memcached {version} is too old: it tells no token of what it stores")
+        if lost := capacity.losses(statistics):
+            log.warning("memcached has lost items before: it is too small, or others fill it", lost=lost)
         await self._lives.join()
 
     async def close(self) -> None:
         """Disconnect. Readers that wait for changes end with Unavailable."""
         if not self._server.closing.is_set():
             with contextlib.suppress(Unavailable, LifeEnded):  # whoever trims ends the log otherwise
-                await self._writer.end_log(await self._lives.current())
+                await self._writer.end_log()
         self._server.close()
 
     async def epoch(self) -> Epoch:

@@ -31,6 +31,11 @@ def swap(name: bytes, value: bytes, cas: int, *, flags: int = 0) -> bytes:
     return b"ms %b %d C%d F%d c\r\n%b\r\n" % (name, len(value), cas, flags, value)
 
 
+def probe(name: bytes) -> bytes:
+    """Store nothing for a second; a server that is new enough replies with its token."""
+    return b"ms %b 0 T1 c\r\n\r\n" % name
+
+
 def append(name: bytes, value: bytes) -> bytes:
     """Add to the end of what is there."""
     return b"ms %b %d MA\r\n%b\r\n" % (name, len(value), value)

@@ -139,6 +139,8 @@ class Connection(asyncio.Protocol):
                 break
             position = taken
         del self._buffer[:position]
+        if self._buffer and not self._waiting:  # nobody asked: replies and commands are out of step
+            self.close()
 
     def _take(self, position: int) -> int:
         """Take one reply that begins at `position`; return where the next one begins, `position` if it is not whole."""

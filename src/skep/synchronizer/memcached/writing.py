@@ -83,12 +83,12 @@ class Writer:
         """Tell readers to look at these values: somebody may have changed them without telling."""
         await self._send(life, digests, {}, [])
 
-    async def end_log(self, life: Life) -> None:
+    async def end_log(self) -> None:
         """Have the log no longer followed. What was sent before is executed before; after a lost connection that is not
         certain, and `trimming.py` ends the log one day."""
         log, self._log = self._log, None
-        if log is not None and log.life is life and not log.connection.closed:
-            await self._lives.end_logs(life, {log.writer})
+        if log is not None and not log.connection.closed:
+            await self._lives.end_logs(log.life, {log.writer})
 
     def is_mine(self, writer: str) -> bool:
         """Tell whether this handle writes that log now."""

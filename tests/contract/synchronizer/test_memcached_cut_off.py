@@ -1,0 +1,199 @@
+"""Whoever writes to memcached may be killed between any two commands: nothing stays hidden for that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from tests.contract.synchronizer.memcached_cloud import Follower, Fuse, MemcachedStore, Time, open_handle, records
+
+from skep.domain.errors import Unavailable
+from skep.synchronizer.base import KEEP_REMOVED_SECONDS, Changes, Published, Refusal
+from skep.synchronizer.memcached import commands
+from skep.synchronizer.memcached.items import Names, decode_root, root_name
+from skep.synchronizer.memcached.trimming import SILENT_SECONDS
+from skep.testing.real.memcached import MemcachedServer
+from skep.testing.synchronizer import key, write
+
+pytestmark = pytest.mark.needs_part("memcached")
+
+SHARDS = 8
+COMMANDS = 7
+"""Of the pipeline below: entry, index, three values, head, root."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MemcachedServer]:
+    server = MemcachedServer(memory_mb=64)
+    asyncio.run(server.start())
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def store(server: MemcachedServer) -> AsyncIterator[MemcachedStore]:
+    async with MemcachedStore(server) as store:
+        yield store
+
+
+async def _kill_in_the_middle(store: MemcachedStore, after: int) -> Follower:
+    """Have a writer change, make and remove records, killed after so many commands; return who followed."""
+    fuse = Fuse()
+    killed = await open_handle(store, fuse=fuse)
+    await killed.publish((write("changed", 0), write("removed", 0)))
+    follower = Follower(await store.handle())
+    await follower.begin()
+    fuse.left = after
+    batch = (write("changed", 1, b"anew"), write("made", 0), write("removed", 1, b""))
+    if after < COMMANDS:
+        with pytest.raises(Unavailable):
+            await killed.publish(batch)
+    else:
+        await killed.publish(batch)
+    return follower
+
+
+@pytest.mark.parametrize("after", range(COMMANDS + 1))
+async def test_what_a_killed_writer_did_is_told(store: MemcachedStore, after: int) -> None:
+    follower = await _kill_in_the_middle(store, after)
+    await follower.handle.look()
+    await follower.handle.look()
+    truth = await records(await store.open())
+    assert await follower.read() == truth
+    if after >= 3:
+        assert truth[key("changed")].generation == 2
+
+
+@pytest.mark.parametrize("after", range(1, COMMANDS))
+async def test_what_no_log_tells_is_found_by_walking(store: MemcachedStore, after: int) -> None:
+    follower = await _kill_in_the_middle(store, after)
+    raw = await store.raw()
+    (root,) = await raw.execute([commands.get(root_name(store.settings.name))])
+    life = decode_root(root.value)
+    names = Names(store.settings.name, life.epoch, life.shards)
+    await raw.execute([commands.delete(names.entry(writer, number)) for writer in life.writers for number in range(5)])
+    raw.close()
+    for _ in range(2 * SHARDS):
+        await follower.handle.look()
+    if after == COMMANDS - 1:  # the head names an entry that is gone: begin anew
+        assert not isinstance(await follower.handle.changes(follower.cursor), Changes)
+        await follower.begin()
+    assert await follower.read() == await records(await store.open())
+
+
+@pytest.mark.parametrize("after", range(8))
+async def test_a_writer_killed_while_it_begins_its_log_holds_nobody_up(store: MemcachedStore, after: int) -> None:
+    follower = Follower(await store.handle())
+    await follower.begin()
+    fuse = Fuse()
+    killed = await open_handle(store, fuse=fuse)
+    fuse.left = after
+    with pytest.raises(Unavailable):
+        await killed.publish((write("a", 0),))
+    await follower.handle.look()
+    await follower.handle.look()
+    assert await follower.read() == await records(await store.open())
+    (outcome,) = await (await store.open()).publish((write("a", 0, b"other"),))
+    assert outcome in {Published(1), Refusal((await follower.read()).get(key("a")))}
+
+
+async def test_a_writer_whose_log_was_ended_begins_another(store: MemcachedStore) -> None:
+    time = Time()
+    trimming = Follower(await open_handle(store, time=time))
+    slow = await store.open()
+    await slow.publish((write("a", 0),))
+    await trimming.begin()
+    assert await trimming.handle.trim() == 0
+    time.seconds += SILENT_SECONDS
+    assert await trimming.handle.trim() == 1
+    assert set(await trimming.read()) == {key("a")}
+    await slow.publish((write("b", 0),))
+    assert set(await trimming.read()) == {key("a"), key("b")}
+
+
+async def test_what_a_silent_writer_left_untold_is_told_before_its_log_ends(store: MemcachedStore) -> None:
+    time = Time()
+    follower = await _kill_in_the_middle(store, COMMANDS - 2)
+    trimming = await open_handle(store, time=time)
+    await trimming.trim()
+    time.seconds += SILENT_SECONDS
+    assert await trimming.trim() >= 1
+    assert await follower.read() == await records(await store.open())
+
+
+async def test_who_followed_an_ended_log_not_to_its_end_begins_anew(store: MemcachedStore) -> None:
+    follower = Follower(await store.handle())
+    writer = await store.open()
+    await writer.publish((write("a", 0),))
+    await follower.begin()
+    behind = follower.cursor
+    await writer.publish((write("b", 0),))
+    at_the_end = (await follower.handle.snapshot()).cursor
+    await writer.close()
+    assert not isinstance(await follower.handle.changes(behind), Changes)
+    assert isinstance(await follower.handle.changes(at_the_end), Changes)
+
+
+async def test_records_removed_long_ago_are_forgotten(store: MemcachedStore) -> None:
+    time = Time()
+    handle = await open_handle(store, time=time)
+    await handle.publish((write("a", 0), write("b", 0)))
+    await handle.publish((write("a", 1, b""),))
+    await (await store.open()).snapshot()
+    assert await handle.trim() == 0
+    time.seconds += KEEP_REMOVED_SECONDS + 1
+    assert await handle.trim() == 1
+    assert await handle.trim() == 0
+    epoch = await handle.epoch()
+    other = await store.open()
+    assert await other.publish((write("a", 2),)) == (Refusal(None),)
+    assert await other.publish((write("a", 0),)) == (Published(1),)
+    assert set(await records(handle)) == {key("a"), key("b")}
+    assert await handle.epoch() == epoch
+
+
+@pytest.mark.parametrize("after", range(0, 60, 3))
+async def test_who_is_killed_while_forgetting_hides_no_new_record(store: MemcachedStore, after: int) -> None:
+    time, fuse = Time(), Fuse()
+    handle = await open_handle(store, time=time, fuse=fuse)
+    await handle.publish((write("a", 0),))
+    await handle.publish((write("a", 1, b""),))
+    time.seconds += KEEP_REMOVED_SECONDS + 1
+    fuse.left = after
+    try:
+        forgotten = await handle.trim()
+    except Unavailable:
+        forgotten = 0
+    fuse.left = None
+    epoch = await handle.epoch()
+    writer = await store.open()
+    (outcome,) = await writer.publish((write("a", 0, b"new"),))
+    if isinstance(outcome, Refusal):
+        assert not forgotten
+        assert outcome.record is not None
+        assert not outcome.record.body
+        await writer.publish((write("a", outcome.record.generation, b"new"),))
+    assert [record.body for record in (await records(await store.open())).values()] == [b"new"]
+    await handle.trim()
+    assert [record.body for record in (await records(await store.open())).values()] == [b"new"]
+    assert await writer.epoch() == epoch
+
+
+async def test_keys_listed_twice_or_for_nothing_are_put_in_order(store: MemcachedStore) -> None:
+    time = Time()
+    handle = await open_handle(store, time=time)
+    fuse = Fuse()
+    killed = await open_handle(store, fuse=fuse)
+    await killed.publish((write("a", 0),))
+    fuse.left = 2
+    with pytest.raises(Unavailable):
+        await killed.publish((write("never written", 0),))
+    await (await store.open()).publish((write("a", 0),))  # refused, but listed once more
+    assert await handle.trim() == 0
+    epoch = await handle.epoch()
+    time.seconds += KEEP_REMOVED_SECONDS + 1
+    assert await handle.trim() >= 1
+    assert set(await records(await store.open())) == {key("a")}
+    assert await (await store.open()).publish((write("never written", 0),)) == (Published(1),)
+    assert await handle.epoch() == epoch
