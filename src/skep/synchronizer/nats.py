@@ -34,17 +34,19 @@ from skep.synchronizer.base import (
     Write,
 )
 from skep.synchronizer.nats_consumer import Delivery, StreamGoneError, read_all, state_of
-from skep.synchronizer.nats_feed import Feed, Knowledge, forgotten
+from skep.synchronizer.nats_feed import KEEP_CHANGES, Feed, Knowledge, forgotten
 from skep.synchronizer.nats_frames import FRAME_BYTES, Life, read_cursor
 from skep.synchronizer.nats_link import NO_RESPONDERS, Link, require
 from skep.synchronizer.nats_lives import Lives
-from skep.synchronizer.nats_trim import trim
+from skep.synchronizer.nats_trim import MOST_SPAN, trim
 from skep.synchronizer.nats_writes import RecordsLostError, Writer
 
 CALL_SECONDS = 5.0
 """How long a call may take; a snapshot may take so long without getting anything."""
 WATCH_SECONDS = 1.0
 """How often a handle looks whether its epoch is still the current one, and its feed alive."""
+RETRY_SECONDS = 0.1
+"""How long to wait after a look that failed."""
 REACH_SECONDS = 0.25
 """How long to wait for the feed to bring what is known to be there, before asking the server for it."""
 HOST_BYTES = 2048
@@ -87,12 +89,20 @@ class NatsBackend:
         replicas: int = 1,
         expected_hosts: int = 1,
         keep_removed: float = KEEP_REMOVED_SECONDS,
+        keep_changes: int = KEEP_CHANGES,
+        most_span: int = MOST_SPAN,
     ) -> None:
-        """Remember where the server is; nothing is done before `open`."""
+        """Remember where the server is; nothing is done before `open`.
+
+        `keep_removed` is in seconds, `keep_changes` bounds what is kept in memory for readers, `most_span` (sequences)
+        how long the stream's holes may become before `trim` closes them.
+        """
         self._url = url
         self._lives = Lives(cloud, replicas)
         self._expected_hosts = expected_hosts
         self._keep_removed = keep_removed
+        self._keep_changes = keep_changes
+        self._most_span = most_span
         self._writer = Writer()
         self._link: Link | None = None
         self._held: _Held | None = None
@@ -186,7 +196,7 @@ class NatsBackend:
         async def forget(link: Link, held: _Held) -> int:
             async with _within(CALL_SECONDS):
                 await self._fed(held, held.knowledge.last)
-            return await trim(link, self._writer, held.knowledge, keep_seconds=self._keep_removed)
+            return await trim(link, self._writer, held.knowledge, keep_seconds=self._keep_removed, span=self._most_span)
 
         return await self._in_life(forget)
 
@@ -279,7 +289,9 @@ class NatsBackend:
         async with self._following:
             link = await self._connected()
             if held.feed is None:
-                held.feed = Feed(held.knowledge, sequence)
+                # A cursor may come from anybody: nothing is there yet after the last message.
+                sequence = min(sequence, (await state_of(link, held.life.stream)).last_seq)
+                held.feed = Feed(held.knowledge, sequence, keep=self._keep_changes)
             if not held.feed.alive:
                 await held.feed.follow(link)
             return held.feed
@@ -358,9 +370,10 @@ class NatsBackend:
 
     async def _watch_over(self) -> None:
         """Keep the feed alive for those who wait, and the epoch current for those who only write."""
+        serves = True
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(WATCH_SECONDS):
+                async with asyncio.timeout(WATCH_SECONDS if serves else RETRY_SECONDS):
                     await self._nudge.wait()
             self._nudge.clear()
             try:
@@ -371,8 +384,14 @@ class NatsBackend:
             except StreamGoneError:
                 self._unsettle()
             except SkepError as error:
-                log.warning("the synchronizer's server does not serve", error=str(error))
-                await asyncio.sleep(WATCH_SECONDS / 4)
+                if serves:
+                    log.warning("the synchronizer's server does not serve", error=str(error))
+                serves = False
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                if not serves:
+                    log.info("the synchronizer's server serves again")
+                serves = True
 
 
 @contextlib.asynccontextmanager

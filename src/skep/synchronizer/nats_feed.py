@@ -86,8 +86,9 @@ class Knowledge:
 class Feed:
     """The changes of a life from `start` on, as they come; the latest of each record, within bounds."""
 
-    def __init__(self, knowledge: Knowledge, start: int) -> None:
-        """Have everything after a sequence, once `follow` was called."""
+    def __init__(self, knowledge: Knowledge, start: int, *, keep: int = KEEP_CHANGES) -> None:
+        """Have everything after a sequence, once `follow` was called; at most `keep` records, the latest."""
+        self._keep_most = keep
         self.start = start
         """Changes after this sequence are all here."""
         self.position = start
@@ -178,7 +179,7 @@ class Feed:
             self._bytes -= len(held[1].body)
         self._changed[record.key] = (sequence, record)
         self._bytes += len(record.body)
-        while len(self._changed) > KEEP_CHANGES or self._bytes > KEEP_CHANGES_BYTES:
+        while len(self._changed) > self._keep_most or self._bytes > KEEP_CHANGES_BYTES:
             _, (dropped_at, dropped) = self._changed.popitem(last=False)
             self._bytes -= len(dropped.body)
             self.start = max(self.start, dropped_at)

@@ -28,7 +28,7 @@ MOST_MOVED = 20_000
 """At most so many in one call; the next one goes on."""
 
 
-async def trim(link: Link, writer: Writer, knowledge: Knowledge, *, keep_seconds: float, span: int = MOST_SPAN) -> int:
+async def trim(link: Link, writer: Writer, knowledge: Knowledge, *, keep_seconds: float, span: int) -> int:
     """Forget, then move; return how many records were forgotten. Raises StreamGoneError, Unreachable."""
     count = await _forget(link, writer, knowledge, keep_seconds)
     await _move(link, writer, knowledge, span)
