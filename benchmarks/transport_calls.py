@@ -19,7 +19,7 @@ from skep.config.sections import TransportSettings
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId
 from skep.messages.to_cell_conductor import MayBuild, Permission
-from skep.testing.real.nats import NatsServer
+from skep.processes.servers.nats import NatsServer
 from skep.transport.base import Transport, cell_conductor
 from skep.transport.memory import MemoryTransport
 from skep.transport.nats import NatsTransport

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from skep.config.sections import TransportSettings
-from skep.testing.real.nats import NatsServer
+from skep.processes.servers.nats import NatsServer
 from skep.transport.nats import NatsTransport
 
 Connect = Callable[..., Awaitable[NatsTransport]]

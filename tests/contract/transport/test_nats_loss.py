@@ -12,8 +12,8 @@ from skep.domain.errors import Overloaded, Unavailable, Unreachable
 from skep.domain.ids import CellUuid
 from skep.messages.to_cell_conductor import Permission
 from skep.messages.to_super_conductor import CellChanged
+from skep.processes.servers.nats import NatsServer
 from skep.testing.eventually import eventually
-from skep.testing.real.nats import NatsServer
 from skep.testing.transport import LONG, QUESTION, SHORT, Server
 from skep.transport.base import Address
 from skep.transport.nats import NatsTransport
