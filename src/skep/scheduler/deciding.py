@@ -31,7 +31,7 @@ class Seat:
     stored: bool = False
     """Whether the claim is in its record."""
     epoch: str = ""
-    """Under which it was stored."""
+    """Under which it was decided, and stored."""
     no: NoValidHost | NotReady | None = None
     older: GroupSlot | None = None
     """The slot that the attempt had already: it gives way to `slot`."""
@@ -66,6 +66,7 @@ class Deciding:
         """Choose a host and count the choice, so that the next member sees it; or say why there is none."""
         group = seat.request.spec.group
         seat.choice = seat.no = None
+        seat.epoch = self._known.epoch
         unknown = self._known.group_unknown(group)
         if unknown is not None:
             seat.no = NotReady(reason=unknown)

@@ -12,8 +12,9 @@ from skep.domain.ids import CellUuid, GroupUuid, NodeUuid
 from skep.messages.to_scheduler import AssertClaims, AssertReply, HostWish, Slot
 from skep.scheduler.groups import GroupSlot
 from skep.scheduler.service import changes
+from skep.scheduler.service.changes import Change, Changing
 from skep.scheduler.service.commits import Commits
-from skep.scheduler.service.records import CELLS, COMPUTE, GROUPS, OPERATOR
+from skep.scheduler.service.records import CELLS, COMPUTE, GROUPS, OPERATOR, CellValue
 from skep.scheduler.service.releasing import free_slots
 from skep.scheduler.service.reporting import claim_key
 from skep.scheduler.service.states import HostStates
@@ -48,8 +49,17 @@ async def assert_claims(states: HostStates, commits: Commits, message: AssertCla
     refused += [claim_key(claim) for result in stored for claim in result.answer]
     await free_slots(states, commits, [key for key in refused if key not in no_place])
     if states.epoch == message.epoch and not message.more:
-        await commits.change(Key(CELLS, message.cell), changes.set_asserted())
+        await commits.change(Key(CELLS, message.cell), _set_asserted(states, message.epoch))
     return AssertReply(epoch=states.epoch, refused=tuple(refused))
+
+
+def _set_asserted(states: HostStates, epoch: str) -> Changing[None]:
+    """Note that the cell has told everything, unless another epoch has begun by the time that this is written."""
+
+    def change(value: CellValue | None) -> Change[None]:
+        return changes.set_asserted()(value) if states.epoch == epoch else Change(value, None)
+
+    return change
 
 
 def lost_records(states: HostStates, cell: CellUuid) -> tuple[tuple[NodeUuid, ...], tuple[GroupUuid, ...]]:

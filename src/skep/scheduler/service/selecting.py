@@ -149,20 +149,29 @@ class Selecting:
         refused = 0
         if rule is not None and seat.slot is not None:
             group = Key(GROUPS, rule.uuid)
-            taken = await self._commits.change(group, _take_slot(seat), urgent=True)
+            taken = await self._commits.change(group, self._as_decided(seat, _take_slot(seat)), urgent=True)
             refused = taken.refused
             if not taken.answer:
                 deciding.shun(seat)
                 return refused
-        stored = await self._commits.change(Key(COMPUTE, claim.node), changes.add_claim(claim), urgent=True)
+        adding = self._as_decided(seat, changes.add_claim(claim))
+        stored = await self._commits.change(Key(COMPUTE, claim.node), adding, urgent=True)
         refused += stored.refused
-        seat.stored, seat.epoch = stored.answer, stored.epoch
+        seat.stored = stored.answer
         if rule is None:
             if seat.stored:
                 await self._yield(deciding, seat)
         elif not seat.stored:
             await self._commits.change(Key(GROUPS, rule.uuid), changes.free_slot(seat.key), urgent=True)
         return refused
+
+    def _as_decided(self, seat: Seat, changing: Changing[bool]) -> Changing[bool]:
+        """Change a record only in the epoch of the decision: in another one nobody knows yet what else is claimed."""
+
+        def change(value: Any) -> Change[bool]:
+            return changing(value) if self._states.epoch == seat.epoch else Change(value, answer=False)
+
+        return change
 
     async def _yield(self, deciding: Deciding, seat: Seat) -> None:
         """Keep one claim where another scheduler was asked for the same attempt at the same time.
