@@ -9,12 +9,23 @@ import sys
 from pathlib import Path
 
 import httpx
+from msgspec.structs import replace
 
-from skep.config.sections import Config
+from skep.config.sections import Config, SchedulerSettings, SynchronizerSettings, TransportSettings
 from skep.testing.eventually import eventually
 from skep.testing.neighbours import bound
 
 STOP_SECONDS = 30.0
+
+
+def shared(config: Config, url: str, *, embedded: bool = True) -> Config:
+    """Return the configuration with NATS as transport and as backend."""
+    return replace(
+        config,
+        transport=TransportSettings(kind="nats", url=url),
+        synchronizer=SynchronizerSettings(backend="nats", url=url, expected_hosts=100),
+        scheduler=SchedulerSettings(embedded=embedded),
+    )
 
 
 class SchedulerProcess:
@@ -25,6 +36,7 @@ class SchedulerProcess:
         self.name = name
         with bound() as free:
             self.port: int = free.getsockname()[1]
+            """Of its health and metrics."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
         settings = {
             "TRANSPORT__KIND": config.transport.kind,
@@ -33,11 +45,14 @@ class SchedulerProcess:
             "SYNCHRONIZER__BACKEND": config.synchronizer.backend,
             "SYNCHRONIZER__URL": config.synchronizer.url,
             "SYNCHRONIZER__NAME": config.synchronizer.name,
-            "SCHEDULER__HEALTH_PORT": str(self.port),
             "LOG__FORMAT": "json",
         }
         self._environment = kept | {f"SKEP_{key}": value for key, value in settings.items()}
         self._child: asyncio.subprocess.Process | None = None
+
+    def listen_on(self, port: int) -> None:
+        """Give the next child this port for its health."""
+        self.port = port
 
     @property
     def running(self) -> bool:
@@ -46,9 +61,10 @@ class SchedulerProcess:
 
     async def launch(self) -> None:
         """Start the child and wait for nothing."""
+        environment = self._environment | {"SKEP_SCHEDULER__HEALTH_PORT": str(self.port)}
         with self.log.open("ab") as log:
             self._child = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "skep.cli", "serve", "scheduler", env=self._environment, stdout=log, stderr=log
+                sys.executable, "-m", "skep.cli", "serve", "scheduler", env=environment, stdout=log, stderr=log
             )
 
     async def start(self) -> None:

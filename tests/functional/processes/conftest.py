@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
-from skep.config.sections import Config, SchedulerSettings, SynchronizerSettings, TransportSettings
+from skep.config.sections import Config
 from skep.processes.servers.nats import NatsServer
 from skep.testing.cloud import quick_config
-from skep.testing.scheduler_process import SchedulerProcess
+from skep.testing.scheduler_process import SchedulerProcess, shared
 
 Launch = Callable[..., SchedulerProcess]
 """Makes a scheduler that has not started; whatever it does, it is gone after the test."""
@@ -26,16 +25,6 @@ async def nats_server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 @pytest.fixture
 def config(nats_server: NatsServer) -> Config:
     return shared(quick_config(), nats_server.url)
-
-
-def shared(config: Config, url: str, *, embedded: bool = True) -> Config:
-    """Return the configuration with NATS as transport and as backend."""
-    return replace(
-        config,
-        transport=TransportSettings(kind="nats", url=url),
-        synchronizer=SynchronizerSettings(backend="nats", url=url, expected_hosts=100),
-        scheduler=SchedulerSettings(embedded=embedded),
-    )
 
 
 @pytest.fixture
