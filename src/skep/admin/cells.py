@@ -8,15 +8,16 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.admin import operator_state
 from skep.admin.requests import AdminRequest
 from skep.admin.services import AdminServices
 from skep.database.api import cells
+from skep.database.api.operator_state import Concerned
 from skep.database.cell.tables import attempts, instances
 from skep.domain.cells import Cell
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError, Unavailable
 from skep.domain.hosts import HostState
 from skep.domain.instances import State
+from skep.reconciler.operator_state import tell_schedulers
 from skep.transport.host_states import host_states
 
 
@@ -53,7 +54,8 @@ async def update(request: AdminRequest) -> Any:
         cells.set_disabled(connection, cell.uuid, change.disabled)
 
     await request.services.database.write(unit, intake=True)
-    await operator_state.publish(request.services)
+    services = request.services
+    await tell_schedulers(services.database, services.transport, Concerned(cells=True))
     return await show(request)
 
 
@@ -76,7 +78,7 @@ async def delete(request: AdminRequest) -> Any:
         return gone
 
     hosts = await services.database.write(unit, intake=True)
-    await operator_state.publish(services)
+    await tell_schedulers(services.database, services.transport)
     return {"cell": {"name": cell.name, "uuid": cell.uuid, "deleted": True, "hosts": hosts}}
 
 

@@ -9,10 +9,10 @@ import msgspec
 import sqlalchemy as sa
 import structlog
 
-from skep.admin import operator_state
 from skep.admin.requests import AdminRequest
 from skep.admin.services import AdminServices
 from skep.database.api import host_mappings
+from skep.database.api.operator_state import Concerned
 from skep.database.cell import agents, fences
 from skep.domain.cells import HostMapping
 from skep.domain.clock import SECOND, isoformat_micro
@@ -21,6 +21,7 @@ from skep.domain.hosts import HostState
 from skep.domain.ids import NodeUuid
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.messages.to_scheduler import GetHostStates
+from skep.reconciler.operator_state import tell_schedulers
 from skep.transport.base import cell_conductor
 from skep.transport.host_states import host_states
 
@@ -78,7 +79,7 @@ async def update(request: AdminRequest) -> Any:
     services = request.services
     now = services.clock.now()
 
-    def unit(connection: sa.Connection) -> None:
+    def unit(connection: sa.Connection) -> NodeUuid:
         mapping = _named(connection, request.params["host"])
         disabled = mapping.disabled if change.disabled is None else change.disabled
         if change.disabled_reason is not None and not disabled:
@@ -92,9 +93,10 @@ async def update(request: AdminRequest) -> Any:
             disabled_reason=change.disabled_reason,
             forced_down=change.forced_down,
         )
+        return mapping.node
 
-    await services.database.write(unit, intake=True)
-    await operator_state.publish(services)
+    node = await services.database.write(unit, intake=True)
+    await tell_schedulers(services.database, services.transport, Concerned(nodes=(node,)))
     return await show(request)
 
 

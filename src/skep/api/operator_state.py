@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import msgspec
-import structlog
 
 from skep.api.services import ApiServices
-from skep.database.api import aggregates, host_mappings, operator_state
+from skep.database.api import aggregates, host_mappings
 from skep.database.api.aggregates import Aggregate
+from skep.database.api.operator_state import Concerned
 from skep.domain.cells import HostMapping
-from skep.domain.errors import SkepError
 from skep.domain.hosts import HostState
 from skep.domain.ids import NodeUuid
-from skep.messages.to_super_conductor import OperatorStateChanged
-from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR
+from skep.reconciler.operator_state import tell_schedulers
 from skep.transport.host_states import host_states
-
-log = structlog.get_logger("skep.api")
-
-PUBLISH_SECONDS = 5.0
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,17 +31,9 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
         return self.state is not None and self.state.up and not self.mapping.forced_down
 
 
-async def publish(services: ApiServices) -> None:
-    """Tell the schedulers what the operator wants, from the rows. Whoever asked sees the effect in the next answer.
-
-    A scheduler that is away learns it later: the super conductor compares and repeats.
-    """
-    try:
-        wanted = await services.database.read(operator_state.read)
-        await services.transport.call(SCHEDULER, wanted, timeout=PUBLISH_SECONDS)
-    except SkepError as error:
-        log.warning("the operator's wishes wait for a scheduler", error=str(error))
-    await services.transport.cast(SUPER_CONDUCTOR, OperatorStateChanged())
+async def publish(services: ApiServices, changed: Concerned | None = None) -> None:
+    """Tell the schedulers what the operator wants; `changed`: what of it is new, None: everything is told."""
+    await tell_schedulers(services.database, services.transport, changed)
 
 
 async def hosts(services: ApiServices) -> list[Host]:

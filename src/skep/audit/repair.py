@@ -108,8 +108,10 @@ async def _assert_slot(sources: Sources, difference: Difference) -> bool:
     evidence = difference.evidence
     slot = Slot(key=_key(difference), policy=evidence["policy"], max_server_per_host=evidence["max_server_per_host"])
     cell = CellUuid(evidence["cell"])
-    epoch = (await sources.claims()).epoch
-    reply = await sources.transport.call(SCHEDULER, AssertClaims(cell=cell, epoch=epoch, claims=(), slots=(slot,)))
+    epoch = await sources.epoch()
+    # One slot is not all that the cell has to tell.
+    told = AssertClaims(cell=cell, epoch=epoch, claims=(), slots=(slot,), more=True)
+    reply = await sources.transport.call(SCHEDULER, told)
     return reply.epoch == epoch and not reply.refused
 
 

@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from sqlalchemy.exc import DBAPIError
 
 from skep.database.api import build_requests
 from skep.database.cell import instances
 from skep.database.engine import Database, T, Unit
 from skep.domain.cells import Cell
-from skep.domain.errors import StorageUnavailable
+from skep.domain.errors import StorageUnavailable, Unavailable
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Instance
-from skep.messages.to_scheduler import ListClaims, ListClaimsReply
+from skep.messages.to_scheduler import GetHostStates, ListClaims, ListClaimsReply
 from skep.transport.base import SCHEDULER, Transport
 
 CELL_SECONDS = 10.0
@@ -59,8 +60,24 @@ class Sources:
         raise StorageUnavailable(f"this process was not told of cell {name}")
 
     async def claims(self) -> ListClaimsReply:
-        """Return all claims and slots that schedulers hold. Raises Unreachable when none answers."""
-        return await self.transport.call(SCHEDULER, ListClaims())
+        """Return all claims and slots that schedulers hold, page by page.
+
+        Raises Unavailable when no scheduler answers, or another epoch begins meanwhile.
+        """
+        first = await self.transport.call(SCHEDULER, ListClaims())
+        claims, slots, marker = list(first.claims), list(first.slots), first.next_marker
+        while marker is not None:
+            page = await self.transport.call(SCHEDULER, ListClaims(marker=marker))
+            if page.epoch != first.epoch:
+                raise Unavailable("the host states began a new epoch while claims were read")
+            claims += page.claims
+            slots += page.slots
+            marker = page.next_marker
+        return msgspec.structs.replace(first, claims=tuple(claims), slots=tuple(slots), next_marker=None)
+
+    async def epoch(self) -> str:
+        """Return the epoch in which schedulers are. Raises Unreachable when none answers."""
+        return (await self.transport.call(SCHEDULER, GetHostStates(nodes=()))).epoch
 
     async def server(self, uuid: InstanceUuid, cell: CellUuid | None) -> Instance | None:
         """Return a living server: from its cell, or from its build request while it has none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 from skep.cell_conductor.parts import Parts
@@ -13,6 +14,9 @@ from skep.telemetry.logs import get_logger
 from skep.transport.base import SCHEDULER
 
 log = get_logger(__name__)
+
+RELEASED = 2000
+"""Claims that are released with one message."""
 
 
 class Releases:
@@ -31,7 +35,7 @@ class Releases:
             self.loop.nudge()
 
     async def _run(self) -> bool:
-        keys = tuple(self._waiting)
+        keys = tuple(itertools.islice(self._waiting, RELEASED))
         if not keys:
             return False
         try:

@@ -132,6 +132,8 @@ class OperatorStatePart(msgspec.Struct, frozen=True, kw_only=True):
     after: str = ""
     until: str | None = None
     """`after` < name <= `until`; None: to the end."""
+    names: tuple[str, ...] | None = None
+    """These alone, instead of a range."""
 
 
 class PublishOperatorState(Call[Done], frozen=True, kw_only=True):

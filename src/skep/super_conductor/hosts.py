@@ -9,7 +9,8 @@ from skep.database.cell import agents
 from skep.database.cell.agents import Agent
 from skep.domain.cells import Cell, HostMapping
 from skep.domain.errors import Conflict, SkepError
-from skep.messages.to_scheduler import GetHostStates, PublishOperatorState
+from skep.messages.to_scheduler import GetHostStates, OperatorStatePart, PublishOperatorState
+from skep.reconciler.operator_state import publish
 from skep.super_conductor.namespaces import PublishedNamespaces
 from skep.super_conductor.parts import CellAccess, Parts
 from skep.telemetry.logs import get_logger
@@ -27,7 +28,8 @@ class Hosts:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._namespaces = PublishedNamespaces(parts)
-        self._published: PublishOperatorState | None = None
+        self._published: dict[OperatorStatePart, PublishOperatorState] | None = None
+        """What was told last, part by part."""
         self._again_at = 0
         self._epoch: str | None = None
 
@@ -67,13 +69,14 @@ class Hosts:
     async def publish(self) -> bool:
         """Publish the operator's will when it differs from what this process published, and now and then anyway."""
         parts = self._parts
-        wanted = await parts.api.read(operator_state.read)
-        again = self._published is None or parts.clock.now() >= self._again_at
+        wanted = operator_state.parts(await parts.api.read(operator_state.read))
+        known = self._published
+        again = known is None or parts.clock.now() >= self._again_at
         await self._namespaces.publish(anew=again)
-        if again or wanted != self._published:
-            await parts.transport.call(SCHEDULER, wanted)
-            self._published = wanted
-            self._again_at = parts.after(REPUBLISH_SECONDS)
+        if known is None or again:
+            known, self._again_at = {}, parts.after(REPUBLISH_SECONDS)
+        await publish(parts.transport, [one for one in wanted if one.part is None or known.get(one.part) != one])
+        self._published = {one.part: one for one in wanted if one.part is not None}
         return False
 
     async def follow_epoch(self) -> bool:

@@ -17,6 +17,9 @@ from skep.transport.base import SCHEDULER
 
 log = get_logger(__name__)
 
+FREED = 2000
+"""Claims or slots that are freed with one message."""
+
 SHARE = 0.02
 """Of one's time that passes may take: after a long one (many groups with many members) follows a long rest."""
 
@@ -46,10 +49,11 @@ class Sweeper:
         return False
 
     async def _free(self, claims: tuple[ClaimKey, ...], slots: tuple[ClaimKey, ...]) -> None:
-        if claims:
-            await self._sources.transport.call(SCHEDULER, ReleaseClaims(claims=claims))
-        if slots:
-            await self._sources.transport.call(SCHEDULER, ReleaseSlots(slots=slots))
+        transport = self._sources.transport
+        for start in range(0, len(claims), FREED):
+            await transport.call(SCHEDULER, ReleaseClaims(claims=claims[start : start + FREED]))
+        for start in range(0, len(slots), FREED):
+            await transport.call(SCHEDULER, ReleaseSlots(slots=slots[start : start + FREED]))
         for kind, keys in (("claim", claims), ("slot", slots)):
             for key in keys:
                 log.warning(

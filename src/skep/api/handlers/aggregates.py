@@ -12,6 +12,7 @@ from skep.api.requests import Answer, ApiRequest
 from skep.api.residents import servers_by_host
 from skep.database.api import aggregates, host_mappings
 from skep.database.api.aggregates import ZONE, Aggregate
+from skep.database.api.operator_state import Concerned
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
 from skep.domain.ids import new_uuid
@@ -43,7 +44,7 @@ async def create(request: ApiRequest) -> Answer:
     )
     if new is None:
         raise _name_taken(body["name"])
-    await publish(request.services)
+    await publish(request.services, Concerned(aggregates=(new.id,)))
     return Answer({"aggregate": view(new)})
 
 
@@ -75,7 +76,7 @@ async def delete(request: ApiRequest) -> Answer:
         aggregates.remove(connection, identifier)
 
     await request.services.database.write(unit)
-    await publish(request.services)
+    await publish(request.services, Concerned(aggregates=(identifier,)))
     return Answer()
 
 
@@ -161,7 +162,7 @@ async def _change(request: ApiRequest, name: str | None, changes: dict[str, str 
 
 async def _store(request: ApiRequest, unit: Callable[[sa.Connection], Aggregate]) -> Answer:
     changed = await request.services.database.write(unit)
-    await publish(request.services)
+    await publish(request.services, Concerned(aggregates=(changed.id,)))
     return Answer({"aggregate": view(changed)})
 
 

@@ -11,6 +11,7 @@ from skep.api.requests import Answer, ApiRequest
 from skep.api.residents import servers_by_host
 from skep.api.services import RunningService
 from skep.database.api import aggregates, host_mappings
+from skep.database.api.operator_state import Concerned
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Conflict, NotFound
 from skep.domain.ids import NodeUuid, is_uuid
@@ -170,7 +171,7 @@ async def _store(
     )
     if stored is None:
         raise _not_found(node)
-    await publish(request.services)
+    await publish(request.services, Concerned(nodes=(node,)))
 
 
 async def _check_agent(request: ApiRequest, node: NodeUuid) -> None:

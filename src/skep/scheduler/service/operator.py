@@ -15,6 +15,7 @@ from skep.scheduler.service.states import HostStates
 from skep.synchronizer.base import Key
 
 Kind = Literal["hosts", "aggregates", "cells"]
+_NAMESPACES: dict[Kind, str] = {"hosts": OPERATOR, "aggregates": AGGREGATES, "cells": CELLS}
 
 
 async def publish_operator_state(states: HostStates, commits: Commits, message: PublishOperatorState) -> None:
@@ -49,10 +50,12 @@ def _told(states: HostStates, message: PublishOperatorState, kind: Kind) -> list
     part = message.part
     if part is not None and part.kind != kind:
         return []
+    if part is not None and part.names is not None:
+        return [key for name in part.names if states.held(key := Key(_NAMESPACES[kind], name)).value is not None]
     after, until = (part.after, part.until) if part is not None else ("", None)
     if kind == "aggregates":
         return [key for key in states.keys(AGGREGATES) if _is_between(_ordered(key), after, until)]
-    namespace = OPERATOR if kind == "hosts" else CELLS
+    namespace = _NAMESPACES[kind]
     return [Key(namespace, name) for name in states.names.between(namespace, after, until)]
 
 
