@@ -1,7 +1,8 @@
 """The admin API as an ASGI application: `/admin/v1`, `/healthz`, `/readyz`, `/metrics`.
 
 Answers are JSON; errors read `{"error": {"code": 404, "message": "..."}}`. Every route asks for the role `admin` but
-for the placement of a server, which its owner may see without the names of hosts.
+for the placement of a server, which its owner may see without the names of hosts, and for what a program may do with a
+credential that is bound to a cell or a namespace.
 """
 
 from __future__ import annotations
@@ -18,13 +19,26 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from skep.admin import audit, cells, documents, health, hosts, placement
-from skep.admin.requests import MAX_BODY, AdminRequest, Handler
+from skep.admin import (
+    audit,
+    cells,
+    claims,
+    credentials,
+    documents,
+    health,
+    host_states,
+    hosts,
+    namespace_states,
+    namespaces,
+    placement,
+)
+from skep.admin.callers import Caller, authenticate
+from skep.admin.requests import MAX_BATCH_BODY, MAX_BODY, AdminRequest, Handler
 from skep.admin.services import AdminServices
 from skep.domain import errors
 from skep.domain.context import RequestContext
-from skep.domain.ids import RequestId, new_request_id
-from skep.neighbours.identity.base import well_formed
+from skep.domain.credentials import ScopeKind
+from skep.domain.ids import new_request_id
 
 PREFIX = "/admin/v1"
 OPEN_PATHS = ("/healthz", "/readyz", "/metrics")
@@ -41,7 +55,25 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/hosts/{host}/fence", hosts.fence),
     ("GET", "/servers/{id}/placement", placement.show),
     ("POST", "/placement/dry-run", placement.dry_run),
-    ("GET", "/namespaces", documents.namespaces),
+    ("POST", "/select-destinations", placement.select),
+    ("GET", "/host-states", host_states.index),
+    ("POST", "/host-states", host_states.update),
+    ("POST", "/claims/assert", claims.assert_),
+    ("POST", "/claims/release", claims.release),
+    ("GET", "/cells/{name}/credentials", credentials.index_of_cell),
+    ("POST", "/cells/{name}/credentials", credentials.create_of_cell),
+    ("DELETE", "/cells/{name}/credentials/{id}", credentials.delete_of_cell),
+    ("GET", "/namespaces", namespaces.index),
+    ("GET", "/namespaces/{name}", namespaces.show),
+    ("PUT", "/namespaces/{name}", namespaces.put),
+    ("DELETE", "/namespaces/{name}", namespaces.delete),
+    ("GET", "/namespaces/{name}/credentials", credentials.index_of_namespace),
+    ("POST", "/namespaces/{name}/credentials", credentials.create_of_namespace),
+    ("DELETE", "/namespaces/{name}/credentials/{id}", credentials.delete_of_namespace),
+    ("GET", "/namespaces/{name}/states", namespace_states.index),
+    ("PUT", "/namespaces/{name}/states", namespace_states.update),
+    ("GET", "/namespaces/{name}/states/{key}", namespace_states.show),
+    ("DELETE", "/namespaces/{name}/states/{key}", namespace_states.delete),
     ("GET", "/audit", audit.show),
     ("POST", "/audit/repair", audit.mend),
     ("GET", "/openapi.json", documents.openapi),
@@ -50,6 +82,22 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
 
 FOR_OWNERS = frozenset({placement.show})
 """Handlers that decide themselves who may see what; all others are for admins."""
+
+FOR_CREDENTIALS: dict[Handler, ScopeKind] = {
+    host_states.index: "cell",
+    host_states.update: "cell",
+    claims.assert_: "cell",
+    claims.release: "cell",
+    namespaces.show: "namespace",
+    namespace_states.index: "namespace",
+    namespace_states.update: "namespace",
+    namespace_states.show: "namespace",
+    namespace_states.delete: "namespace",
+}
+"""What a program may do with a credential, and with which kind. Each handler sees to what the credential is bound."""
+
+WITH_BATCHES = frozenset({host_states.update, claims.assert_, claims.release, namespace_states.update})
+"""Handlers that take many states in one body."""
 
 _STATUS: tuple[tuple[type[errors.SkepError], int], ...] = (
     (errors.BadRequest, 400),
@@ -106,29 +154,23 @@ class AdminApi:
     def _endpoint(self, handlers: dict[str, Handler]) -> Any:
         async def answer(request: Request) -> Response:
             handler = handlers["GET" if request.method == "HEAD" else request.method]
-            context = await self._authenticate(request)
-            if handler not in FOR_OWNERS and not context.is_admin:
-                raise errors.Forbidden("This needs the role admin.")
+            caller = await authenticate(self.services, request)
+            _authorize(handler, caller)
             found = await handler(
                 AdminRequest(
                     services=self.services,
-                    context=context,
+                    context=caller.context,
                     params={name: str(value) for name, value in request.path_params.items()},
                     query=dict(request.query_params),
-                    body=await _body(request),
+                    body=await _body(request, MAX_BATCH_BODY if handler in WITH_BATCHES else MAX_BODY),
+                    queries={name: tuple(request.query_params.getlist(name)) for name in request.query_params},
+                    scope=caller.scope,
                 )
             )
-            _account(request, 200, context)
+            _account(request, 200, caller.context)
             return _json(request, 200, found)
 
         return answer
-
-    async def _authenticate(self, request: Request) -> RequestContext:
-        token = request.headers.get("x-auth-token", "")
-        identity = await self.services.identity.validate(token) if well_formed(token) else None
-        if identity is None:
-            raise errors.Unauthenticated("A valid token is needed, in the header X-Auth-Token.")
-        return identity.context(RequestId(request.state.request_id))
 
     async def _ready(self, request: Request) -> Response:
         reasons = await health.reasons(self.services)
@@ -138,13 +180,22 @@ class AdminApi:
         return Response(self.services.metrics(), media_type=health.METRICS_TYPE)
 
 
-async def _body(request: Request) -> bytes:
+def _authorize(handler: Handler, caller: Caller) -> None:
+    """Raise Forbidden when such a caller may not do this at all."""
+    if caller.scope is not None:
+        if FOR_CREDENTIALS.get(handler) != caller.scope.kind:
+            raise errors.Forbidden(f"A credential that is bound to a {caller.scope.kind} does not allow this.")
+    elif handler not in FOR_OWNERS and not caller.context.is_admin:
+        raise errors.Forbidden("This needs the role admin.")
+
+
+async def _body(request: Request, most: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
         size += len(part)
-        if size > MAX_BODY:
-            raise errors.TooLarge(f"The request body is larger than {MAX_BODY} bytes.")
+        if size > most:
+            raise errors.TooLarge(f"The request body is larger than {most} bytes.")
         parts.append(part)
     return b"".join(parts)
 

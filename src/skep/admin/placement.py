@@ -17,13 +17,15 @@ from skep.database.api.instance_mappings import Mapping
 from skep.database.cell import attempts, instances, moves
 from skep.domain.builds import AttemptRecord, Decision, NotReady, NoValidHost
 from skep.domain.clock import isoformat_micro
-from skep.domain.errors import BadRequest, NotFound, Unavailable
+from skep.domain.errors import BadRequest, Forbidden, NotFound, Unavailable
 from skep.domain.flavors import Flavor
-from skep.domain.ids import CellUuid, InstanceUuid, is_uuid
+from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, is_uuid
 from skep.domain.instances import Instance, status, task_state
 from skep.domain.request_specs import RequestSpec
 from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.transport.base import SCHEDULER
+
+MOST_MEMBERS = 100
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,7 +116,7 @@ async def dry_run(request: AdminRequest) -> Any:
     """Answer what placement would decide now; nothing is claimed."""
     request.only_query()
     services, wish = request.services, request.read_body(DryRun)
-    if not 1 <= wish.count <= 100:
+    if not 1 <= wish.count <= MOST_MEMBERS:
         raise BadRequest("count: expected 1 to 100.")
     spec = RequestSpec(
         project_id=request.context.project_id,
@@ -129,6 +131,75 @@ async def dry_run(request: AdminRequest) -> Any:
         SCHEDULER, SelectDestinations(spec=spec, members=members, cell=cell, dry_run=True)
     )
     return {"decisions": [_decision(services, decision) for decision in reply.decisions]}
+
+
+class MemberBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One server of a selection, with the attempt that its claim would bear."""
+
+    instance: str
+    attempt: int = 0
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /select-destinations`: the scheduler's call, for a flavor."""
+
+    flavor: str
+    """Id or name."""
+    members: tuple[MemberBody, ...] = (MemberBody(instance="dry-run"),)
+    """By default one that nobody knows."""
+    min_count: int = 1
+    availability_zone: str | None = None
+    cell: str | None = None
+    exclude_cells: tuple[str, ...] = ()
+    host: str | None = None
+    prefer: tuple[NodeUuid, ...] = ()
+    ignore: tuple[NodeUuid, ...] = ()
+    alternates: int = 2
+    scheduler_hints: dict[str, str] = {}
+    dry_run: bool = True
+
+    def check(self) -> None:
+        """Raise BadRequest for numbers out of bounds, Forbidden for a real claim."""
+        if not self.dry_run:
+            raise Forbidden(
+                "dry_run: claims are made for servers that a request created; a claim that no row names would be freed."
+            )
+        if not 1 <= len(self.members) <= MOST_MEMBERS:
+            raise BadRequest(f"members: expected 1 to {MOST_MEMBERS}.")
+        if not all(0 <= member.attempt < 2**31 for member in self.members):
+            raise BadRequest("members: expected attempts within 0 and 2^31-1.")
+        if not 1 <= self.min_count <= len(self.members):
+            raise BadRequest(f"min_count: expected 1 to {len(self.members)}.")
+        if not 0 <= self.alternates <= MOST_MEMBERS:
+            raise BadRequest(f"alternates: expected 0 to {MOST_MEMBERS}.")
+
+
+async def select(request: AdminRequest) -> Any:
+    """Answer what `select_destinations` would decide now for these members; nothing is claimed."""
+    request.only_query()
+    services, wish = request.services, request.read_body(Selection)
+    wish.check()
+    spec = RequestSpec(
+        project_id=request.context.project_id,
+        user_id=request.context.user_id,
+        flavor=await _flavor(services, wish.flavor),
+        availability_zone=wish.availability_zone,
+        requested_host=wish.host,
+        scheduler_hints=dict(wish.scheduler_hints),
+    )
+    message = SelectDestinations(
+        spec=spec,
+        members=tuple(Member(InstanceUuid(member.instance), member.attempt) for member in wish.members),
+        min_count=wish.min_count,
+        cell=services.cell_named(wish.cell).uuid if wish.cell is not None else None,
+        exclude_cells=tuple(services.cell_named(cell).uuid for cell in wish.exclude_cells),
+        prefer=wish.prefer,
+        ignore=wish.ignore,
+        alternates=wish.alternates,
+        dry_run=True,
+    )
+    reply = await services.transport.call(SCHEDULER, message)
+    return {"decisions": [_decision(services, decision) for decision in reply.decisions], "epoch": reply.epoch}
 
 
 def _decision(services: AdminServices, decision: Decision) -> dict[str, Any]:

@@ -10,10 +10,14 @@ import msgspec
 
 from skep.admin.services import AdminServices
 from skep.domain.context import RequestContext
+from skep.domain.credentials import Scope
 from skep.domain.errors import BadRequest
 
 MAX_BODY = 65_536
-"""Bytes; no body of this API has a hundredth of it."""
+"""Bytes; most bodies of this API have not a hundredth of it."""
+MAX_BATCH_BODY = 768 * 1024
+"""Bytes of a body with many states: as a message it must fit into 1 MiB."""
+MAX_DIGITS = 18
 
 T = TypeVar("T")
 
@@ -28,6 +32,10 @@ class AdminRequest:
     """The words of the path that a route leaves open."""
     query: Mapping[str, str]
     body: bytes
+    queries: Mapping[str, tuple[str, ...]]
+    """All values of each parameter; `query` has the last."""
+    scope: Scope | None = None
+    """What the caller's credential is bound to; None for users."""
 
     def read_body(self, wanted: type[T]) -> T:
         """Return the body as `wanted`.
@@ -49,6 +57,19 @@ class AdminRequest:
         for name in self.query:
             if name not in known:
                 raise BadRequest(f"Unknown query parameter {name[:80]!r}; known: {', '.join(known) or 'none'}.")
+
+    def number(self, name: str, least: int, most: int) -> int | None:
+        """Return a parameter as an integer; None when it was not given.
+
+        Raises BadRequest naming it when it is none, or not within its bounds.
+        """
+        text = self.query.get(name)
+        if text is None:
+            return None
+        digits = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+        if not digits or not least <= int(text) <= most:
+            raise BadRequest(f"{name}: expected an integer within {least} and {most}, got {text[:80]!r}.")
+        return int(text)
 
 
 Handler = Callable[[AdminRequest], Awaitable[Any]]

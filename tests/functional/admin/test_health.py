@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from skep.domain.ids import CELL0
 from skep.testing.admin import CELL1, CELL2, Admin, host_state
 
@@ -50,12 +52,16 @@ async def test_no_scheduler_is_a_reason(admin: Admin) -> None:
     assert (status, reason.startswith("scheduler: ")) == (503, True)
 
 
+def make_unreadable(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
 async def test_a_database_that_does_not_answer_is_a_reason(admin: Admin) -> None:
     cell0 = admin.services.cells[CELL0]
     await cell0.close()
-    cell0.path.unlink()
-    cell0.path.mkdir()
-    cell0.__init__(cell0.path)  # type: ignore[misc] # reopens what cannot be opened any more
+    make_unreadable(Path(cell0.location))
+    cell0.__init__(cell0.location)  # type: ignore[misc] # reopens what cannot be opened any more
     status, reasons = await readiness(admin)
     assert status == 503
     assert any(reason.startswith("database cell0: ") for reason in reasons)

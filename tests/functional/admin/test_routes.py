@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from skep.admin.app import ROUTES, AdminApi
 from skep.testing.admin import Admin
 
+FILLED = {"{name}": "cell1", "{host}": "h1", "{id}": "x", "{key}": "k"}
 PATHS = [
-    (method, f"/admin/v1{path}".replace("{name}", "cell1").replace("{host}", "h1").replace("{id}", "x"))
+    (method, f"/admin/v1{re.sub('{name}|{host}|{id}|{key}', lambda found: FILLED[found[0]], path)}")
     for method, path, _ in ROUTES
 ]
 
@@ -36,6 +39,46 @@ BAD = [
     ("POST", "/admin/v1/placement/dry-run", b'{"flavor": "none"}', 400),
     ("POST", "/admin/v1/placement/dry-run", b'{"flavor": "m1.tiny", "count": 1000}', 400),
     ("POST", "/admin/v1/placement/dry-run", b'{"flavor": "m1.tiny", "cell": "none"}', 404),
+    ("POST", "/admin/v1/select-destinations", b'{"flavor": "none"}', 400),
+    ("POST", "/admin/v1/select-destinations", b'{"flavor": "m1.tiny", "dry_run": false}', 403),
+    ("POST", "/admin/v1/select-destinations", b'{"flavor": "m1.tiny", "members": []}', 400),
+    ("POST", "/admin/v1/select-destinations", b'{"flavor": "m1.tiny", "min_count": 2}', 400),
+    ("POST", "/admin/v1/select-destinations", b'{"flavor": "m1.tiny", "alternates": -1}', 400),
+    ("POST", "/admin/v1/select-destinations", b'{"flavor": "m1.tiny", "exclude_cells": ["none"]}', 404),
+    (
+        "POST",
+        "/admin/v1/select-destinations",
+        b'{"flavor": "m1.tiny", "members": [{"instance":"i","attempt":-1}]}',
+        400,
+    ),
+    ("GET", "/admin/v1/host-states?limit=0", b"", 400),
+    ("GET", "/admin/v1/host-states?limit=many", b"", 400),
+    ("GET", "/admin/v1/host-states?aggregate=-1", b"", 400),
+    ("GET", "/admin/v1/host-states?cell=none", b"", 404),
+    ("GET", "/admin/v1/host-states?colour=red", b"", 400),
+    ("POST", "/admin/v1/host-states", b"[]", 400),
+    ("POST", "/admin/v1/host-states", b'{"reports": []}', 400),
+    ("POST", "/admin/v1/host-states", b" " * 800_000, 413),
+    ("POST", "/admin/v1/claims/assert", b'{"cell": "none", "epoch": "e1"}', 404),
+    ("POST", "/admin/v1/claims/assert", b'{"cell": "cell1"}', 400),
+    ("POST", "/admin/v1/claims/release", b'{"claims": [{"instance": "i", "attempt": 1, "node": "none"}]}', 404),
+    ("POST", "/admin/v1/claims/release", b'{"claims": [{"instance": "i", "attempt": -1, "node": "n1"}]}', 400),
+    ("GET", "/admin/v1/cells/none/credentials", b"", 404),
+    ("POST", "/admin/v1/cells/cell0/credentials", b"{}", 409),
+    ("POST", "/admin/v1/cells/cell1/credentials", b'{"expires_in": 0}', 400),
+    ("POST", "/admin/v1/cells/cell1/credentials", b'{"expires_in": 1e30}', 400),
+    ("POST", "/admin/v1/cells/cell1/credentials", b'{"description": "a\\u0000b"}', 400),
+    ("DELETE", "/admin/v1/cells/cell1/credentials/none", b"", 404),
+    ("GET", "/admin/v1/namespaces/none", b"", 404),
+    ("DELETE", "/admin/v1/namespaces/none", b"", 404),
+    ("PUT", "/admin/v1/namespaces/compute", b'{"fields": {"free": {"type": "integer"}}}', 400),
+    ("PUT", "/admin/v1/namespaces/Volume", b'{"fields": {"free": {"type": "integer"}}}', 400),
+    ("PUT", "/admin/v1/namespaces/volume", b'{"fields": {}}', 400),
+    ("PUT", "/admin/v1/namespaces/volume", b'{"fields": {"free": {"type": "float"}}}', 400),
+    ("PUT", "/admin/v1/namespaces/volume", b'{"fields": {"free": {"type": "string", "minimum": 1}}}', 400),
+    ("PUT", "/admin/v1/namespaces/volume", b'{"fields": {"free": {"type": "integer"}}, "join": {"field": "x"}}', 400),
+    ("PUT", "/admin/v1/namespaces/none/states", b'{"states": []}', 404),
+    ("GET", "/admin/v1/namespaces/none/credentials", b"", 404),
 ]
 
 
@@ -77,7 +120,8 @@ async def test_a_slash_at_the_end_and_head_are_accepted(admin: Admin) -> None:
 
 async def test_documents(admin: Admin) -> None:
     assert await admin.good("GET", "/openapi.json") == {"openapi": "3.1.0"}
-    assert await admin.good("GET", "/namespaces") == {"namespaces": [{"name": "compute", "records": 2}]}
+    compute = {"name": "compute", "records": 2, "registered": False}
+    assert await admin.good("GET", "/namespaces") == {"namespaces": [compute]}
 
 
 def test_what_belongs_to_it_on_a_shared_listener() -> None:

@@ -1,0 +1,64 @@
+"""Who asks the admin API: a user with a token of the identity service, or a program with a credential.
+
+A credential is bound to one cell or one namespace. What lies outside of that does not exist for it (404); what it may
+not do at all is forbidden (403).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from starlette.requests import Request
+
+from skep.admin.services import AdminServices
+from skep.database.api import credentials
+from skep.domain.context import RequestContext
+from skep.domain.credentials import Scope, Token, parse
+from skep.domain.errors import Unauthenticated
+from skep.domain.ids import RequestId, UserId
+from skep.neighbours.identity.base import well_formed
+
+SCHEME = "bearer"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and what his credential is bound to."""
+
+    context: RequestContext
+    scope: Scope | None = None
+    """None: a user."""
+
+
+async def authenticate(services: AdminServices, request: Request) -> Caller:
+    """Return who asks. Raises Unauthenticated without a valid token or credential."""
+    request_id = RequestId(request.state.request_id)
+    authorization = request.headers.get("authorization")
+    if authorization is not None:
+        return await _program(services, authorization, request_id)
+    token = request.headers.get("x-auth-token", "")
+    identity = await services.identity.validate(token) if well_formed(token) else None
+    if identity is None:
+        raise Unauthenticated("A valid token is needed, in the header X-Auth-Token.")
+    return Caller(identity.context(request_id))
+
+
+async def _program(services: AdminServices, authorization: str, request_id: RequestId) -> Caller:
+    scheme, _, text = authorization.partition(" ")
+    token = parse(text.strip()) if scheme.lower() == SCHEME else None
+    if token is None:
+        raise Unauthenticated("The header Authorization does not read `Bearer skep_...`.")
+    scope = await _scope(services, token)
+    context = RequestContext(request_id=request_id, user_id=UserId(f"credential:{token.id}"))
+    return Caller(context, scope)
+
+
+async def _scope(services: AdminServices, token: Token) -> Scope:
+    now = services.clock.now()
+    found = await services.database.read(partial(credentials.find, token=token, now=now))
+    if found is None:
+        raise Unauthenticated("The credential is not known, or it has expired.")
+    if credentials.needs_mark(found, now):
+        await services.database.write(partial(credentials.mark_used, id_=found.id, now=now))
+    return found.scope

@@ -1,0 +1,122 @@
+"""Credentials of programs, bound to a cell or to a namespace. A secret is shown once, when it is made."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+
+from skep.admin import namespaces
+from skep.admin.requests import AdminRequest
+from skep.database.api import credentials
+from skep.domain.clock import SECOND, isoformat
+from skep.domain.credentials import Credential, Scope, new_token
+from skep.domain.errors import BadRequest, Conflict, NotFound
+
+MAX_DESCRIPTION = 255
+MAX_SECONDS = 10 * 366 * 24 * 3600
+"""Ten years."""
+
+log = structlog.get_logger("skep.admin")
+
+
+class CredentialBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of a `POST .../credentials`."""
+
+    description: str = ""
+    expires_in: int | None = None
+    """Seconds; None: until it is taken back."""
+
+
+async def create_of_cell(request: AdminRequest) -> Any:
+    """Make a credential for the hosts of one cell."""
+    return await _create(request, _of_cell(request))
+
+
+async def create_of_namespace(request: AdminRequest) -> Any:
+    """Make a credential for the states of one namespace."""
+    return await _create(request, await _of_namespace(request))
+
+
+async def index_of_cell(request: AdminRequest) -> Any:
+    """Answer the credentials of a cell, without their secrets."""
+    return await _index(request, _of_cell(request))
+
+
+async def index_of_namespace(request: AdminRequest) -> Any:
+    """Answer the credentials of a namespace, without their secrets."""
+    return await _index(request, await _of_namespace(request))
+
+
+async def delete_of_cell(request: AdminRequest) -> Any:
+    """Take a credential of a cell back; it is refused from the next request on."""
+    return await _delete(request, _of_cell(request))
+
+
+async def delete_of_namespace(request: AdminRequest) -> Any:
+    """Take a credential of a namespace back; it is refused from the next request on."""
+    return await _delete(request, await _of_namespace(request))
+
+
+def _of_cell(request: AdminRequest) -> Scope:
+    cell = request.services.cell_named(request.params["name"])
+    if cell.is_cell0:
+        raise Conflict("cell0 has no hosts, so nobody can have a credential for them.")
+    return Scope("cell", cell.uuid)
+
+
+async def _of_namespace(request: AdminRequest) -> Scope:
+    return Scope("namespace", (await namespaces.named(request)).name)
+
+
+async def _create(request: AdminRequest, scope: Scope) -> Any:
+    request.only_query()
+    body = request.read_body(CredentialBody)
+    if len(body.description) > MAX_DESCRIPTION or not body.description.isprintable():
+        raise BadRequest(f"description: expected at most {MAX_DESCRIPTION} printable characters.")
+    if body.expires_in is not None and not 1 <= body.expires_in <= MAX_SECONDS:
+        raise BadRequest(f"expires_in: expected 1 to {MAX_SECONDS} seconds.")
+    now, token = request.services.clock.now(), new_token()
+    new = Credential(
+        id=token.id,
+        scope=scope,
+        description=body.description,
+        created_at=now,
+        created_by=request.context.user_id,
+        expires_at=None if body.expires_in is None else now + body.expires_in * SECOND,
+    )
+    if not await request.services.database.write(partial(credentials.add, new=new, token=token), intake=True):
+        raise Conflict(
+            f"There are {credentials.MOST_OF_SCOPE} credentials for it already; take one of them back first."
+        )
+    log.info("credential made", credential=new.id, kind=scope.kind, scope=scope.name, user=request.context.user_id)
+    return {"credential": {**_view(new), "secret": token.text}}
+
+
+async def _index(request: AdminRequest, scope: Scope) -> Any:
+    request.only_query()
+    found = await request.services.database.read(partial(credentials.of_scope, scope=scope))
+    return {"credentials": [_view(one) for one in found]}
+
+
+async def _delete(request: AdminRequest, scope: Scope) -> Any:
+    request.only_query()
+    id_ = request.params["id"]
+    if not await request.services.database.write(partial(credentials.remove, scope=scope, id_=id_), intake=True):
+        raise NotFound(f"There is no credential {id_[:80]!r} of it.")
+    log.info("credential taken back", credential=id_, user=request.context.user_id)
+    return {"credential": {"id": id_, "deleted": True}}
+
+
+def _view(one: Credential) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        one.scope.kind: one.scope.name,
+        "description": one.description,
+        "created_at": isoformat(one.created_at),
+        "created_by": one.created_by,
+        "expires_at": None if one.expires_at is None else isoformat(one.expires_at),
+        "last_used_at": None if one.last_used_at is None else isoformat(one.last_used_at),
+    }
