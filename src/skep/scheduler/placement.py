@@ -139,9 +139,9 @@ class Placement:
         running = [entry for entry in self._pipeline.request_filters if explain.runs(entry, request)]
         weighers = [entry for entry in self._pipeline.request_weighers if entry[0].applies(request)]
         if not running and not weighers:
-            return self._shapes.ranking(shared.score, shared.peaks), left
+            return self._shapes.ranking(shared), left
         hosts = HostView(self._table)
-        score = shared.score[: self._table.size]
+        score = self._shapes.scores(shared)
         alive: Mask = score > NOBODY
         for entry in running:
             alive &= entry.passes(hosts, request)
@@ -149,7 +149,7 @@ class Placement:
         score = np.where(alive, score, NOBODY)
         for weigher, multiplier in weighers:
             score += multiplier * weigher.scores(hosts, request)
-        return self._shapes.ranking(score, None), left
+        return self._shapes.ranking_by(score), left
 
     def _pick(self, ranking: Ranking, request: PlacementRequest, salt: int) -> int | None:
         for node in request.prefer:

@@ -22,9 +22,8 @@ BUCKETS = 4096
 NOBODY = -np.inf
 """The score of a host that does not fit."""
 _SHIFT = np.uint64(64 - 12)
-_FIRST_WIDTH = 8
-_REBUILD_ROWS = 256
-_WIDTHS = (32, 512)
+_FIRST_WIDTH = 2
+_WIDTHS = (24, 512)
 """So many buckets are looked into; then, where most hosts may not be chosen, at all rows."""
 _LAST = (1 << 64) - 1
 _ODD = np.uint64(0xBF58476D1CE4E5B9)
@@ -41,13 +40,22 @@ _HASH_OF_BUCKET = _bucket_hashes()
 
 
 class Buckets:
-    """Which rows are in which bucket. Rows are only ever added."""
+    """Where each row has its place: its bucket, and one of the bucket's places. Rows are only ever added.
+
+    Who keeps scores by place finds those of a bucket side by side.
+    """
 
     def __init__(self) -> None:
         self.size = 0
+        self.layout = 0
+        """Raised whenever rows get other places."""
+        self.width = _FIRST_WIDTH
+        """Places of a bucket."""
         self.of_row: Numbers = np.zeros(0, dtype=np.intp)
-        self.members: Numbers = np.full((BUCKETS, _FIRST_WIDTH), -1, dtype=np.intp)
-        """The rows of each bucket, -1 where there are no more."""
+        """The bucket of each row."""
+        self.place_of_row: Numbers = np.zeros(0, dtype=np.intp)
+        self.row_at: Numbers = np.full(BUCKETS * _FIRST_WIDTH, -1, dtype=np.intp)
+        """The row at each place; -1: none."""
         self._filled: Numbers = np.zeros(BUCKETS, dtype=np.intp)
 
     def follow(self, node_hash: Hashes, size: int) -> None:
@@ -55,27 +63,32 @@ class Buckets:
         if size == self.size:
             return
         before, self.size = self.size, size
-        self.of_row = (node_hash[:size] >> _SHIFT).astype(np.intp)
-        if size - before > _REBUILD_ROWS:
-            self._rebuild()
+        fresh = (node_hash[before:size] >> _SHIFT).astype(np.intp)
+        self.of_row = np.concatenate((self.of_row, fresh))
+        filled = self._filled + np.bincount(fresh, minlength=BUCKETS)
+        if filled.max() > self.width:
+            self._lay_out(filled)
             return
-        for row in range(before, size):
-            bucket = int(self.of_row[row])
-            place = int(self._filled[bucket])
-            if place == self.members.shape[1]:
-                self._rebuild()
-                return
-            self.members[bucket, place] = row
-            self._filled[bucket] = place + 1
+        places = []
+        for bucket in fresh.tolist():
+            places.append(bucket * self.width + int(self._filled[bucket]))
+            self._filled[bucket] += 1
+        self.place_of_row = np.concatenate((self.place_of_row, np.array(places, dtype=np.intp)))
+        self.row_at[places] = np.arange(before, size)
 
-    def _rebuild(self) -> None:
-        self._filled = np.bincount(self.of_row, minlength=BUCKETS).astype(np.intp)
-        width = max(_FIRST_WIDTH, int(self._filled.max()) + 4)
-        self.members = np.full((BUCKETS, width), -1, dtype=np.intp)
+    def _lay_out(self, filled: Numbers) -> None:
+        """Give each row another place, with some to spare in each bucket."""
+        self.layout += 1
+        self._filled = filled
+        self.width = int(filled.max()) + 2
         order = np.argsort(self.of_row, kind="stable")
         ordered = self.of_row[order]
-        starts = np.concatenate((np.zeros(1, dtype=np.intp), np.cumsum(self._filled)[:-1]))
-        self.members[ordered, np.arange(len(order)) - starts[ordered]] = order
+        starts = np.concatenate((np.zeros(1, dtype=np.intp), np.cumsum(filled)[:-1]))
+        places = ordered * self.width + np.arange(len(order)) - starts[ordered]
+        self.place_of_row = np.empty(len(order), dtype=np.intp)
+        self.place_of_row[order] = places
+        self.row_at = np.full(BUCKETS * self.width, -1, dtype=np.intp)
+        self.row_at[places] = order
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +107,30 @@ ANY = Among()
 class Ranking:
     """Rows with scores, best first."""
 
-    def __init__(
-        self, score: Floats, peaks: Floats | None, buckets: Buckets, node_hash: Hashes, cell: NDArray[np.int32]
-    ) -> None:
-        """`score` ends with a NOBODY, that of the row -1. `peaks`: the highest of each bucket; None: not known."""
-        self._score = score
-        self._peaks = peaks
+    def __init__(self, buckets: Buckets, node_hash: Hashes, cell: NDArray[np.int32], score: Floats) -> None:
+        """`score`: of each row."""
         self._buckets = buckets
         self._node_hash = node_hash
         self._cell = cell
+        self._score = score
+        self._peaks: Floats | None = None
         self._first: list[tuple[int, list[int]]] = []
         """The first rows of all, by salt, as far as they were looked for: a decision asks for its host and then for
         the alternates."""
 
+    @classmethod
+    def of_places(
+        cls, buckets: Buckets, node_hash: Hashes, cell: NDArray[np.int32], score: Floats, peaks: Floats
+    ) -> Ranking:
+        """Rank by scores that are kept by place, with the highest of each bucket."""
+        ranking = cls(buckets, node_hash, cell, score)
+        ranking._peaks = peaks
+        return ranking
+
     def has(self, row: int) -> bool:
         """Tell whether a row has a score at all."""
-        return self._score.item(row) > NOBODY
+        place = row if self._peaks is None else self._buckets.place_of_row.item(row)
+        return self._score.item(place) > NOBODY
 
     def best(self, salt: int, most: int = 1, *, among: Among = ANY, without: tuple[int, ...] = ()) -> list[int]:
         """Return at most so many rows, best first, of those that may be chosen and are not `without`."""
@@ -150,10 +171,11 @@ class Ranking:
                 nearest = order.argpartition(room - 1)[:room]
                 last = order[nearest].max()
                 chosen = np.concatenate((above, ties[nearest]))
-        rows = self._buckets.members[chosen].ravel()
-        scores = self._score[rows]
-        certain = (scores >= floor if floor > NOBODY else scores > NOBODY).nonzero()[0]
-        rows, scores = rows[certain], scores[certain]
+        width = self._buckets.width
+        scores = self._score.reshape(BUCKETS, width)[chosen]
+        which, where = (scores >= floor if floor > NOBODY else scores > NOBODY).nonzero()
+        scores = scores[which, where]
+        rows = self._buckets.row_at[chosen[which] * width + where]
         order = _order(self._buckets.of_row[rows], salt)
         ranks = np.lexsort((mixed(self._node_hash[rows], salt), order, -scores))
         if last != _LAST:
@@ -164,7 +186,7 @@ class Ranking:
     def _best_of_all(self, salt: int, most: int, among: Among, without: tuple[int, ...]) -> list[int]:
         """Look at all rows."""
         size = self._buckets.size
-        score = self._score[:size].copy()
+        score = self._score[:size].copy() if self._peaks is None else self._score[self._buckets.place_of_row]
         if among.cell is not None:
             score[self._cell[:size] != among.cell] = NOBODY
         if among.mask is not None:

@@ -1,7 +1,7 @@
 """Evaluated columns by request shape: equal requests share them, and only changed hosts are judged again.
 
 What a claim changes is little: how much a host has free. So filters that do not look at that are asked again only for
-hosts whose facts changed, and scores that do not depend on the request are worked out once for all shapes.
+hosts whose facts changed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from skep.scheduler.columns import Floats, Ints
 from skep.scheduler.filters.base import Filter
-from skep.scheduler.ranking import NOBODY, Buckets, Ranking
+from skep.scheduler.ranking import BUCKETS, NOBODY, Buckets, Ranking
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
-from skep.scheduler.weighers.base import Weigher
 
 NOT_MAPPED = 0
 """In the stage column: the row is no host that the operator knows."""
@@ -39,26 +38,23 @@ class _Plan:
     steady: tuple[tuple[int, Filter], ...]
     """With their number in the stage column."""
     varying: tuple[tuple[int, Filter], ...]
-    weighers: tuple[tuple[Weigher, float], ...]
-    """Those that read the request."""
 
 
 class Evaluated:
-    """What the shared filters and weighers say of each row for one shape.
+    """What the shared filters and weighers say of each row for one shape. Columns have room for rows to come."""
 
-    All columns have room for rows to come. The score's last place stands for no row and is NOBODY.
-    """
-
-    __slots__ = ("_filters", "_ranking", "_size", "counts", "peaks", "plan", "position", "score", "stage", "steady")
+    __slots__ = ("counts", "layout", "peaks", "plan", "position", "score", "stage", "steady")
 
     def __init__(self, plan: _Plan, room: int) -> None:
         self.plan = plan
+        self.layout = -1
+        """Of the places by which scores are kept."""
         self.steady: Stages = np.full(room, NOT_MAPPED, dtype=np.uint8)
         """The first filter that rejected the row, of those that do not look at what is free."""
         self.stage: Stages = np.full(room, NOT_MAPPED, dtype=np.uint8)
         """The first filter that rejected the row."""
-        self.score: Floats = np.full(room + 1, NOBODY)
-        """Weighted sum; NOBODY where a filter rejected the host."""
+        self.score: Floats = np.full(0, NOBODY)
+        """Weighted sum by place (`ranking.Buckets`); NOBODY where a filter rejected the host."""
         self.peaks: Floats = np.full(0, NOBODY)
         """The highest score of each bucket."""
         self.counts: Ints = np.zeros(256, dtype=np.int64)
@@ -88,10 +84,6 @@ class Shapes:
         self._pipeline = pipeline
         self._limit = limit
         self._cache: OrderedDict[tuple[object, ...], Evaluated] = OrderedDict()
-        self._common = tuple(entry for entry in pipeline.shared_weighers if not entry[0].reads_request)
-        self._common_score: Floats = np.zeros(0, dtype=np.float64)
-        """Weighted sum of the scores that are the same for all requests."""
-        self._common_position = -1
         self._buckets = Buckets()
 
     def evaluate(self, request: PlacementRequest) -> Evaluated:
@@ -99,22 +91,28 @@ class Shapes:
         table = self._table
         room = len(table.mapped)
         known = self._cache.get(request.shape)
-        if known is not None and len(known.stage) == room:
-            if known.position != table.position:
-                self._follow(request)
-                self._refresh(known, request)
-        else:
-            self._follow(request)
+        if known is None or len(known.stage) != room:
             known = self._cache[request.shape] = Evaluated(self._plan(request), room)
-            self._evaluate_all(known, request)
             if len(self._cache) > self._limit:
                 self._cache.popitem(last=False)
+        if known.position != table.position:
+            self._buckets.follow(table.node_hash, table.size)
+            self._refresh(known, request)
         self._cache.move_to_end(request.shape)
         return known
 
-    def ranking(self, score: Floats, peaks: Floats | None) -> Ranking:
-        """Rank the table's rows by `score`. `peaks` are those of an evaluated shape with this very score, else None."""
-        return Ranking(score, peaks, self._buckets, self._table.node_hash, self._table.cell)
+    def ranking(self, shared: Evaluated) -> Ranking:
+        """Rank hosts by what was evaluated."""
+        table = self._table
+        return Ranking.of_places(self._buckets, table.node_hash, table.cell, shared.score, shared.peaks)
+
+    def ranking_by(self, score: Floats) -> Ranking:
+        """Rank hosts by a score of each row."""
+        return Ranking(self._buckets, self._table.node_hash, self._table.cell, score)
+
+    def scores(self, shared: Evaluated) -> Floats:
+        """Return what was evaluated, as a score of each row."""
+        return shared.score[self._buckets.place_of_row]
 
     def _plan(self, request: PlacementRequest) -> _Plan:
         running = [
@@ -125,26 +123,10 @@ class Shapes:
         return _Plan(
             steady=tuple(item for item in running if item[1].steady),
             varying=tuple(item for item in running if not item[1].steady),
-            weighers=tuple(entry for entry in self._pipeline.shared_weighers if entry[0].reads_request),
         )
 
-    def _follow(self, request: PlacementRequest) -> None:
-        """Bring what all shapes share up to date."""
-        table = self._table
-        self._buckets.follow(table.node_hash, table.size)
-        if self._common_position == table.position and len(self._common_score) == len(table.mapped):
-            return
-        changed = table.changes_since(self._common_position)
-        if changed is None or len(self._common_score) != len(table.mapped):
-            self._common_score = np.zeros(len(table.mapped), dtype=np.float64)
-            self._common_score[: table.size] = _weighted(self._common, HostView(table), request)
-        else:
-            rows = np.concatenate((changed.facts, changed.amounts))
-            self._common_score[rows] = _weighted(self._common, HostView(table, rows), request)
-        self._common_position = table.position
-
     def _refresh(self, known: Evaluated, request: PlacementRequest) -> None:
-        changed = self._table.changes_since(known.position)
+        changed = self._table.changes_since(known.position) if known.layout == self._buckets.layout else None
         if changed is None:
             self._evaluate_all(known, request)
             return
@@ -166,21 +148,24 @@ class Shapes:
         stage, score = self._judge(known.plan, known.steady[:size], slice(0, size), request)
         known.stage[:size] = stage
         known.counts = np.bincount(stage, minlength=256)
-        known.score[:size] = score
-        known.peaks = known.score[self._buckets.members].max(axis=1)
+        known.score = np.full(len(self._buckets.row_at), NOBODY)
+        known.score[self._buckets.place_of_row] = score
+        known.peaks = known.score.reshape(BUCKETS, -1).max(axis=1)
+        known.layout = self._buckets.layout
         known.position = self._table.position
 
     def _move_peaks(self, known: Evaluated, rows: Rows, score: Floats) -> None:
         """Set the scores of some rows, and the highest scores of their buckets."""
-        before = known.score[rows]
-        known.score[rows] = score
+        places = self._buckets.place_of_row[rows]
+        before = known.score[places]
+        known.score[places] = score
         buckets = self._buckets.of_row[rows]
         peaks = known.peaks[buckets]
         higher = score > peaks
         np.maximum.at(known.peaks, buckets[higher], score[higher])
         fallen = buckets[(before == peaks) & (score < before)]
         if len(fallen):
-            known.peaks[fallen] = known.score[self._buckets.members[fallen]].max(axis=1)
+            known.peaks[fallen] = known.score.reshape(BUCKETS, -1)[fallen].max(axis=1)
 
     def _judge_facts(self, plan: _Plan, hosts: HostView, request: PlacementRequest) -> Stages:
         alive = hosts.mapped.copy()
@@ -199,14 +184,8 @@ class Shapes:
         for number, entry in plan.varying:
             passed = entry.passes(hosts, request)
             stage = np.where(passed, stage, np.minimum(stage, np.uint8(number)))
-        score = self._common_score[rows]
-        if plan.weighers:
-            score = score + _weighted(plan.weighers, hosts, request)
-        return stage, np.where(stage == PASSED, score, NOBODY)
-
-
-def _weighted(weighers: tuple[tuple[Weigher, float], ...], hosts: HostView, request: PlacementRequest) -> Floats:
-    total = np.zeros(len(hosts), dtype=np.float64)
-    for weigher, multiplier in weighers:
-        total += multiplier * weigher.scores(hosts, request)
-    return total
+        score = np.zeros(len(hosts), dtype=np.float64)
+        for weigher, multiplier in self._pipeline.shared_weighers:
+            score += multiplier * weigher.scores(hosts, request)
+        score[stage != PASSED] = NOBODY
+        return stage, score

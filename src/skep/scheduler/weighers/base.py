@@ -18,7 +18,5 @@ class Weigher:
     name: str
     scores: Callable[[HostView, PlacementRequest], Floats]
     applies: Callable[[PlacementRequest], bool] = always
-    reads_request: bool = True
-    """Whether it looks at the request at all; if not, all requests share one column."""
     per_request: bool = False
     """Whether it reads more of the request than its shape."""

@@ -15,4 +15,4 @@ def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG00
     return np.subtract(0.0, hosts.failed_builds)
 
 
-WEIGHER = Weigher(name="BuildFailureWeigher", scores=scores, reads_request=False)
+WEIGHER = Weigher(name="BuildFailureWeigher", scores=scores)

@@ -14,4 +14,4 @@ def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG00
     return hosts.free_share(VCPU)
 
 
-WEIGHER = Weigher(name="CPUWeigher", scores=scores, reads_request=False)
+WEIGHER = Weigher(name="CPUWeigher", scores=scores)
