@@ -45,6 +45,7 @@ class SchedulerProcess:
             "SYNCHRONIZER__BACKEND": config.synchronizer.backend,
             "SYNCHRONIZER__URL": config.synchronizer.url,
             "SYNCHRONIZER__NAME": config.synchronizer.name,
+            "SYNCHRONIZER__EXPECTED_HOSTS": str(config.synchronizer.expected_hosts),
             "LOG__FORMAT": "json",
         }
         self._environment = kept | {f"SKEP_{key}": value for key, value in settings.items()}
