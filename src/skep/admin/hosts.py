@@ -68,7 +68,7 @@ async def show(request: AdminRequest) -> Any:
     services = request.services
     mapping = await services.database.read(lambda connection: _named(connection, request.params["host"]))
     view = _view(services, mapping, await _states(services, (mapping.node,)), whole=True)
-    return {"host": {**view, "fenced_at": await _fenced_at(services, mapping)}}
+    return {"host": {**view, **await _agent(services, mapping)}}
 
 
 async def update(request: AdminRequest) -> Any:
@@ -149,10 +149,22 @@ async def _states(
     return {state.node: state for state in states}
 
 
-async def _fenced_at(services: AdminServices, mapping: HostMapping) -> str | None:
-    """Return since when the host is fenced, as its cell says."""
+async def _agent(services: AdminServices, mapping: HostMapping) -> dict[str, Any]:
+    """Say what the cell knows of the agent: since when the host is fenced, and whether two agents have its identity."""
     agent = await services.cells[mapping.cell].read(partial(agents.get, node=mapping.node))
-    return isoformat_micro(agent.fenced_at) if agent is not None and agent.fenced_at is not None else None
+    view: dict[str, Any] = {"fenced_at": None, "stale_agent": None}
+    if agent is not None and agent.fenced_at is not None:
+        view["fenced_at"] = isoformat_micro(agent.fenced_at)
+    if agent is not None and agent.stale_at is not None:
+        view["stale_agent"] = {"incarnation": agent.stale_incarnation, "heard_at": isoformat_micro(agent.stale_at)}
+    return view
+
+
+def _refused(state: HostState) -> dict[str, str] | None:
+    """Say why what the host reports now is not taken: what is shown is its last report that was."""
+    if state.refused is None:
+        return None
+    return {"since": isoformat_micro(state.refused.since), "because": state.refused.reason}
 
 
 def _view(
@@ -184,6 +196,7 @@ def _view(
             "report": state.seq,
             "generation": state.generation,
             "last_heard": isoformat_micro(state.last_heard) if state.last_heard else None,
+            "refused": _refused(state),
             "claimed_by": [
                 {"instance": claim.instance, "attempt": claim.attempt, "resources": claim.resources}
                 for claim in state.claims

@@ -45,4 +45,5 @@ def make_scheduler(
         clock,
         on_decision=on_decision,
         on_conflict=metrics.claim_conflicts.inc,
+        on_refused=metrics.reports_refused.inc,
     )

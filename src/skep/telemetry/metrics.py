@@ -76,6 +76,11 @@ class Metrics:
             "1 while this process is connected to its messaging server; always 0 where messages stay in the process",
             registry=self.registry,
         )
+        self.reports_refused = Counter(
+            "skep_host_reports_refused",
+            "Reports of hosts that made no sense and were not taken",
+            registry=self.registry,
+        )
         self.audit_differences = Gauge(
             "skep_audit_differences",
             "Differences that the last audit found, by kind, those that it mended included",
