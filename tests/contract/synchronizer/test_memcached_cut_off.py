@@ -12,6 +12,7 @@ from skep.domain.errors import Unavailable
 from skep.synchronizer.base import KEEP_REMOVED_SECONDS, Changes, Published, Refusal
 from skep.synchronizer.memcached import commands
 from skep.synchronizer.memcached.items import Names, decode_root, root_name
+from skep.synchronizer.memcached.logs import KEEP_ENDED
 from skep.synchronizer.memcached.trimming import SILENT_SECONDS
 from skep.testing.real.memcached import MemcachedServer
 from skep.testing.synchronizer import key, write
@@ -122,17 +123,32 @@ async def test_what_a_silent_writer_left_untold_is_told_before_its_log_ends(stor
     assert await follower.read() == await records(await store.open())
 
 
-async def test_who_followed_an_ended_log_not_to_its_end_begins_anew(store: MemcachedStore) -> None:
-    follower = Follower(await store.handle())
-    writer = await store.open()
+async def test_logs_that_ended_are_read_to_their_ends(store: MemcachedStore) -> None:
+    followers = [Follower(await store.handle()) for _ in range(3)]
+    await followers[0].begin()
+    writer, guest = await store.open(), await store.open()
     await writer.publish((write("a", 0),))
-    await follower.begin()
-    behind = follower.cursor
+    await followers[1].begin()
     await writer.publish((write("b", 0),))
-    at_the_end = (await follower.handle.snapshot()).cursor
+    await followers[2].begin()
     await writer.close()
-    assert not isinstance(await follower.handle.changes(behind), Changes)
-    assert isinstance(await follower.handle.changes(at_the_end), Changes)
+    await guest.publish((write("guest", 0),))
+    await guest.close()
+    for follower in followers:
+        assert set(await follower.read()) == {key("a"), key("b"), key("guest")}
+
+
+async def test_who_missed_more_ends_than_are_kept_begins_anew(store: MemcachedStore) -> None:
+    follower, other = Follower(await store.handle()), Follower(await store.handle())
+    await follower.begin()
+    for number in range(KEEP_ENDED + 1):
+        guest = await store.open()
+        await guest.publish((write(f"guest{number}", 0),))
+        if number == 1:
+            await other.begin()
+        await guest.close()
+    assert len(await other.read()) == KEEP_ENDED + 1
+    assert not isinstance(await follower.handle.changes(follower.cursor), Changes)
 
 
 async def test_records_removed_long_ago_are_forgotten(store: MemcachedStore) -> None:

@@ -105,12 +105,37 @@ def test_a_log_is_a_ring() -> None:
     assert names.entry("w", 1) == names.entry("w", 1 + RING) != names.entry("w", 2)
 
 
-@given(_writers, st.dictionaries(_writers, st.integers(0, 2**63)))
-def test_a_cursor_says_how_far_each_log_was_read(epoch: str, read: dict[str, int]) -> None:
-    position = Position(epoch, read)
+@given(_writers, st.integers(0, 2**63), st.dictionaries(_writers, st.integers(0, 2**63)))
+def test_a_cursor_says_how_far_each_log_was_read(epoch: str, endings: int, read: dict[str, int]) -> None:
+    position = Position(epoch, endings, read)
     assert Position.parse(position.cursor()) == position
 
 
-@pytest.mark.parametrize("cursor", ["", "nonsense", "e/w", "e/w.", "e/.1", "e/w.-1", "e/w.1,", "e/w.\u0661"])
+@pytest.mark.parametrize(
+    "cursor",
+    ["", "nonsense", "e/w", "e/0", "e//", "e/0/w", "e/0/w.", "e/0/.1", "e/0/w.-1", "e/0/w.1,", "e/0/w.\u0661", "e/0//"],
+)
 def test_what_is_no_cursor_is_none(cursor: str) -> None:
     assert Position.parse(Cursor(cursor)) is None
+
+
+@pytest.mark.parametrize(
+    ("read", "heads", "ended", "entries"),
+    [
+        ({"a": 2}, {"a": 4}, [], [("a", 3), ("a", 4)]),
+        ({"a": 2}, {"a": 2, "new": 1}, [], [("new", 1)]),
+        ({"a": 2}, {}, [("a", 3)], [("a", 3)]),
+        ({}, {}, [("came and went", 1)], [("came and went", 1)]),
+        ({"a": 2}, {}, [], None),
+        ({"a": 5}, {"a": 4}, [], None),
+        ({"a": 1}, {"a": RING + 1}, [], None),
+        ({"a": 2}, {"a": RING + 1}, [], [("a", number) for number in range(3, RING + 2)]),
+    ],
+)
+def test_between_two_positions_nothing_is_left_out(
+    read: dict[str, int],
+    heads: dict[str, int],
+    ended: list[tuple[str, int]],
+    entries: list[tuple[str, int]] | None,
+) -> None:
+    assert Position("e", 0, read).unread(Position("e", len(ended), heads), ended) == entries

@@ -99,7 +99,8 @@ class Healer:
             self._unfinished[entry] = tokens
 
     async def _after_heads(self, life: Life) -> dict[Entry, list[bytes]]:
-        entries = [(writer, head + 1) for writer, head in (await self._reader.heads(life)).items()]
+        position, _ = await self._reader.position(life)
+        entries = [(writer, head + 1) for writer, head in position.read.items()]
         replies = await self._server.read_all([commands.get(life.names.entry(*entry)) for entry in entries])
         found = {}
         for entry, reply in zip(entries, replies, strict=True):

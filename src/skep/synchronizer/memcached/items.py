@@ -40,6 +40,15 @@ class Root(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The server's count of lost items when the epoch began (`capacity.losses`)."""
     writers: tuple[str, ...] = ()
     """Whose logs are to be followed."""
+    ended: tuple[tuple[str, int], ...] = ()
+    """The logs that ended last, with their last entries: whoever has not read so far still has to."""
+    forgotten: int = 0
+    """How many logs ended before those."""
+
+    @property
+    def endings(self) -> int:
+        """How many logs have ended in this epoch."""
+        return self.forgotten + len(self.ended)
 
 
 class Held(NamedTuple):

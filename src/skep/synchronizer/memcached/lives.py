@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import msgspec
 import structlog
 
 from skep.domain.errors import StorageUnavailable
@@ -29,9 +28,6 @@ from skep.synchronizer.memcached.items import (
 from skep.synchronizer.memcached.server import Server
 
 MOST_TRIES = 50
-
-HEAD_SECONDS = 3600
-"""So long a reader can learn that it has read an ended log to its end; who was away for longer takes a snapshot."""
 
 log = structlog.get_logger("skep.synchronizer")
 
@@ -121,8 +117,8 @@ class Lives:
         await self.begin(life.epoch)
         return LifeEnded()
 
-    async def change_writers(self, life: Life, change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> None:
-        """Change whose logs are followed.
+    async def change_root(self, life: Life, change: Callable[[Root], Root]) -> None:
+        """Change what the root says beside the epoch.
 
         Raises LifeEnded when the life is over.
         """
@@ -130,22 +126,12 @@ class Lives:
         (reply,) = await connection.execute([self.watch])
         for _ in range(MOST_TRIES):
             self.look(life, reply)
-            writers = change(life.root.writers)
-            if writers == life.root.writers:
+            root = change(life.root)
+            if root == life.root:
                 return
-            root = msgspec.structs.replace(life.root, writers=writers)
             # Only on the connection that told the token: another server process counts its tokens from 1 again.
             _, reply = await connection.execute([commands.swap(self._root, encode_root(root), life.cas), self.watch])
         raise StorageUnavailable("the root changes too fast to be written")
-
-    async def end_logs(self, life: Life, writers: Set[str]) -> None:
-        """Have logs no longer followed. Their heads stay for readers who were following them.
-
-        Raises LifeEnded when the life is over.
-        """
-        connection = await self._server.connection("writing")
-        await connection.execute([commands.expire(life.names.head(writer), HEAD_SECONDS) for writer in sorted(writers)])
-        await self.change_writers(life, lambda known: tuple(one for one in known if one not in writers))
 
     def _adopt(self, reply: Reply) -> Life:
         try:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Record, Snapshot
 from skep.synchronizer.memcached import commands
 from skep.synchronizer.memcached.connection import Reply
-from skep.synchronizer.memcached.items import RING, Damaged, decode_entry, decode_held
+from skep.synchronizer.memcached.items import RING, Damaged, Root, decode_entry, decode_held
 from skep.synchronizer.memcached.lives import Life, Lives
 from skep.synchronizer.memcached.losses import Losses
 from skep.synchronizer.memcached.server import Server
@@ -19,24 +19,45 @@ class Position:
     """A cursor, taken apart."""
 
     epoch: str
+    endings: int = 0
+    """How many logs had ended; what they tell was read."""
     read: Mapping[str, int] = field(default_factory=dict)
     """By writer, the latest entry of its log that was read."""
 
     def cursor(self) -> Cursor:
         """Return it as readers keep it."""
-        return Cursor(self.epoch + "/" + ",".join(f"{writer}.{number}" for writer, number in self.read.items()))
+        read = ",".join(f"{writer}.{number}" for writer, number in self.read.items())
+        return Cursor(f"{self.epoch}/{self.endings}/{read}")
 
     @staticmethod
     def parse(cursor: Cursor) -> Position | None:
         """Read a cursor; None when it is not one of ours."""
-        epoch, slash, rest = cursor.partition("/")
+        parts = cursor.split("/")
+        if len(parts) != 3 or not _is_number(parts[1]):
+            return None
         read = {}
-        for part in rest.split(",") if rest else ():
+        for part in parts[2].split(",") if parts[2] else ():
             writer, _, number = part.partition(".")
-            if not (writer and number.isascii() and number.isdigit()):
+            if not writer or not _is_number(number):
                 return None
             read[writer] = int(number)
-        return Position(epoch, read) if slash else None
+        return Position(parts[0], int(parts[1]), read)
+
+    def unread(self, now: Position, ended: Sequence[tuple[str, int]]) -> list[tuple[str, int]] | None:
+        """Return the entries between this position and a later one, between which these logs have ended.
+
+        None when they are no longer kept, or when this position cannot have been.
+        """
+        heads = {**dict(ended), **now.read}
+        if not set(self.read) <= set(heads):
+            return None
+        entries: list[tuple[str, int]] = []
+        for writer, head in heads.items():
+            read = self.read.get(writer, 0)
+            if not head - RING < read <= head:
+                return None
+            entries += [(writer, number) for number in range(read + 1, head + 1)]
+        return entries
 
 
 class Reader:
@@ -49,7 +70,7 @@ class Reader:
 
     async def snapshot(self, life: Life) -> Snapshot:
         """Read all records; the logs' heads first, so that whatever changes meanwhile is told after the cursor."""
-        position = Position(life.epoch, await self.heads(life))
+        position, _ = await self.position(life)
         parts = await self._losses.index(life, range(life.root.shards))
         records = await self.values(life, list(dict.fromkeys(digest for part in parts for digest in part)))
         life.complete = True
@@ -58,35 +79,32 @@ class Reader:
 
     async def changes(self, life: Life, position: Position) -> Changes | CursorTooOld:
         """Read what the logs tell after a position of this life."""
-        heads = await self.heads(life)
-        unread: list[tuple[str, int]] = []
-        for writer, head in heads.items():
-            read = position.read.get(writer, 0)
-            if not head - RING < read <= head:
-                return CursorTooOld()
-            unread += [(writer, number) for number in range(read + 1, head + 1)]
-        if not await self._ended_are_read(life, {one: at for one, at in position.read.items() if one not in heads}):
+        now, root = await self.position(life)
+        if not root.forgotten <= position.endings <= root.endings:
             return CursorTooOld()
-        digests = await self._told(life, unread)
+        entries = position.unread(now, root.ended[position.endings - root.forgotten :])
+        digests = None if entries is None else await self._told(life, entries)
         if digests is None:
             return CursorTooOld()
         records = await self.values(life, digests) if digests else []
         told = tuple(record for record in records if record.generation)
-        return Changes(records=told, cursor=Position(position.epoch, heads).cursor())
+        return Changes(records=told, cursor=now.cursor())
 
-    async def heads(self, life: Life) -> dict[str, int]:
-        """Return how far the log of each writer has come.
+    async def position(self, life: Life) -> tuple[Position, Root]:
+        """Return how far the logs have come, and the root that says which they are.
 
         Raises LifeEnded when the life is over.
         """
         known = life.root.writers
-        root, *replies = await self._server.read([self._lives.watch, *_heads(life, known)])
-        self._lives.look(life, root)
+        reply, *replies = await self._server.read([self._lives.watch, *_heads(life, known)])
+        self._lives.look(life, reply)
+        root = life.root
         heads = dict(zip(known, replies, strict=True))
-        new = [writer for writer in life.root.writers if writer not in heads]
+        new = [writer for writer in root.writers if writer not in heads]
         if new:
             heads.update(zip(new, await self._server.read(list(_heads(life, new))), strict=True))
-        return {writer: await self._head(life, heads[writer]) for writer in life.root.writers}
+        read = {writer: await self._head(life, heads[writer]) for writer in root.writers}
+        return Position(life.epoch, root.endings, read), root
 
     async def values(self, life: Life, digests: list[bytes]) -> list[Record]:
         """Read values, removed ones too; those that are absent are left out.
@@ -118,13 +136,6 @@ class Reader:
             return int(reply.value)
         raise await self._lives.lost(life, "the head of a log is gone")
 
-    async def _ended_are_read(self, life: Life, ended: Mapping[str, int]) -> bool:
-        """Tell whether logs that are no longer followed were read to their ends."""
-        if not ended:
-            return True
-        replies = await self._server.read(list(_heads(life, ended)))
-        return all(reply.value == b"%d" % number for reply, number in zip(replies, ended.values(), strict=True))
-
     async def _told(self, life: Life, entries: list[tuple[str, int]]) -> list[bytes] | None:
         """Return the digests that entries of logs name, each once; None when an entry is no longer there."""
         digests: dict[bytes, None] = {}
@@ -140,6 +151,10 @@ class Reader:
                 return None
             digests.update(dict.fromkeys(named))
         return list(digests)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _heads(life: Life, writers: Iterable[str]) -> Iterable[bytes]:

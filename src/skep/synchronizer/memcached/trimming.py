@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from skep.domain.clock import SECOND, Clock
 from skep.synchronizer.base import KEEP_REMOVED_SECONDS, Key
-from skep.synchronizer.memcached import commands
+from skep.synchronizer.memcached import commands, logs
 from skep.synchronizer.memcached.healing import Healer
 from skep.synchronizer.memcached.items import Damaged, Held, decode_held, decode_index, encode_held, encode_index
 from skep.synchronizer.memcached.lives import Life, Lives
@@ -82,10 +82,10 @@ class Trimmer:
 
     async def _end_silent_logs(self, life: Life) -> int:
         now = self._monotonic()
-        heads = await self._reader.heads(life)
+        position, _ = await self._reader.position(life)
         self._heads = {
             writer: seen if (seen := self._heads.get(writer)) and seen[0] == head else (head, now)
-            for writer, head in heads.items()
+            for writer, head in position.read.items()
         }
         silent = [
             writer
@@ -94,7 +94,9 @@ class Trimmer:
         ]
         if silent:
             await self._healer.finish(life, silent)
-            await self._lives.end_logs(life, set(silent))
+            late = await logs.end(self._server, self._lives, life, set(silent))
+            if late:
+                await self._writer.tell(life, late)
         return len(silent)
 
     async def _trim_part(self, life: Life, number: int) -> int:

@@ -11,13 +11,12 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from skep.domain.clock import Clock
 from skep.domain.errors import StorageUnavailable, TooLarge
 from skep.domain.ids import new_uuid
 from skep.synchronizer.base import MAX_BODY_BYTES, Published, Refusal, Write
-from skep.synchronizer.memcached import commands
+from skep.synchronizer.memcached import commands, logs
 from skep.synchronizer.memcached.connection import Connection, Reply
 from skep.synchronizer.memcached.items import Damaged, Held, decode_held, digest_of, encode_entry, encode_held
 from skep.synchronizer.memcached.lives import Life, Lives
@@ -88,7 +87,7 @@ class Writer:
         certain, and `trimming.py` ends the log one day."""
         log, self._log = self._log, None
         if log is not None and not log.connection.closed:
-            await self._lives.end_logs(log.life, {log.writer})
+            await logs.end(self._server, self._lives, log.life, {log.writer})
 
     def is_mine(self, writer: str) -> bool:
         """Tell whether this handle writes that log now."""
@@ -209,13 +208,9 @@ class Writer:
             if log is None or log.connection is not connection or log.life is not life:
                 log = _Log(new_uuid()[:8], connection, life)
                 await connection.execute([commands.store(life.names.head(log.writer), b"0")])
-                await self._lives.change_writers(life, partial(_with, log.writer))
+                await logs.follow(self._lives, life, log.writer)
                 self._log = log
             return log
-
-
-def _with(writer: str, writers: tuple[str, ...]) -> tuple[str, ...]:
-    return writers if writer in writers else (*writers, writer)
 
 
 def _first_try(life: Life, write: Write) -> _Try:
