@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from skep.api.schemas.fields import FALSE_WORDS, TRUE_WORDS
+from skep.domain.conditions import OPERATORS, amount
 from skep.domain.errors import BadRequest
 
 Check = Callable[[str], bool]
@@ -100,15 +101,35 @@ _PREFIXES = frozenset({"accel", "pci_passthrough", "os", "hw", "hw_rng", "hw_vid
 _GROUPED = re.compile(r"(resources|trait)[A-Za-z0-9_-]{0,64}")
 
 
-def check_extra_specs(specs: Mapping[str, str]) -> None:
-    """Raise BadRequest naming the first key that is unknown under a known prefix, or whose value is of another kind."""
+VOLUME = "volume:"
+_VOLUME_FIELD = re.compile(r"volume:[a-z][a-z0-9_]{0,30}")
+
+
+def check_extra_specs(specs: Mapping[str, str], *, volumes: bool = False) -> None:
+    """Raise BadRequest naming the first key that is unknown under a known prefix, or whose value is of another kind.
+
+    `volumes`: `volume:FIELD` is a condition that the volume filter reads; else the prefix is anybody's.
+    """
     for key, value in specs.items():
+        if volumes and key.startswith(VOLUME):
+            _check_volume(key, value)
+            continue
         check = next((check for pattern, check in _CHECKS if pattern.fullmatch(key)), None)
         if check is not None:
             if not check(value):
                 raise BadRequest(f"Validation failed; extra spec '{key}' has an invalid value '{value[:80]}'.")
         elif _is_ours(key):
             raise BadRequest(f"Validation failed; extra spec '{key}' does not appear to be a valid extra spec.")
+
+
+def _check_volume(key: str, value: str) -> None:
+    if not _VOLUME_FIELD.fullmatch(key):
+        raise BadRequest(f"Validation failed; extra spec '{key[:80]}' names no field of the namespace volume.")
+    if amount(value) is None:
+        raise BadRequest(
+            f"Validation failed; extra spec '{key}' has an invalid value '{value[:80]}': "
+            f"expected a number, after one of {OPERATORS}."
+        )
 
 
 def _is_ours(key: str) -> bool:

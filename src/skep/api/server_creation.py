@@ -71,7 +71,7 @@ def read(body: dict[str, Any], settings: ApiSettings, version: int) -> Wish:
         min_count=min_count,
         max_count=max_count,
         destination=destination(server, settings.default_schedule_zone),
-        hints=hints(body),
+        hints=hints(body, volumes=settings.volume_filter),
         networks=networks(server),
         disks=disks(server),
         hostname=requested_hostname(server, max_count),

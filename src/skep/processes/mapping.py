@@ -61,6 +61,7 @@ def api_settings(config: Config, identity_url: str) -> ApiSettings:
         max_backlog=section.backlog_limit,
         identity_url=identity_url,
         policy_file=section.policy_file or None,
+        volume_filter="VolumeFilter" in config.scheduler.enabled_filters,
         quotas=QuotaDefaults(
             instances=quota.instances,
             cores=quota.cores,

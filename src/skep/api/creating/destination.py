@@ -12,6 +12,10 @@ from skep.domain.ids import is_uuid
 ABSENT_HINTS = ("query", "target_cell", "different_cell", "build_near_host_ip", "cidr")
 """Hints of Nova whose filters Skep does not have: to ignore them would break what the user relies on."""
 
+VOLUME_HINT = "same_host_as_volume"
+"""Followed where the volume filter is chosen: the volume service tells which volumes are on a host."""
+MAX_VOLUME = 255
+
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """What a request says of where its servers shall go."""
@@ -83,17 +87,23 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
     """All of them, as the user sent them."""
 
 
-def hints(body: dict[str, Any]) -> Hints:
-    """Read the hints, which stand beside the server under one of two names.
+def hints(body: dict[str, Any], *, volumes: bool = False) -> Hints:
+    """Read the hints, which stand beside the server under one of two names. `volumes`: the volume filter is chosen.
 
     Raises BadRequest for a hint that nothing here can follow.
     """
     given: dict[str, Any] = body.get("os:scheduler_hints") or body.get("OS-SCH-HNT:scheduler_hints") or {}
-    for name in ABSENT_HINTS:
+    for name in ABSENT_HINTS if volumes else (*ABSENT_HINTS, VOLUME_HINT):
         if name in given:
             raise BadRequest(
                 f"Invalid input for field/attribute os:scheduler_hints.{name}. This cloud has no filter for it"
             )
+    volume = given.get(VOLUME_HINT, "any")
+    if not isinstance(volume, str) or not 0 < len(volume) <= MAX_VOLUME or not volume.isprintable():
+        raise BadRequest(
+            f"Invalid input for field/attribute os:scheduler_hints.{VOLUME_HINT}. "
+            f"Expected the id of one volume, 1 to {MAX_VOLUME} printable characters"
+        )
     return Hints(
         group=given.get("group"),
         same_host=_uuids(given, "same_host"),
