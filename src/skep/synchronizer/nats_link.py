@@ -137,6 +137,9 @@ class Link:
                     reconnect_time_wait=0,
                     connect_timeout=CONNECT_SECONDS,
                     ping_interval=PING_SECONDS,
+                    # No limit: at its limit the client waits for the server for ever, and swallows a cancellation.
+                    # How much is in flight is bounded by who writes.
+                    pending_size=0,
                     closed_cb=on_closed,
                     error_cb=on_error,
                     skip_subject_validation=True,
@@ -210,6 +213,14 @@ class Link:
     async def last_of(self, stream: str, subject: str) -> Answer:
         """Return the last message of a subject, from the stream's leader: never an older one than was acknowledged."""
         return await self.api(f"STREAM.MSG.GET.{stream}", last_by_subj=subject)
+
+    def check(self) -> None:
+        """Drop the connection where the client has given it up without saying so.
+
+        It says so after it has got rid of what it has not sent, which a halted server never takes.
+        """
+        if self._client.is_closed:
+            self.drop()
 
     def drop(self) -> None:
         """Declare the connection over; whoever waits for an answer is told."""

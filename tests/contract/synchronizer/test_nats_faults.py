@@ -38,8 +38,8 @@ async def handle(server: NatsServer) -> AsyncIterator[Open]:
     """Return a way to open handles, which are closed at the end."""
     handles: list[NatsBackend] = []
 
-    async def open_handle(url: str | None = None) -> NatsBackend:
-        backend = NatsBackend(url or server.url, "skep")
+    async def open_handle(url: str | None = None, *, call_seconds: float = 5.0) -> NatsBackend:
+        backend = NatsBackend(url or server.url, "skep", call_seconds=call_seconds)
         handles.append(backend)
         await backend.open()
         return backend
@@ -242,7 +242,7 @@ async def test_a_connection_cut_under_load_keeps_the_epoch_and_readers_go_on_at_
 
 async def test_a_connection_that_falls_silent_is_given_up(server: NatsServer, handle: Open) -> None:
     async with Cable(server) as cable:
-        backend, other = await handle(cable.url), await handle()
+        backend, other = await handle(cable.url, call_seconds=0.5), await handle()
         snapshot = await backend.snapshot()
         await changes_after(backend, snapshot.cursor)
         cable.silence()
@@ -259,7 +259,7 @@ async def test_a_connection_that_falls_silent_is_given_up(server: NatsServer, ha
 async def test_a_halted_server_makes_calls_unavailable_and_serves_when_it_goes_on(
     server: NatsServer, handle: Open
 ) -> None:
-    backend = await handle()
+    backend = await handle(call_seconds=0.5)
     await backend.publish((write("a", 0),))
     snapshot = await backend.snapshot()
     server.pause()

@@ -1,0 +1,196 @@
+"""What a handle holds of its server: connection, current life, the feed of changes; each made anew when lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import structlog
+from nats.aio.msg import Msg
+
+from skep.domain.errors import SkepError, Unavailable, Unreachable
+from skep.synchronizer.base import Epoch
+from skep.synchronizer.nats_consumer import StreamGoneError, state_of
+from skep.synchronizer.nats_feed import Feed, Knowledge
+from skep.synchronizer.nats_frames import Life
+from skep.synchronizer.nats_link import Link
+from skep.synchronizer.nats_lives import Lives
+
+WATCH_SECONDS = 1.0
+"""How often a handle looks whether its epoch is still the current one, and its feed alive."""
+RETRY_SECONDS = 0.1
+"""How long to wait after a look that failed."""
+
+log = structlog.get_logger("skep.synchronizer")
+
+
+@dataclass
+class Held:
+    """What a handle holds of one life."""
+
+    life: Life
+    knowledge: Knowledge
+    feed: Feed | None = None
+
+
+class Session:
+    """One handle's dealings with the server, from `open` to `close`."""
+
+    def __init__(self, url: str, lives: Lives, *, call_seconds: float, keep_changes: int) -> None:
+        """Remember where the server is."""
+        self._url = url
+        self._lives = lives
+        self._call_seconds = call_seconds
+        self._keep_changes = keep_changes
+        self._link: Link | None = None
+        self._held: Held | None = None
+        self._settled = False
+        """Whether what is held was the current life when we looked last, over the connection that we have."""
+        self._looking = asyncio.Lock()
+        self._following = asyncio.Lock()
+        self._nudge = asyncio.Event()
+        self._watch: asyncio.Task[None] | None = None
+        self._closed = True
+
+    def open(self) -> None:
+        """Connect from now on, whenever the connection is needed."""
+        self._closed = False
+
+    def watch(self) -> None:
+        """Keep connection, life and feed current, in the background."""
+        self._watch = asyncio.create_task(self._watch_over())
+
+    async def close(self) -> None:
+        """Disconnect; whoever waits is told."""
+        self._closed = True
+        self._settled = False
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
+            await asyncio.wait((watch,))
+        held, self._held = self._held, None
+        link, self._link = self._link, None
+        if held is not None and held.feed is not None:
+            held.feed.wake()
+            if link is not None and link.alive:
+                await held.feed.end()
+        if link is not None:
+            await link.close()
+
+    @contextlib.asynccontextmanager
+    async def in_time(self) -> AsyncIterator[None]:
+        """Raise Unreachable when what is done within takes longer than a call may."""
+        try:
+            async with asyncio.timeout(self._call_seconds):
+                yield
+        except TimeoutError as error:
+            raise Unreachable(f"synchronizer: NATS did not answer within {self._call_seconds:g} s") from error
+
+    async def connected(self) -> Link:
+        """Return the connection; connect where there is none. Raises Unreachable."""
+        self.check_open()
+        if self._link is None or not self._link.alive:
+            broken, self._link = self._link, None
+            if broken is not None:
+                await broken.close()
+            link = await Link.connect(self._url, self.unsettle)
+            await link.subscribe(self._lives.subject, self._take_hint)
+            self._link = link
+        return self._link
+
+    async def ready(self) -> tuple[Link, Held]:
+        """Return connection and current life; look only where there is reason to."""
+        if not self._settled:
+            async with self._looking:
+                if not self._settled:
+                    await self._look_now()
+        self.check_open()
+        if self._link is None or self._held is None:
+            raise Unreachable("synchronizer: the connection to NATS ended")
+        return self._link, self._held
+
+    async def look(self) -> Held:
+        """Look which life is the current one, and hold it."""
+        async with self._looking:
+            return await self._look_now()
+
+    async def end_life(self, expected: Epoch) -> Held:
+        """Begin another life, unless `expected` is no longer the current one; hold the current one."""
+        async with self._looking:
+            return await self._enter(await self._lives.end(await self.connected(), expected))
+
+    async def fed(self, held: Held, sequence: int) -> Feed:
+        """Return the feed of a life, which follows the stream; the first one begins after a sequence."""
+        async with self._following:
+            link = await self.connected()
+            if held.feed is None:
+                # A cursor may come from anybody: nothing is there yet after the last message.
+                sequence = min(sequence, (await state_of(link, held.life.stream)).last_seq)
+                held.feed = Feed(held.knowledge, sequence, keep=self._keep_changes)
+            if not held.feed.alive:
+                await held.feed.follow(link)
+            return held.feed
+
+    def holds(self, held: Held) -> bool:
+        """Whether a life is still the one that is held; raises Unavailable after `close`."""
+        self.check_open()
+        return self._held is held
+
+    def check_open(self) -> None:
+        """Raise Unavailable after `close`."""
+        if self._closed:
+            raise Unavailable("the synchronizer's backend is closed")
+
+    def unsettle(self) -> None:
+        """Look again before anything else is done: the connection broke, or another life may have begun."""
+        self._settled = False
+        self._nudge.set()
+
+    async def _look_now(self) -> Held:
+        link = await self.connected()
+        return await self._enter(await self._lives.current(link))
+
+    async def _enter(self, life: Life) -> Held:
+        """Hold a life, and let go of another that was held."""
+        before = self._held
+        if before is not None and before.life == life:
+            held = before
+        else:
+            held = self._held = Held(life, Knowledge(life))
+            if before is not None and before.feed is not None:
+                before.feed.wake()
+                await before.feed.end()
+        self._settled = self._link is not None and self._link.alive and not self._closed
+        return held
+
+    async def _take_hint(self, _message: Msg) -> None:
+        self.unsettle()
+
+    async def _watch_over(self) -> None:
+        """Keep the feed alive for those who wait, and the epoch current for those who only write."""
+        serves = True
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WATCH_SECONDS if serves else RETRY_SECONDS):
+                    await self._nudge.wait()
+            self._nudge.clear()
+            if self._link is not None:
+                self._link.check()
+            try:
+                async with self.in_time():
+                    held = await self.look()
+                    if held.feed is not None:
+                        await self.fed(held, held.feed.position)
+            except StreamGoneError:
+                self.unsettle()
+            except SkepError as error:
+                if serves:
+                    log.warning("the synchronizer's server does not serve", error=str(error))
+                serves = False
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                if not serves:
+                    log.info("the synchronizer's server serves again")
+                serves = True
