@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from skep.testing.real.postgres import PostgresServer
+from skep.processes.servers.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")

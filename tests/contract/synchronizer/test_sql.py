@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from skep.testing.real.postgres import PostgresServer
+from skep.processes.servers.postgres import PostgresServer
 from skep.testing.synchronizer import BackendContract, BackendModel, Store
 from skep.testing.synchronizer.sql import PostgresStore, SqliteStore
 

@@ -166,9 +166,11 @@ class SqlBackend:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._wake)
 
+        away = False
         while not self._stopping.is_set():
             try:
                 with self._to_listen() as connection:
+                    away = False
                     wake()
                     self._server.watch(connection, wake, self._stopping)
             except Exception as error:
@@ -176,7 +178,9 @@ class SqlBackend:
                     return
                 if not (self._server.is_away(error) or self._server.is_wiped(error)):
                     raise
-                log.warning("the synchronizer's database tells of no changes", error=str(error))
+                if not away:
+                    log.warning("the synchronizer's database tells of no changes", error=str(error))
+                away = True
                 wake()
                 self._stopping.wait(RETRY_SECONDS)
 

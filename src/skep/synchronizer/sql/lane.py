@@ -51,16 +51,16 @@ class Lane(Generic[C]):
             raise Unavailable("the synchronizer's backend is closed")
         loop = asyncio.get_running_loop()
         job = _Job()
-        timer = loop.call_later(self._seconds, self._abort, job)
-        future: Future[T] = self._executor.submit(self._do, job, operation)
+        answer: asyncio.Future[T] = loop.create_future()
+        timer = loop.call_later(self._seconds, self._abort, job, answer)
 
-        def settled(_: Future[T]) -> None:
-            # A loop that has ended meanwhile has no timers either.
+        def settled(future: Future[T]) -> None:
+            # A loop that has ended meanwhile waits for nothing.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(timer.cancel)
+                loop.call_soon_threadsafe(_settle, future, answer, timer)
 
-        future.add_done_callback(settled)
-        return await asyncio.wrap_future(future)
+        self._executor.submit(self._do, job, operation).add_done_callback(settled)
+        return await answer
 
     async def close(self) -> None:
         """End what runs and close the connection; what waits finds it closed."""
@@ -97,17 +97,32 @@ class Lane(Generic[C]):
             self._running = job
             return self._connection
 
-    def _abort(self, job: _Job) -> None:
+    def _abort(self, job: _Job, answer: asyncio.Future[T]) -> None:
+        """End what runs; what has not begun, since it waits for its turn or a connection, never will."""
         with self._lock:
             job.late = True
-            if self._running is job and self._connection is not None:
-                self._server.abort(self._connection)
+            if self._running is job:
+                if self._connection is not None:
+                    self._server.abort(self._connection)
+            elif not answer.done():
+                answer.set_exception(Unavailable("the synchronizer's database does not answer"))
 
     def _drop(self) -> None:
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:
             self._server.close(connection)
+
+
+def _settle(future: Future[T], answer: asyncio.Future[T], timer: asyncio.TimerHandle) -> None:
+    timer.cancel()
+    if answer.done():
+        return
+    error = future.exception()
+    if error is None:
+        answer.set_result(future.result())
+    else:
+        answer.set_exception(error)
 
 
 def _first_line(error: Exception) -> str:
