@@ -180,10 +180,6 @@ class Deciding:
             )
         return tuple(NoValidHost(explanation=explanation, reason=reason) for _ in self.seats)
 
-    def adopt(self, seat: Seat) -> None:
-        """Take the claim that another scheduler made for the same attempt instead of one's own."""
-        seat.stored = self._find(seat)
-
     def _find(self, seat: Seat) -> bool:
         """Find the claim that an earlier call of the same attempt made."""
         table = self._known.table

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -43,6 +44,9 @@ from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Published, Ref
 from skep.synchronizer.memory import MemoryBackend
 from skep.testing.synchronizer.memory import MemoryStore
 from skep.transport.base import Address, Subscription
+
+Fate = Literal["call", "answer", "none"]
+"""What is lost of a publish."""
 
 CELLS = (CellUuid("cell-0"), CellUuid("cell-1"))
 
@@ -87,8 +91,17 @@ class FarBackend(MemoryBackend):
         super().__init__(records=store.records)
         self.dice = dice
         self.turns = 6
+        self.lag = 6
+        """Most turns of the loop that news take, beside those of a call."""
         self.loses = 0.0
+        self.fates: list[Fate] = []
+        """What becomes of the next publishes; then it is drawn."""
         self.dead = False
+        self.deaf = False
+        """Nothing is heard of what others write but what is asked for."""
+        self.before: Callable[[tuple[Write, ...]], Awaitable[None]] | None = None
+        self.after: Callable[[tuple[Write, ...]], Awaitable[None]] | None = None
+        """Awaited before and after each publish."""
 
     async def _travel(self) -> None:
         for _ in range(self.dice.randrange(self.turns)):
@@ -98,12 +111,16 @@ class FarBackend(MemoryBackend):
 
     async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
         await self._travel()
-        fate: Literal["call", "answer", "none"] = "none"
+        if self.before is not None:
+            await self.before(writes)
+        fate: Fate = self.fates.pop(0) if self.fates else "none"
         if self.dice.random() < self.loses:
             fate = self.dice.choice(("call", "answer"))
         if fate == "call":
             raise Unavailable("the call was lost")
         outcomes = await super().publish(writes)
+        if self.after is not None:
+            await self.after(writes)
         await self._travel()
         if fate == "answer":
             raise Unavailable("the answer was lost")
@@ -111,7 +128,11 @@ class FarBackend(MemoryBackend):
 
     async def changes(self, cursor: Cursor, *, wait: float = 0.0) -> Changes | CursorTooOld:
         await self._travel()
+        if self.deaf and wait:
+            await asyncio.get_running_loop().create_future()
         changes = await super().changes(cursor, wait=wait)
+        for _ in range(self.dice.randrange(self.lag)):
+            await asyncio.sleep(0)
         await self._travel()
         return changes
 

@@ -1,4 +1,4 @@
-"""Schedulers at random on one backend that loses answers: one is killed, the backend is wiped, an old copy is put back."""
+"""Schedulers at random on a backend that loses answers: one is killed, all is wiped, an old copy is put back."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from tests.functional.schedulers.crowd import Crowd
 
 from skep.domain.builds import NoValidHost, Placed
 from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid
-from tests.functional.schedulers.crowd import Crowd
 
 SEEDS = range(6)
 
@@ -123,6 +123,8 @@ async def retell(crowd: Crowd) -> None:
 async def test_no_valid_host_is_never_said_while_there_is_one(make: Callable[..., Crowd]) -> None:
     crowd = make(seed=1, hosts=4, vcpus=4)
     await crowd.start(4)
+    for process in crowd.processes:
+        process.backend.lag = 200
     for turn in range(30):
         names = [f"{turn}-{number}" for number in range(16)]
         decisions = await asyncio.gather(*(crowd.create((name,)) for name in names))

@@ -112,6 +112,8 @@ class Commits:
                         item.fail(error)
                     continue
                 self._urgent.extendleft(reversed(again))
+                # Whom an answer has come for goes on, also where the backend never makes anybody wait.
+                await asyncio.sleep(0)
         finally:
             self._drain = None
 

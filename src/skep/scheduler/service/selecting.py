@@ -158,33 +158,25 @@ class Selecting:
         stored = await self._commits.change(Key(COMPUTE, claim.node), adding, urgent=True)
         refused += stored.refused
         seat.stored = stored.answer
-        if rule is None:
-            if seat.stored:
-                await self._yield(deciding, seat)
-        elif not seat.stored:
+        if rule is not None and not seat.stored:
             await self._commits.change(Key(GROUPS, rule.uuid), changes.free_slot(seat.key), urgent=True)
         return refused
 
     def _as_decided(self, seat: Seat, changing: Changing[bool]) -> Changing[bool]:
-        """Change a record only in the epoch of the decision: in another one nobody knows yet what else is claimed."""
+        """Change a record only while what the decision stood on is so.
+
+        In another epoch nobody knows yet what else is claimed. And where another scheduler was asked for the same
+        attempt at the same time, its claim is taken instead of making another one.
+        """
+        attempt, node = (seat.instance, seat.attempt), seat.key.node
 
         def change(value: Any) -> Change[bool]:
-            return changing(value) if self._states.epoch == seat.epoch else Change(value, answer=False)
+            found = self._states.claims.stored(attempt)
+            if self._states.epoch != seat.epoch or (found is not None and found.node != node):
+                return Change(value, answer=False)
+            return changing(value)
 
         return change
-
-    async def _yield(self, deciding: Deciding, seat: Seat) -> None:
-        """Keep one claim where another scheduler was asked for the same attempt at the same time.
-
-        Whoever sees both before he answers keeps the one on the first node; so both never free their own. In a group
-        the slot decides: an attempt has one.
-        """
-        first = self._states.claims.stored((seat.instance, seat.attempt))
-        assert seat.claim is not None
-        if first is not None and first.node < seat.claim.node:
-            mine = seat.key
-            deciding.adopt(seat)
-            await self._commits.change(Key(COMPUTE, mine.node), changes.remove_claim(mine), urgent=True)
 
     async def _give_back(self, deciding: Deciding) -> None:
         """Free what was claimed: fewer than the minimum fit."""
