@@ -128,7 +128,11 @@ class SqlBackend:
         return CursorTooOld()
 
     async def publish(self, writes: tuple[Write, ...]) -> Outcomes:
-        """Try each write by compare-and-swap; what waits at the same time goes in one transaction."""
+        """Try each write by compare-and-swap; what waits at the same time goes in one transaction.
+
+        Raises ValueError for a name that no database can hold.
+        """
+        _check_names(writes)
         return await self._joined.publish(writes) if writes else ()
 
     async def trim(self) -> int:
@@ -210,6 +214,13 @@ class SqlBackend:
             await asyncio.wait((waiter,), timeout=seconds)
         finally:
             self._waiting.discard(waiter)
+
+
+def _check_names(writes: tuple[Write, ...]) -> None:
+    """Find here what would make the whole transaction fail, and with it the writes of others."""
+    for write in writes:
+        if b"\0" in (write.key.namespace + write.key.name).encode():
+            raise ValueError(f"a record's name holds NUL: {write.key}")
 
 
 def _changes(server: Server[Any], position: Position, connection: Any) -> Changes | CursorTooOld:

@@ -294,8 +294,9 @@ def _publish(life: str, commits: str, records: str, channel: str) -> str:
 def _trim(life: str, commits: str, records: str) -> tuple[str, ...]:
     """A reader that has not read of a forgotten record's removal must begin anew: the marks before it go first."""
     old = "removed_at < ((extract(epoch FROM now()) - %(keep_removed)s) * 1000000)::bigint"
+    last = f"WITH old AS MATERIALIZED (SELECT changed FROM {records} WHERE {old}) SELECT max(changed) FROM old"
     return (
-        f"DELETE FROM {commits} WHERE clock < (SELECT max(changed) FROM {records} WHERE {old})",
+        f"DELETE FROM {commits} WHERE clock < ({last})",
         f"DELETE FROM {records} WHERE {old}",
         f"DELETE FROM {commits} WHERE clock < (SELECT clock - %(keep_commits)s FROM {life})",
     )

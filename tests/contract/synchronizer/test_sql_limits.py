@@ -1,4 +1,4 @@
-"""What a SQL backend forgets, and what it may be told to use."""
+"""What a SQL backend forgets, what it refuses, and who else may write."""
 
 from __future__ import annotations
 
@@ -67,6 +67,18 @@ async def test_old_cursors_are_forgotten_and_the_latest_never(records: SqliteRec
         answers = [isinstance(await backend.changes(cursor), Changes) for cursor in cursors]
         assert answers == [False] * 6 + [True] * 4
         assert len((await backend.snapshot()).records) == 10
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
+async def test_a_name_that_cannot_be_stored_is_its_writers_mistake_alone(
+    records: SqliteRecords | PostgresRecords, name: str
+) -> None:
+    async with opened(records) as backend:
+        outcomes = await asyncio.gather(
+            backend.publish((write("good", 0),)), backend.publish((write(name, 0),)), return_exceptions=True
+        )
+        assert outcomes[0] == (Published(1),)
+        assert isinstance(outcomes[1], ValueError)
 
 
 async def test_another_process_writes_and_we_hear_of_it(tmp_path: Path) -> None:
