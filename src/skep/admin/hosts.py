@@ -18,7 +18,7 @@ from skep.domain.cells import HostMapping
 from skep.domain.clock import SECOND, isoformat_micro
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
 from skep.domain.hosts import HostState
-from skep.domain.ids import NodeUuid
+from skep.domain.ids import CellUuid, NodeUuid
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.messages.to_scheduler import GetHostStates
 from skep.reconciler.operator_state import tell_schedulers
@@ -58,8 +58,13 @@ async def index(request: AdminRequest) -> Any:
     if "cell" in request.query:
         wanted = services.cell_named(request.query["cell"]).uuid
         mappings = tuple(mapping for mapping in mappings if mapping.cell == wanted)
-    states = await _states(services)
-    return {"hosts": [_view(services, mapping, states) for mapping in sorted(mappings, key=lambda one: one.host)]}
+    states, stale = await _states(services), await _stale_agents(services, {mapping.cell for mapping in mappings})
+    return {
+        "hosts": [
+            {**_view(services, mapping, states), "stale_agent": stale.get(mapping.node)}
+            for mapping in sorted(mappings, key=lambda one: one.host)
+        ]
+    }
 
 
 async def show(request: AdminRequest) -> Any:
@@ -152,12 +157,30 @@ async def _states(
 async def _agent(services: AdminServices, mapping: HostMapping) -> dict[str, Any]:
     """Say what the cell knows of the agent: since when the host is fenced, and whether two agents have its identity."""
     agent = await services.cells[mapping.cell].read(partial(agents.get, node=mapping.node))
-    view: dict[str, Any] = {"fenced_at": None, "stale_agent": None}
-    if agent is not None and agent.fenced_at is not None:
-        view["fenced_at"] = isoformat_micro(agent.fenced_at)
-    if agent is not None and agent.stale_at is not None:
-        view["stale_agent"] = {"incarnation": agent.stale_incarnation, "heard_at": isoformat_micro(agent.stale_at)}
-    return view
+    if agent is None:
+        return {"fenced_at": None, "stale_agent": None}
+    fenced_at = isoformat_micro(agent.fenced_at) if agent.fenced_at is not None else None
+    return {"fenced_at": fenced_at, "stale_agent": _stale(agent)}
+
+
+async def _stale_agents(services: AdminServices, cells: set[CellUuid]) -> dict[NodeUuid, dict[str, Any] | None]:
+    """Return the older agents that spoke beside younger ones, by node; of a cell that does not answer none is known."""
+    found: dict[NodeUuid, dict[str, Any] | None] = {}
+    for cell in cells & services.cells.keys():
+        try:
+            spoke = await services.cells[cell].read(agents.stale)
+        except SkepError as error:
+            log.warning("agents of a cell are not known", cell=services.cell_name(cell), error=str(error))
+            continue
+        found |= {agent.node: _stale(agent) for agent in spoke}
+    return found
+
+
+def _stale(agent: agents.Agent) -> dict[str, Any] | None:
+    """Say which older agent spoke with the identity of the host's agent, and when it did last."""
+    if agent.stale_at is None:
+        return None
+    return {"incarnation": agent.stale_incarnation, "heard_at": isoformat_micro(agent.stale_at)}
 
 
 def _refused(state: HostState) -> dict[str, str] | None:
@@ -184,6 +207,7 @@ def _view(
         "failed_builds": state.usage.failed_builds if state else None,
         "claims": len(state.claims) if state else None,
         "resources": _resources(state) if state else {},
+        "refused": _refused(state) if state else None,
     }
     if whole and state is not None:
         view |= {
@@ -196,7 +220,6 @@ def _view(
             "report": state.seq,
             "generation": state.generation,
             "last_heard": isoformat_micro(state.last_heard) if state.last_heard else None,
-            "refused": _refused(state),
             "claimed_by": [
                 {"instance": claim.instance, "attempt": claim.attempt, "resources": claim.resources}
                 for claim in state.claims

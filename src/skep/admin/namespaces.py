@@ -20,7 +20,7 @@ log = structlog.get_logger("skep.admin")
 
 
 async def index(request: AdminRequest) -> Any:
-    """Answer which namespaces the host states have, with the number of their records."""
+    """Answer which namespaces the host states have, with the number of their records, and which say nothing."""
     request.only_query()
     services = request.services
     reply = await services.transport.call(SCHEDULER, ListNamespaces())
@@ -29,7 +29,17 @@ async def index(request: AdminRequest) -> Any:
     return {
         "namespaces": [
             {"name": name, "records": count, "registered": name in registered} for name, count in sorted(counts.items())
-        ]
+        ],
+        "quarantined": [
+            {
+                "namespace": one.namespace,
+                "key": one.key,
+                "generation": one.generation,
+                "reason": one.reason,
+                "seconds": one.since,
+            }
+            for one in reply.quarantined
+        ],
     }
 
 

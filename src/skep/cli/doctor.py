@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +105,26 @@ def _readiness(remote: Remote) -> Iterator[Check]:
     with progress("Asking the cloud"):
         ready, reasons = remote.readiness()
         hosts = remote.admin("GET", "/hosts")["hosts"]
+        records = remote.admin("GET", "/namespaces")["quarantined"]
     yield Check("ready", "good" if ready else "bad", "; ".join(reasons) or "every part answers")
     states = sorted({host["state"] for host in hosts})
     each = ", ".join(f"{sum(host['state'] == state for host in hosts)} {state}" for state in states)
     well = all(state == "up" for state in states) and bool(hosts)
     yield Check("hosts", "good" if well else "warning", each or "none yet")
+    yield from _troubles(hosts, records)
+
+
+def _troubles(hosts: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+    """Say what is wrong with single hosts and records; nothing where nothing is."""
+    refused = [f"{host['host']}: {host['refused']['because']}" for host in hosts if host["refused"]]
+    if refused:
+        yield Check("reports", "warning", f"{len(refused)} hosts are not understood, {refused[0]}")
+    doubled = [host["host"] for host in hosts if host["stale_agent"]]
+    if doubled:
+        yield Check("agents", "warning", f"an older agent with the identity of a younger spoke: {', '.join(doubled)}")
+    if records:
+        first = f"{records[0]['namespace']}/{records[0]['key']}: {records[0]['reason']}"
+        yield Check("records", "warning", f"{len(records)} of placement's records are not understood, {first}")
 
 
 def _audit(form: Format, cloud: str | None, config_file: Path | None) -> None:

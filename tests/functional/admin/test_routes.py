@@ -121,7 +121,7 @@ async def test_a_slash_at_the_end_and_head_are_accepted(admin: Admin) -> None:
 async def test_documents(admin: Admin) -> None:
     assert await admin.good("GET", "/openapi.json") == {"openapi": "3.1.0"}
     compute = {"name": "compute", "records": 2, "registered": False}
-    assert await admin.good("GET", "/namespaces") == {"namespaces": [compute]}
+    assert await admin.good("GET", "/namespaces") == {"namespaces": [compute], "quarantined": []}
 
 
 def test_what_belongs_to_it_on_a_shared_listener() -> None:

@@ -92,6 +92,11 @@ def note_stale(connection: sa.Connection, node: NodeUuid, incarnation: int, now:
     connection.execute(agents.update().where(row.node == node).values(stale_incarnation=incarnation, stale_at=now))
 
 
+def stale(connection: sa.Connection) -> list[Agent]:
+    """Return the agents beside which an older one with the same identity spoke."""
+    return [_agent(found) for found in connection.execute(sa.select(agents).where(row.stale_at.is_not(None)))]
+
+
 def raise_incarnation(connection: sa.Connection, node: NodeUuid, process: str, above: int) -> int | None:
     """Give the agent a number above one that schedulers know; None when it is no longer this process' agent.
 
