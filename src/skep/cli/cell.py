@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import click
 
+from skep.cli.credentials import credential_commands
 from skep.cli.output import Format, format_option, print_record, print_rows
 from skep.cli.remote import cloud_option, connect
 
@@ -23,7 +24,7 @@ COLUMNS = {
 
 @click.group()
 def cell() -> None:
-    """List, show, enable, disable and delete cells.
+    """List, show, enable, disable and delete cells; make credentials for their hosts.
 
     A disabled cell gets no new servers; its servers stay reachable. cell0 holds servers that never got a host.
 
@@ -98,6 +99,9 @@ def delete(name: str, yes: bool, form: Format, cloud: str | None) -> None:
     """
     query = "?hosts=true" if yes else ""
     print_record(connect(cloud).admin("DELETE", f"/cells/{quote(name, safe='')}{query}")["cell"], form)
+
+
+cell.add_command(credential_commands("cell", "the hosts of that cell", "cell1"))
 
 
 def _change(cloud: str | None, name: str, *, disabled: bool) -> dict[str, Any]:

@@ -1,0 +1,113 @@
+"""`skep namespace`: what other services tell of hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import click
+import msgspec
+
+from skep.cli.credentials import credential_commands
+from skep.cli.failures import Refused
+from skep.cli.output import Format, format_option, print_json, print_record, print_rows
+from skep.cli.remote import cloud_option, connect
+
+COLUMNS = {"name": "Name", "records": "Records", "registered": "Of another service"}
+STATES = {"key": "Key", "state": "State", "nodes": "Nodes", "incarnation": "Incarnation", "seq": "Seq"}
+PAGE = 500
+
+
+@click.group()
+def namespace() -> None:
+    """List, register and delete namespaces: other services tell there what placement may ask of hosts.
+
+    \b
+    Example: skep namespace list
+    """
+
+
+@namespace.command("list")
+@format_option
+@cloud_option
+def list_(form: Format, cloud: str | None) -> None:
+    """List all namespaces of the host states with the number of their records.
+
+    \b
+    Example: skep namespace list
+    """
+    print_rows(connect(cloud).admin("GET", "/namespaces")["namespaces"], COLUMNS, form)
+
+
+@namespace.command()
+@click.argument("name")
+@cloud_option
+def show(name: str, cloud: str | None) -> None:
+    """Show the schema of a namespace, in the form that `set` takes.
+
+    \b
+    Example: skep namespace show volume > volume.json
+    """
+    print_json(connect(cloud).admin("GET", _path(name))["namespace"]["schema"])
+
+
+@namespace.command("set")
+@click.argument("name")
+@click.argument("schema", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@cloud_option
+def set_(name: str, schema: Path, cloud: str | None) -> None:
+    """Register a namespace, or widen its schema. SCHEMA is a JSON file.
+
+    \b
+    Example: skep namespace set volume volume.json
+    """
+    try:
+        body = msgspec.json.decode(schema.read_bytes())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(f"{schema} is no JSON: {error}") from error
+    print_json(connect(cloud).admin("PUT", _path(name), body)["namespace"]["schema"])
+
+
+@namespace.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Its states and credentials go with it.")
+@format_option
+@cloud_option
+def delete(name: str, yes: bool, form: Format, cloud: str | None) -> None:
+    """Remove a namespace with its states and credentials.
+
+    \b
+    Example: skep namespace delete volume --yes
+    """
+    if not yes:
+        raise Refused(f"the states and credentials of {name} go with it: say --yes")
+    print_record(connect(cloud).admin("DELETE", _path(name))["namespace"], form)
+
+
+@namespace.command()
+@click.argument("name")
+@format_option
+@cloud_option
+def states(name: str, form: Format, cloud: str | None) -> None:
+    """List the states of a namespace and the nodes that they speak of.
+
+    \b
+    Example: skep namespace states volume --format json
+    """
+    remote = connect(cloud)
+    found = []
+    query: dict[str, str | int] = {"limit": PAGE}
+    while True:
+        page = remote.admin("GET", f"{_path(name)}/states?{urlencode(query)}")
+        found += page["states"]
+        if page["next_marker"] is None:
+            break
+        query["marker"] = page["next_marker"]
+    print_rows(found, STATES, form)
+
+
+namespace.add_command(credential_commands("namespace", "the states of that namespace", "volume"))
+
+
+def _path(name: str) -> str:
+    return f"/namespaces/{quote(name, safe='')}"
