@@ -11,7 +11,8 @@ from tests.contract.synchronizer.memcached_cloud import Follower, Fuse, Memcache
 from skep.domain.errors import Unavailable
 from skep.synchronizer.base import KEEP_REMOVED_SECONDS, Changes, Published, Refusal
 from skep.synchronizer.memcached import commands
-from skep.synchronizer.memcached.items import Names, decode_root, root_name
+from skep.synchronizer.memcached.healing import CUT_OFF_SECONDS
+from skep.synchronizer.memcached.items import Names, Root, decode_root, root_name
 from skep.synchronizer.memcached.logs import KEEP_ENDED
 from skep.synchronizer.memcached.trimming import SILENT_SECONDS
 from skep.testing.real.memcached import MemcachedServer
@@ -55,6 +56,17 @@ async def _kill_in_the_middle(store: MemcachedStore, after: int) -> Follower:
     return follower
 
 
+async def _root(store: MemcachedStore) -> Root:
+    raw = await store.raw()
+    (root,) = await raw.execute([commands.get(root_name(store.settings.name))])
+    raw.close()
+    return decode_root(root.value)
+
+
+async def _followed(store: MemcachedStore) -> tuple[str, ...]:
+    return (await _root(store)).writers
+
+
 @pytest.mark.parametrize("after", range(COMMANDS + 1))
 async def test_what_a_killed_writer_did_is_told(store: MemcachedStore, after: int) -> None:
     follower = await _kill_in_the_middle(store, after)
@@ -70,8 +82,7 @@ async def test_what_a_killed_writer_did_is_told(store: MemcachedStore, after: in
 async def test_what_no_log_tells_is_found_by_walking(store: MemcachedStore, after: int) -> None:
     follower = await _kill_in_the_middle(store, after)
     raw = await store.raw()
-    (root,) = await raw.execute([commands.get(root_name(store.settings.name))])
-    life = decode_root(root.value)
+    life = await _root(store)
     names = Names(store.settings.name, life.epoch, life.shards)
     await raw.execute([commands.delete(names.entry(writer, number)) for writer in life.writers for number in range(5)])
     raw.close()
@@ -111,6 +122,19 @@ async def test_a_writer_whose_log_was_ended_begins_another(store: MemcachedStore
     assert set(await trimming.read()) == {key("a")}
     await slow.publish((write("b", 0),))
     assert set(await trimming.read()) == {key("a"), key("b")}
+
+
+async def test_the_log_of_a_writer_that_was_cut_off_is_soon_no_longer_followed(store: MemcachedStore) -> None:
+    await _kill_in_the_middle(store, COMMANDS - 2)
+    time = Time()
+    looking = Follower(await open_handle(store, time=time))
+    await looking.begin()
+    await looking.handle.look()
+    assert len(await _followed(store)) == 1
+    time.seconds += CUT_OFF_SECONDS
+    await looking.handle.look()
+    assert len(await _followed(store)) == 1  # its own, in which it told what was left
+    assert await looking.read() == await records(await store.open())
 
 
 async def test_what_a_silent_writer_left_untold_is_told_before_its_log_ends(store: MemcachedStore) -> None:

@@ -54,7 +54,7 @@ class MemcachedBackend:
         self._losses = Losses(self._server, self._lives)
         self._reader = Reader(self._server, self._lives, self._losses)
         self._writer = Writer(self._server, self._lives, self._losses, clock)
-        self._healer = Healer(self._server, self._reader, self._writer, self._losses, monotonic)
+        self._healer = Healer(self._server, self._lives, self._losses, self._reader, self._writer, monotonic=monotonic)
         self._trimmer = Trimmer(
             self._server,
             self._lives,

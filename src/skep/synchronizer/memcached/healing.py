@@ -7,13 +7,13 @@ and whatever was lost is noticed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 import structlog
 
-from skep.synchronizer.memcached import commands
+from skep.synchronizer.memcached import commands, logs
 from skep.synchronizer.memcached.items import Damaged, decode_entry
-from skep.synchronizer.memcached.lives import Life
+from skep.synchronizer.memcached.lives import Life, Lives
 from skep.synchronizer.memcached.losses import Losses
 from skep.synchronizer.memcached.reading import Reader
 from skep.synchronizer.memcached.server import Server
@@ -24,6 +24,9 @@ LOOK_SECONDS = 1.0
 
 WALK_SECONDS = 120
 """How long a walk through the whole index takes."""
+
+CUT_OFF_SECONDS = 10.0
+"""A log whose last entry stays unfinished for so long (a call takes half of it at most) is no longer followed."""
 
 HURRY_SECONDS = 10.0
 """When the server says that it has lost items, all of the index is walked at once, not more often than this."""
@@ -36,9 +39,17 @@ class Healer:
     """Looks now and then, on the way of a reader."""
 
     def __init__(
-        self, server: Server, reader: Reader, writer: Writer, losses: Losses, monotonic: Callable[[], float]
+        self,
+        server: Server,
+        lives: Lives,
+        losses: Losses,
+        reader: Reader,
+        writer: Writer,
+        *,
+        monotonic: Callable[[], float],
     ) -> None:
         self._server = server
+        self._lives = lives
         self._reader = reader
         self._writer = writer
         self._losses = losses
@@ -49,8 +60,8 @@ class Healer:
 
     def _begin(self, life: Life | None) -> None:
         self._life = life
-        self._unfinished: dict[Entry, list[int] | None] = {}
-        """Entries after heads; the tokens that were told, None: the entry was only seen yet."""
+        self._unfinished: dict[Entry, tuple[float, bool]] = {}
+        """Entries after heads: since when they are known, whether they were told."""
         self._next = 0
         """Part of the index to be walked next."""
         self._unknown: dict[bytes, int] = {}
@@ -77,26 +88,35 @@ class Healer:
         await self._look_after_writers(life)
         await self._walk(life, await self._parts(life))
 
-    async def finish(self, life: Life, writers: Sequence[str]) -> None:
-        """Tell what the last entries of these logs name, before nobody follows them any more."""
-        found = await self._after_heads(life)
-        digests = [digest for (writer, _), named in found.items() if writer in writers for digest in named]
+    async def end_logs(self, life: Life, writers: Set[str]) -> None:
+        """Have logs no longer followed; what they have not told is told first.
+
+        Raises LifeEnded when the life is over.
+        """
+        left = [named for (writer, _), named in (await self._after_heads(life)).items() if writer in writers]
+        digests = [digest for named in left for digest in named]
         if digests:
             await self._writer.tell(life, digests)
+        late = await logs.end(self._server, self._lives, life, writers)
+        if late:
+            await self._writer.tell(life, late)
 
     async def _look_after_writers(self, life: Life) -> None:
-        """Tell what entries after heads name: at the second look, and again whenever it has changed."""
+        """Tell what entries after heads name when they are seen for the second time; later end the log."""
+        now = self._monotonic()
         found = await self._after_heads(life)
         before, self._unfinished = self._unfinished, {}
+        cut_off: set[str] = set()
         for entry, named in found.items():
-            if entry not in before:
-                self._unfinished[entry] = None
-                continue
-            tokens = await self._tokens(life, named)
-            if tokens != before[entry]:
+            since, told = before.get(entry, (now, False))
+            if entry in before and not told:
                 log.info("told for a writer that was cut off", writer=entry[0], records=len(named))
                 await self._writer.tell(life, named)
-            self._unfinished[entry] = tokens
+            self._unfinished[entry] = (since, entry in before)
+            if now - since >= CUT_OFF_SECONDS and not self._writer.is_mine(entry[0]):
+                cut_off.add(entry[0])
+        if cut_off:
+            await self.end_logs(life, cut_off)
 
     async def _after_heads(self, life: Life) -> dict[Entry, list[bytes]]:
         position, _ = await self._reader.position(life)

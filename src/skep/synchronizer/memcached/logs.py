@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from msgspec.structs import replace
 
@@ -28,7 +28,7 @@ async def follow(lives: Lives, life: Life, writer: str) -> None:
     )
 
 
-async def end(server: Server, lives: Lives, life: Life, writers: set[str]) -> list[bytes]:
+async def end(server: Server, lives: Lives, life: Life, writers: Set[str]) -> list[bytes]:
     """Have logs no longer followed, but to where they are; return what was written to them at the very moment.
 
     A writer that still lives finds, after its next entry, that its log is no longer followed, and begins another. What
@@ -49,7 +49,7 @@ async def end(server: Server, lives: Lives, life: Life, writers: set[str]) -> li
     return digests
 
 
-async def _heads(server: Server, life: Life, writers: set[str]) -> dict[str, int]:
+async def _heads(server: Server, life: Life, writers: Set[str]) -> dict[str, int]:
     """Read heads, and let them vanish in the end."""
     ordered = sorted(writers)
     connection = await server.connection("writing")

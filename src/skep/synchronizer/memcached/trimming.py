@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from skep.domain.clock import SECOND, Clock
 from skep.synchronizer.base import KEEP_REMOVED_SECONDS, Key
-from skep.synchronizer.memcached import commands, logs
+from skep.synchronizer.memcached import commands
 from skep.synchronizer.memcached.healing import Healer
 from skep.synchronizer.memcached.items import Damaged, Held, decode_held, decode_index, encode_held, encode_index
 from skep.synchronizer.memcached.lives import Life, Lives
@@ -24,6 +24,9 @@ from skep.synchronizer.memcached.writing import Writer
 
 SILENT_SECONDS = 120.0
 """A log without a new entry for so long is no longer followed; its writer, if it lives, begins another."""
+
+PARTS = 16
+"""Parts of the index that one call looks through, so that it does not take long; the next call goes on."""
 
 NOBODY = Key("", "")
 
@@ -70,14 +73,16 @@ class Trimmer:
         self._healer = healer
         self._clock = clock
         self._monotonic = monotonic
+        self._next = 0
         self._heads: dict[str, tuple[int, float]] = {}
         """By writer, how far its log was and since when this handle knows it there."""
 
     async def trim(self, life: Life) -> int:
         """Forget; return how many records and logs."""
         forgotten = await self._end_silent_logs(life)
-        for number in range(life.root.shards):
-            forgotten += await self._trim_part(life, number)
+        for _ in range(min(PARTS, life.root.shards)):
+            self._next = (self._next + 1) % life.root.shards
+            forgotten += await self._trim_part(life, self._next)
         return forgotten
 
     async def _end_silent_logs(self, life: Life) -> int:
@@ -93,10 +98,7 @@ class Trimmer:
             if now - since >= SILENT_SECONDS and not self._writer.is_mine(writer)
         ]
         if silent:
-            await self._healer.finish(life, silent)
-            late = await logs.end(self._server, self._lives, life, set(silent))
-            if late:
-                await self._writer.tell(life, late)
+            await self._healer.end_logs(life, set(silent))
         return len(silent)
 
     async def _trim_part(self, life: Life, number: int) -> int:
