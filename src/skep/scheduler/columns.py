@@ -28,23 +28,28 @@ def grown(column: NDArray[Any], length: int) -> NDArray[Any]:
 
 
 class Amounts:
-    """One resource class: what each row has, what is used, claimed, and so what is free."""
+    """One resource class: what each row has, what is used, claimed, and so what is free.
+
+    The numbers of one row lie side by side in memory: whoever looks at a few rows among very many looks at them all.
+    """
 
     def __init__(self, length: int) -> None:
-        self.capacity: Ints = np.zeros(length, dtype=np.int64)
-        self.used: Ints = np.zeros(length, dtype=np.int64)
-        self.claimed: Ints = np.zeros(length, dtype=np.int64)
-        self.free: Ints = np.zeros(length, dtype=np.int64)
-        self.share: Floats = np.zeros(length, dtype=np.float64)
+        self._show(np.zeros((length, 5), dtype=np.int64))
+
+    def _show(self, block: NDArray[np.int64]) -> None:
+        self._block = block
+        self.capacity: Ints = block[:, 0]
+        self.used: Ints = block[:, 1]
+        self.claimed: Ints = block[:, 2]
+        self.free: Ints = block[:, 3]
+        self.share: Floats = block[:, 4].view(np.float64)
         """Free part of the row's own capacity; 0 where there is none. Negative where a host is over its capacity."""
 
     def grow(self, length: int) -> None:
         """Make room for `length` rows."""
-        self.capacity = grown(self.capacity, length)
-        self.used = grown(self.used, length)
-        self.claimed = grown(self.claimed, length)
-        self.free = grown(self.free, length)
-        self.share = grown(self.share, length)
+        block = np.zeros((length, 5), dtype=np.int64)
+        block[: len(self._block)] = self._block
+        self._show(block)
 
     @property
     def is_empty(self) -> bool:

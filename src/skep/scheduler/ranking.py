@@ -25,6 +25,8 @@ _SHIFT = np.uint64(64 - 12)
 _FIRST_WIDTH = 2
 _WIDTHS = (24, 512)
 """So many buckets are looked into; then, where most hosts may not be chosen, at all rows."""
+_MOST_TIMES = 6
+"""So many times as many are no trouble."""
 _LAST = (1 << 64) - 1
 _ODD = np.uint64(0xBF58476D1CE4E5B9)
 
@@ -91,6 +93,26 @@ class Buckets:
         self.row_at[places] = order
 
 
+class Peaks:
+    """The highest score of each bucket."""
+
+    __slots__ = ("_floor", "highest")
+
+    def __init__(self, highest: Floats) -> None:
+        self.highest = highest
+        self._floor: float = np.inf
+        """The lowest peak that was good enough the last time; mostly it still is."""
+
+    def best(self, width: int) -> tuple[Numbers, float]:
+        """Return at least so many buckets if there are, all with peaks of a score or more; and that score."""
+        highest = self.highest
+        chosen: Numbers = (highest >= self._floor).nonzero()[0]
+        if not width <= len(chosen) <= _MOST_TIMES * width:
+            self._floor = float(np.partition(highest, BUCKETS - 2 * width)[BUCKETS - 2 * width])
+            chosen = (highest >= self._floor if self._floor > NOBODY else highest > NOBODY).nonzero()[0]
+        return chosen, self._floor
+
+
 @dataclass(frozen=True, slots=True)
 class Among:
     """Which rows may be chosen, beside having a score."""
@@ -113,14 +135,14 @@ class Ranking:
         self._node_hash = node_hash
         self._cell = cell
         self._score = score
-        self._peaks: Floats | None = None
+        self._peaks: Peaks | None = None
         self._first: list[tuple[int, list[int]]] = []
         """The first rows of all, by salt, as far as they were looked for: a decision asks for its host and then for
         the alternates."""
 
     @classmethod
     def of_places(
-        cls, buckets: Buckets, node_hash: Hashes, cell: NDArray[np.int32], score: Floats, peaks: Floats
+        cls, buckets: Buckets, node_hash: Hashes, cell: NDArray[np.int32], score: Floats, peaks: Peaks
     ) -> Ranking:
         """Rank by scores that are kept by place, with the highest of each bucket."""
         ranking = cls(buckets, node_hash, cell, score)
@@ -157,27 +179,18 @@ class Ranking:
                 break
         return found
 
-    def _first_rows(self, peaks: Floats, width: int, salt: int) -> list[int]:
-        """Return the first rows in their order: those that no row outside of the `width` best buckets can precede."""
-        chosen = np.argpartition(peaks, BUCKETS - width)[BUCKETS - width :]
-        floor = peaks[chosen].min()
+    def _first_rows(self, peaks: Peaks, width: int, salt: int) -> list[int]:
+        """Return the first rows in their order: those that no row outside of some `width` buckets can precede."""
+        chosen, floor = peaks.best(width)
         last = _LAST
-        if floor > NOBODY:
-            ties = (peaks == floor).nonzero()[0]
-            above = chosen[peaks[chosen] > floor]
-            room = width - len(above)
-            if len(ties) > room:
-                order = _order(ties, salt)
-                nearest = order.argpartition(room - 1)[:room]
-                last = order[nearest].max()
-                chosen = np.concatenate((above, ties[nearest]))
-        width = self._buckets.width
-        scores = self._score.reshape(BUCKETS, width)[chosen]
+        if len(chosen) > _MOST_TIMES * width:
+            chosen, last = _cut(peaks.highest, chosen, floor, width, salt)
+        scores = self._score.reshape(BUCKETS, self._buckets.width)[chosen]
         which, where = (scores >= floor if floor > NOBODY else scores > NOBODY).nonzero()
         scores = scores[which, where]
-        rows = self._buckets.row_at[chosen[which] * width + where]
-        order = _order(self._buckets.of_row[rows], salt)
-        ranks = np.lexsort((mixed(self._node_hash[rows], salt), order, -scores))
+        rows = self._buckets.row_at[chosen[which] * self._buckets.width + where]
+        order = _order(_HASH_OF_BUCKET[chosen[which]], salt)
+        ranks = np.lexsort((_order(self._node_hash[rows], salt), order, -scores))
         if last != _LAST:
             ranks = ranks[(scores[ranks] > floor) | (order[ranks] <= last)]
         first: list[int] = rows[ranks].tolist()
@@ -199,15 +212,25 @@ class Ranking:
                 break
             ties = np.flatnonzero(score == top)
             if len(ties) > 1:
-                order = _order(self._buckets.of_row[ties], salt)
+                order = _order(_HASH_OF_BUCKET[self._buckets.of_row[ties]], salt)
                 ties = ties[order == order.min()]
-                ties = ties[[mixed(self._node_hash[ties], salt).argmin()]]
+                ties = ties[[_order(self._node_hash[ties], salt).argmin()]]
             found.append(int(ties[0]))
             score[found[-1]] = NOBODY
         return found
 
 
-def _order(buckets: Numbers, salt: int) -> Hashes:
-    """Return which bucket comes first for this salt, where scores are equal: the lowest."""
-    order: Hashes = (_HASH_OF_BUCKET[buckets] ^ np.uint64(salt)) * _ODD
+def _cut(peaks: Floats, chosen: Numbers, floor: float, width: int, salt: int) -> tuple[Numbers, int]:
+    """Leave out all but the first of the many buckets whose highest score is `floor`; return the order of the last."""
+    ties = chosen[peaks[chosen] == floor]
+    above = chosen[peaks[chosen] > floor]
+    room = max(1, width - len(above))
+    order = _order(_HASH_OF_BUCKET[ties], salt)
+    nearest = order.argpartition(room - 1)[:room]
+    return np.concatenate((above, ties[nearest])), int(order[nearest].max())
+
+
+def _order(hashes: Hashes, salt: int) -> Hashes:
+    """Return what comes first for this salt, where scores are equal: the lowest."""
+    order: Hashes = (hashes ^ np.uint64(salt)) * _ODD
     return order

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from skep.scheduler.columns import Floats, Ints
 from skep.scheduler.filters.base import Filter
-from skep.scheduler.ranking import BUCKETS, NOBODY, Buckets, Ranking
+from skep.scheduler.ranking import BUCKETS, NOBODY, Buckets, Peaks, Ranking
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
@@ -43,7 +43,7 @@ class _Plan:
 class Evaluated:
     """What the shared filters and weighers say of each row for one shape. Columns have room for rows to come."""
 
-    __slots__ = ("counts", "layout", "peaks", "plan", "position", "score", "stage", "steady")
+    __slots__ = ("counts", "judged", "layout", "peaks", "plan", "position", "score", "stage", "steady")
 
     def __init__(self, plan: _Plan, room: int) -> None:
         self.plan = plan
@@ -55,9 +55,10 @@ class Evaluated:
         """The first filter that rejected the row."""
         self.score: Floats = np.full(0, NOBODY)
         """Weighted sum by place (`ranking.Buckets`); NOBODY where a filter rejected the host."""
-        self.peaks: Floats = np.full(0, NOBODY)
-        """The highest score of each bucket."""
+        self.peaks = Peaks(self.score)
         self.counts: Ints = np.zeros(256, dtype=np.int64)
+        self.judged = 0
+        """Rows that are counted. One that is new counts as not mapped before: it takes from that count what it adds."""
         self.position = -1
         """Up to where the table's log of changes is counted in."""
 
@@ -73,7 +74,7 @@ class Evaluated:
     @property
     def considered(self) -> int:
         """Hosts that the operator knows."""
-        return int(self.counts[FIRST_FILTER:].sum())
+        return self.judged - self.counts.item(NOT_MAPPED)
 
 
 class Shapes:
@@ -148,9 +149,10 @@ class Shapes:
         stage, score = self._judge(known.plan, known.steady[:size], slice(0, size), request)
         known.stage[:size] = stage
         known.counts = np.bincount(stage, minlength=256)
+        known.judged = size
         known.score = np.full(len(self._buckets.row_at), NOBODY)
         known.score[self._buckets.place_of_row] = score
-        known.peaks = known.score.reshape(BUCKETS, -1).max(axis=1)
+        known.peaks = Peaks(known.score.reshape(BUCKETS, -1).max(axis=1))
         known.layout = self._buckets.layout
         known.position = self._table.position
 
@@ -160,12 +162,14 @@ class Shapes:
         before = known.score[places]
         known.score[places] = score
         buckets = self._buckets.of_row[rows]
-        peaks = known.peaks[buckets]
-        higher = score > peaks
-        np.maximum.at(known.peaks, buckets[higher], score[higher])
+        highest = known.peaks.highest
+        peaks = highest[buckets]
+        higher = (score > peaks).nonzero()[0]
+        if len(higher):
+            np.maximum.at(highest, buckets[higher], score[higher])
         fallen = buckets[(before == peaks) & (score < before)]
         if len(fallen):
-            known.peaks[fallen] = known.score.reshape(BUCKETS, -1)[fallen].max(axis=1)
+            highest[fallen] = known.score.reshape(BUCKETS, -1)[fallen].max(axis=1)
 
     def _judge_facts(self, plan: _Plan, hosts: HostView, request: PlacementRequest) -> Stages:
         alive = hosts.mapped.copy()
