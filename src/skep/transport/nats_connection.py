@@ -96,10 +96,10 @@ class Connection:
     async def close(self) -> None:
         """Send what waits, and disconnect. Who waits for the connection hears Unreachable."""
         up, self._up = self._up, None
-        if self._keeper is not None:
+        while self._keeper is not None and not self._keeper.done():
+            # More than once: the client swallows cancellations in some places.
             self._keeper.cancel()
-            await asyncio.wait({self._keeper})
-            self._keeper = None
+            await asyncio.wait({self._keeper}, timeout=CLOSE_SECONDS)
         if up is not None and up.done():
             await _close(up.result())
         elif up is not None:
@@ -227,10 +227,13 @@ class Connection:
         return client, closed
 
     def _failure(self, error: Exception) -> SkepError:
-        text = self._trouble or str(error) or type(error).__name__
+        # Of servers that could not be reached at all the client raises no more than that there are none.
+        unheard = self._trouble if isinstance(error, nats_errors.NoServersError) else ""
+        text = unheard or str(error) or type(error).__name__
         if "authorization" in text.lower() or "authentication" in text.lower():
             return Misconfigured(f"transport: the NATS server refuses our credentials: {text}")
-        return Unreachable(f"no NATS server answers: {text}")
+        where = ", ".join(url.rpartition("@")[2].rpartition("/")[2] for url in servers(self._settings))
+        return Unreachable(f"no NATS server answers at {where}: {text}")
 
     async def _on_error(self, error: Exception) -> None:
         """Hear of what the client did not raise: failed attempts to connect, dropped messages, refused subjects."""

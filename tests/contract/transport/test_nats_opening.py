@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import hashlib
+import ipaddress
 import json
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from skep.config.sections import TransportSettings
 from skep.domain.errors import Misconfigured, SkepError, Unreachable
@@ -45,7 +50,9 @@ async def test_nobody_is_there() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-        await opening(Unreachable, "no NATS server answers: .*Connect", url=f"nats://127.0.0.1:{port}")
+        await opening(
+            Unreachable, f"no NATS server answers at 127.0.0.1:{port}: .*Connect", url=f"nats://127.0.0.1:{port}"
+        )
 
 
 @pytest.mark.parametrize("url", ["", " , ", "http://127.0.0.1:4222", "nats://", "nats://h:99999", "127.0.0.1:4222"])
@@ -81,6 +88,20 @@ class TestWithAServer:
             url = server.url.replace("nats://", "tls://")
             await opening(Misconfigured, "does not speak TLS", url=url)
 
+    async def test_tls(self, tmp_path: Path) -> None:
+        ca, other, stranger = tmp_path / "ca.pem", tmp_path / "other.pem", "host.example.org"
+        key = certificate(ca, tmp_path / "key.pem", "127.0.0.1")
+        certificate(other, tmp_path / "other-key.pem", "127.0.0.1")
+        tls = f'tls {{ cert_file: "{ca}", key_file: "{key}" }}'
+        async with NatsServer(tmp_path / "tls", jetstream=False, config=tls) as server:
+            await works(url=server.url, ca_file=str(ca))
+            await works(url=server.url.replace("nats://", "tls://"), ca_file=str(ca))
+            await opening(Unreachable, "certificate verify failed", url=server.url, ca_file=str(other))
+            await opening(Unreachable, "certificate verify failed", url=server.url)
+        key = certificate(ca, tmp_path / "key.pem", stranger)
+        async with NatsServer(tmp_path / "stranger", jetstream=False, config=tls) as server:
+            await opening(Unreachable, "certificate verify failed", url=server.url, ca_file=str(ca))
+
     async def test_passwords(self, tmp_path: Path) -> None:
         users = "authorization { user: skep, password: right }"
         async with NatsServer(tmp_path, jetstream=False, config=users) as server:
@@ -102,6 +123,31 @@ class TestWithAServer:
             wrong.write_text(credentials(jwt, other))
             await works(url=server.url, credentials_file=str(right))
             await opening(Misconfigured, "refuses our credentials", url=server.url, credentials_file=str(wrong))
+
+
+def certificate(path: Path, key_path: Path, name: str) -> Path:
+    """Write a certificate that signs itself, for an address or a host's name, and its key; return where the key is."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    began = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+    names: list[x509.GeneralName] = [x509.DNSName(name)]
+    if name[0].isdigit():
+        names = [x509.IPAddress(ipaddress.ip_address(name))]
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(began)
+        .not_valid_after(began + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path.write_bytes(made.public_bytes(Encoding.PEM))
+    key_path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return key_path
 
 
 LIMITS = {"limits": {"subs": -1, "data": -1, "payload": -1, "conn": -1, "leaf": -1, "imports": -1, "exports": -1}}
