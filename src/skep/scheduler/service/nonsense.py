@@ -18,7 +18,6 @@ import os_traits
 from skep.domain.hosts import HostUsage
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import HostReport
-from skep.scheduler.table import HostTable
 
 MOST = 2**31 - 1
 """Placement's largest amount."""
@@ -27,8 +26,6 @@ MOST_COUNTED = 2**53 - 1
 LARGEST_RATIO = 10_000.0
 MOST_TRAITS = 2_000
 MOST_CLASSES = 100
-MOST_CLASSES_OF_ALL = 400
-"""Resource classes of all hosts together: each is a column of all hosts."""
 MOST_SETTLED = 10_000
 LONGEST_NAME = 255
 MOST_CPU_BYTES = 64 * 1024
@@ -42,21 +39,6 @@ _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]{1,248}")
 def nonsense(report: HostReport) -> str | None:
     """Return what is wrong with a report, beginning with the field's name; None if it makes sense."""
     return next(_faults(report), None)
-
-
-def too_many_names(report: HostReport, table: HostTable) -> str | None:
-    """Return which names of a report are too many beside those that all other hosts have; None if all have room.
-
-    Names cost room for every host, so one that makes them up must not take it from the others.
-    """
-    usage = report.usage
-    new = [name for name in {*usage.inventory, *usage.used} if name not in table.resources]
-    if new and len(table.resources) + len(new) > MOST_CLASSES_OF_ALL:
-        return f"usage.inventory.{min(new)}: the hosts have {len(table.resources)} resource classes, no more fit"
-    most = table.traits.most
-    if most is not None and table.traits.names + table.traits.new_names(usage.traits) > most:
-        return f"usage.traits: the hosts have {table.traits.names} traits, at most {most} are possible"
-    return None
 
 
 def is_counter(number: int) -> bool:

@@ -14,7 +14,7 @@ from skep.domain.errors import TooLarge
 from skep.messages.to_scheduler import HostReport, HostWish, ReportAnswer
 from skep.scheduler.service import changes
 from skep.scheduler.service.commits import Commits
-from skep.scheduler.service.nonsense import LONGEST_NAME, is_counter, nonsense, too_many_names
+from skep.scheduler.service.nonsense import LONGEST_NAME, is_counter, nonsense
 from skep.scheduler.service.records import COMPUTE, OPERATOR
 from skep.scheduler.service.states import HostStates
 from skep.synchronizer.base import Key
@@ -46,7 +46,7 @@ class Reporting:
 
     async def _take(self, report: HostReport) -> ReportAnswer:
         misplaced = _misplaced(self._states, report)
-        error = misplaced or nonsense(report) or too_many_names(report, self._states.table)
+        error = misplaced or nonsense(report) or self._states.table.no_room_for(report.usage)
         if error is not None:
             return await self._refuse(report, error, misplaced=misplaced is not None)
         try:
