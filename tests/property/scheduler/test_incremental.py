@@ -1,0 +1,219 @@
+"""What is kept up to date equals what is worked out afresh: claims, batches of records, the ranking of hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skep.domain.claims import Claim
+from skep.domain.flavors import Flavor
+from skep.domain.hosts import HostUsage
+from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, UserId
+from skep.domain.request_specs import RequestSpec
+from skep.domain.resources import Inventory
+from skep.messages.to_scheduler import CellWish, HostWish
+from skep.scheduler.claims import ClaimIndex
+from skep.scheduler.ranking import NOBODY, Among, Buckets, Peaks, Ranking
+from skep.scheduler.registry import pipeline
+from skep.scheduler.request import placement_request
+from skep.scheduler.service.records import BEATS, CELLS, COMPUTE, OPERATOR, BeatValue, CellValue, ComputeValue, Report
+from skep.scheduler.service.states import HostStates
+from skep.scheduler.settings import SchedulerSettings
+from skep.scheduler.shapes import Shapes
+from skep.scheduler.table import HostTable, stable_hash
+from skep.synchronizer.base import Key
+
+NODES = tuple(NodeUuid(f"n{number}") for number in range(5))
+CELL = CellUuid("c")
+
+claims = st.builds(
+    lambda instance, attempt, node, amounts: Claim(
+        instance=InstanceUuid(f"i{instance}"), attempt=attempt, node=node, resources=amounts
+    ),
+    st.integers(0, 3),
+    st.integers(1, 2),
+    st.sampled_from(NODES[:2]),
+    st.dictionaries(st.sampled_from(["VCPU", "MEMORY_MB", "CUSTOM_X"]), st.integers(0, 5), min_size=1),
+)
+steps = st.one_of(
+    st.tuples(st.sampled_from(["assume", "drop"]), claims),
+    st.tuples(st.just("stored"), st.tuples(st.sampled_from(NODES[:2]), st.lists(claims, max_size=4))),
+)
+
+
+@given(st.lists(steps, max_size=40))
+def test_counted_claims_are_the_sum_of_those_that_count(story: list[tuple[str, Any]]) -> None:
+    table = HostTable()
+    index = ClaimIndex(table)
+    for step, what in story:
+        if step == "assume":
+            index.assume(what)
+        elif step == "drop":
+            index.drop(what)
+        else:
+            node, held = what
+            index.set_stored(node, [claim for claim in held if claim.node == node])
+    for node in NODES[:2]:
+        row = table.row_of.get(node)
+        totals = index.totals(node)
+        for name, amounts in table.resources.items():
+            assert row is None or amounts.claimed[row] == totals.get(name, 0)
+        assert row is not None or not totals
+
+
+usages = st.builds(
+    lambda vcpus, used, traits, failed, hypervisor: (vcpus, used, traits, failed, hypervisor),
+    st.integers(0, 8),
+    st.dictionaries(st.sampled_from(["VCPU", "MEMORY_MB"]), st.integers(0, 9)),
+    st.sets(st.sampled_from(["A", "B", "C"])).map(lambda names: tuple(sorted(names))),
+    st.integers(0, 2),
+    st.sampled_from(["", "one", "two"]),
+)
+
+
+def value_of(node: NodeUuid, facts: tuple[Any, ...] | None) -> ComputeValue:
+    if facts is None:
+        return ComputeValue(cell=CELL)
+    vcpus, used, traits, failed, hypervisor = facts
+    usage = HostUsage(
+        host=f"host-{node}",
+        inventory={"VCPU": Inventory(total=vcpus), "MEMORY_MB": Inventory(total=512)},
+        used=used,
+        traits=traits,
+        failed_builds=failed,
+        hypervisor_hostname=hypervisor,
+    )
+    return ComputeValue(cell=CELL, report=Report(incarnation=1, seq=1, usage=usage))
+
+
+def said(states: HostStates) -> dict[str, Any]:
+    table = states.table
+    return {
+        node: (
+            bool(table.reported[row]),
+            int(table.failed_builds[row]),
+            sorted(name for name in ("one", "two") if row in table.rows_of_hypervisor(name)),
+            {
+                name: (
+                    int(column.capacity[row]),
+                    int(column.used[row]),
+                    int(column.free[row]),
+                    float(column.share[row]),
+                )
+                for name, column in table.resources.items()
+                if column.capacity[row] or column.used[row]
+            },
+            [trait for trait in "ABC" if table.traits.having(trait, np.array([row]))[0]],
+        )
+        for row, node in enumerate(table.nodes)
+    }
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from(NODES), st.none() | usages), max_size=8), max_size=6))
+def test_records_taken_by_the_batch_leave_what_records_taken_one_by_one_leave(batches: list[list[Any]]) -> None:
+    batched, single = HostStates(SchedulerSettings()), HostStates(SchedulerSettings())
+    generation = 0
+    for batch in batches:
+        fresh = []
+        for node, facts in batch:
+            generation += 1
+            fresh.append((Key(COMPUTE, node), generation, value_of(node, facts)))
+        batched.take_all(fresh, 0.0)
+        for key, number, value in fresh:
+            single.take(key, number, value, 0.0)
+    assert said(batched) == said(single)
+    for node in NODES:
+        assert batched.held(Key(COMPUTE, node)) == single.held(Key(COMPUTE, node))
+
+
+class Ranked:
+    """Scores of rows, ranked through buckets and by looking at all."""
+
+    def __init__(self, scores: list[float], cells: list[int]) -> None:
+        size = len(scores)
+        hashes = np.array([stable_hash(f"n{number}") for number in range(size)], dtype=np.uint64)
+        self.cell = np.array(cells, dtype=np.int32)
+        buckets = Buckets()
+        buckets.follow(hashes, size // 2)
+        buckets.follow(hashes, size)
+        by_place = np.full(len(buckets.row_at), NOBODY)
+        by_place[buckets.place_of_row] = scores
+        peaks = Peaks(by_place.reshape(-1, buckets.width).max(axis=1))
+        self.quick = Ranking.of_places(buckets, hashes, self.cell, by_place, peaks)
+        self.slow = Ranking(buckets, hashes, self.cell, np.array(scores))
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_the_best_through_buckets_are_the_best_of_all(data: st.DataObject) -> None:
+    size = data.draw(st.sampled_from([1, 3, 60, 900]))
+    kinds = data.draw(st.sampled_from([(NOBODY,), (1.0,), (NOBODY, 1.0), (NOBODY, 0.5, 1.0, 2.0, 3.0)]))
+    dice = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    scores = dice.choice(np.array(kinds), size).tolist()
+    ranked = Ranked(scores, dice.integers(0, 3, size).tolist())
+    mask = dice.random(size) < data.draw(st.sampled_from([0.01, 0.5]))
+    for among in (Among(), Among(cell=1), Among(mask=mask), Among(mask=mask, cell=0)):
+        for salt in (0, 7, 2**64 - 1):
+            most = data.draw(st.sampled_from([1, 3, 50]))
+            without = (0,) if data.draw(st.booleans()) else ()
+            quick = ranked.quick.best(salt, most, among=among, without=without)
+            assert quick == ranked.slow.best(salt, most, among=among, without=without)
+            may = [
+                row
+                for row in range(size)
+                if scores[row] > NOBODY
+                and row not in without
+                and among.cell in (None, ranked.cell[row])
+                and (among.mask is None or among.mask[row])
+            ]
+            assert len(set(quick)) == len(quick) == min(most, len(may))
+            assert [scores[row] for row in quick] == sorted((scores[row] for row in may), reverse=True)[:most]
+
+
+requests = [
+    placement_request(
+        RequestSpec(
+            project_id=ProjectId("p"),
+            user_id=UserId("u"),
+            flavor=Flavor(flavorid="1", name="f", vcpus=vcpus, memory_mb=64, extra_specs=specs),
+        )
+    )
+    for vcpus, specs in ((1, {}), (2, {"trait:A": "required"}), (4, {"trait:B": "forbidden"}))
+]
+events = st.one_of(
+    st.tuples(st.just("report"), st.tuples(st.sampled_from(NODES), st.none() | usages)),
+    st.tuples(st.just("claim"), claims),
+    st.tuples(st.just("wish"), st.tuples(st.sampled_from(NODES), st.booleans())),
+    st.tuples(st.just("ask"), st.sampled_from(requests)),
+)
+
+
+@given(st.lists(events, max_size=40))
+def test_evaluated_shapes_kept_in_step_equal_shapes_made_afresh(story: list[tuple[str, Any]]) -> None:
+    states = HostStates(SchedulerSettings())
+    states.take(Key(CELLS, CELL), 1, CellValue(wish=CellWish(uuid=CELL, name="c"), asserted=True), 0.0)
+    states.take(Key(BEATS, f"{CELL}/one"), 1, BeatValue(heard=NODES, at=1), 0.0)
+    kept = Shapes(states.table, pipeline(SchedulerSettings()), 64)
+    for number, (kind, what) in enumerate(story, 2):
+        if kind == "report":
+            states.take(Key(COMPUTE, what[0]), number, value_of(*what), 0.0)
+        elif kind == "claim":
+            states.claims.assume(what)
+        elif kind == "wish":
+            wish = HostWish(node=what[0], host=f"host-{what[0]}", cell=CELL, disabled=what[1])
+            states.take(Key(OPERATOR, what[0]), number, wish, 0.0)
+        else:
+            kept.evaluate(what)
+    for request in requests:
+        one = kept.evaluate(request)
+        fresh = Shapes(states.table, pipeline(SchedulerSettings()), 64)
+        other = fresh.evaluate(request)
+        size = states.table.size
+        assert one.stage[:size].tolist() == other.stage[:size].tolist()
+        assert one.left_after(9) == other.left_after(9)
+        assert one.considered == other.considered
+        assert kept.scores(one).tolist() == fresh.scores(other).tolist()
+        assert one.peaks.highest.tolist() == one.score.reshape(len(one.peaks.highest), -1).max(axis=1).tolist()
