@@ -36,6 +36,8 @@ GRACE_SECONDS = 0.1
 """How long a message may wait for room to wait in."""
 CLOSE_SECONDS = 2.0
 """For what was sent before to reach the server."""
+DROP_SECONDS = 0.2
+"""For leaving a connection that never came to be: nothing waits to be sent."""
 MAX_PENDING_BYTES = 64 * 2**20
 """Bytes that may wait to be sent."""
 YIELD_EVERY = 256
@@ -219,10 +221,10 @@ class Connection:
                 await self._on_up(client)
                 await client.flush(HANDSHAKE_SECONDS)
         except (nats_errors.Error, OSError, TimeoutError) as error:
-            await _close(client)
+            await _close(client, DROP_SECONDS)
             raise self._failure(error) from error
         except BaseException:
-            await _close(client)
+            await _close(client, DROP_SECONDS)
             raise
         return client, closed
 
@@ -253,12 +255,12 @@ async def _end_of(client: Client, closed: asyncio.Event) -> None:
             await asyncio.wait_for(closed.wait(), LOOK_SECONDS)
 
 
-async def _close(client: Client) -> None:
+async def _close(client: Client, seconds: float = CLOSE_SECONDS) -> None:
     """Disconnect a client in whatever state it is; what a server does not take in time is lost with it."""
     if client.is_closed:
         return
     with contextlib.suppress(nats_errors.Error, OSError, TimeoutError):
-        async with asyncio.timeout(CLOSE_SECONDS):
+        async with asyncio.timeout(seconds):
             await client.close()
 
 
