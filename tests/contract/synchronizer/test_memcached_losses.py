@@ -9,8 +9,9 @@ import pytest
 from tests.contract.synchronizer.memcached_cloud import MemcachedStore, records
 
 from skep.domain.errors import Misconfigured, Unavailable
-from skep.synchronizer.base import CursorTooOld, Epoch, Published, Refusal
+from skep.synchronizer.base import CursorTooOld, Epoch, Published, Refusal, Write
 from skep.synchronizer.memcached import MemcachedBackend, commands, connection, make
+from skep.synchronizer.memcached.capacity import MIB, losses, needed_bytes
 from skep.synchronizer.memcached.items import Names, decode_root, digest_of, root_name
 from skep.testing.real.memcached import MemcachedServer
 from skep.testing.synchronizer import key, patiently, write
@@ -216,6 +217,25 @@ async def test_a_server_that_can_never_serve_is_refused_with_the_numbers(
             await handle.open()
         await handle.close()
         server.kill()
+
+
+async def test_a_server_that_is_just_large_enough_loses_nothing() -> None:
+    hosts, batch = 15_000, 500
+    async with MemcachedServer(memory_mb=-(-needed_bytes(hosts) // MIB)) as server:
+        async with MemcachedStore(server, expected_hosts=hosts) as store:
+            handle = await store.handle()
+            for generation in range(3):
+                for namespace, body in (("compute", b"x" * (1200 + 30 * generation)), ("operator", b"y" * 300)):
+                    for first in range(0, hosts, batch):
+                        keys = [key(f"{number:036}", namespace) for number in range(first, first + batch)]
+                        writes = tuple(Write(key=one, expected=generation, body=body) for one in keys)
+                        assert set(await handle.publish(writes)) == {Published(generation + 1)}
+            assert len((await handle.snapshot()).records) == 2 * hosts
+            raw = await store.raw()
+            statistics = await raw.statistics()
+            raw.close()
+        server.kill()
+    assert losses(statistics) == 0
 
 
 async def test_opening_may_be_tried_again_while_the_server_is_away(store: MemcachedStore) -> None:
