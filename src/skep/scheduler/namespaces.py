@@ -14,7 +14,7 @@ import numpy as np
 
 from skep.domain.ids import NodeUuid
 from skep.domain.namespaces import Schema
-from skep.scheduler.columns import Floats, Mask
+from skep.scheduler.columns import Floats, Mask, grown
 
 if TYPE_CHECKING:
     from skep.scheduler.table import HostTable
@@ -85,11 +85,10 @@ class JoinedStates:
 
     def told(self, name: str) -> Mask:
         """Return which rows any state of the namespace joins."""
-        mask = np.zeros(self._table.size, dtype=np.bool_)
         namespace = self._followed(name)
-        if namespace is not None:
-            mask[list(namespace.keys_of_row)] = True
-        return mask
+        if namespace is None:
+            return np.zeros(self._table.size, dtype=np.bool_)
+        return namespace.told(self._table.size)
 
     def of_row(self, name: str, row: int) -> list[State]:
         """Return the states that join one row, by key."""
@@ -110,7 +109,7 @@ class JoinedStates:
         if self._namespaces and self._position != table.position:
             for row in self._renamed():
                 for namespace in self._namespaces.values():
-                    namespace.join_row(table, row, self._seen[row])
+                    namespace.join_row(table, row)
                 self._seen[row] = table.hosts[row]
             self._position = table.position
         return self._namespaces.get(name)
@@ -138,6 +137,7 @@ class _Namespace:
         self.states: dict[str, State] = {}
         self.rows_of_key: dict[str, set[int]] = {}
         self.keys_of_row: dict[int, set[str]] = {}
+        self._told: Mask = np.zeros(0, dtype=np.bool_)
         self._sorted: list[str] | None = None
         self._keys_of_name: dict[str, set[str]] = {}
         """By what is joined: a host name or a node's UUID."""
@@ -174,18 +174,22 @@ class _Namespace:
             self._sorted = sorted(self.states)
         return self._sorted
 
-    def join_row(self, table: HostTable, row: int, former: str) -> None:
+    def join_row(self, table: HostTable, row: int) -> None:
         """Join one row that is new, or had another host name."""
-        by_node = self.schema.join.names == "node"
-        name = table.nodes[row] if by_node else table.hosts[row]
-        if not by_node:
-            for key in self._keys_of_name.get(former, ()):
-                self.rows_of_key[key].discard(row)
-                self._keys_at(row).discard(key)
-        for key in self._keys_of_name.get(name, ()):
+        name = table.nodes[row] if self.schema.join.names == "node" else table.hosts[row]
+        wanted = self._keys_of_name.get(name, set()) if name else set()
+        held = self.keys_of_row.get(row, set())
+        for key in held - wanted:
+            self.rows_of_key[key].discard(row)
+        for key in wanted - held:
             self.rows_of_key[key].add(row)
-            self._keys_at(row).add(key)
+        self.keys_of_row[row] = set(wanted)
         self._refresh(row)
+
+    def told(self, length: int) -> Mask:
+        if len(self._told) < length:
+            self._told = grown(self._told, length)
+        return self._told[:length]
 
     def number(self, field: str, length: int) -> Floats:
         column = self._numbers.get(field)
@@ -227,6 +231,9 @@ class _Namespace:
         keys = self.keys_of_row.get(row)
         if not keys:
             self.keys_of_row.pop(row, None)
+        if row >= len(self._told):
+            self._told = grown(self._told, 2 * row + 16)
+        self._told[row] = bool(keys)
         for field in self._numbers:
             if row >= len(self._numbers[field]):
                 self._numbers[field] = _longer(self._numbers[field], row + 1)
