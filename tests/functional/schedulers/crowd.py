@@ -145,6 +145,8 @@ class Process:
         self.here = Here()
         self.now = 0.0
         self.conflicts = 0
+        self.gates: list[asyncio.Event] = []
+        """What its writes may wait for; all are open in the end."""
         self.service = SchedulerService(
             self.here,  # type: ignore[arg-type]  # it serves, and sends nothing
             self.backend,
@@ -226,6 +228,8 @@ class Crowd:
 
     async def close(self) -> None:
         for process in self.processes:
+            for gate in process.gates:
+                gate.set()
             if not process.here.dead:
                 process.backend.loses = 0.0
                 await process.service.stop()

@@ -55,6 +55,7 @@ async def claims(crowd: Crowd) -> list[tuple[str, str]]:
 def hold(process: Process, *, compute: bool = True) -> asyncio.Event:
     """Hold back what the scheduler writes of hosts until the event is set."""
     gate = asyncio.Event()
+    process.gates.append(gate)
 
     async def before(writes: tuple[Write, ...]) -> None:
         if any(write.key.namespace == "compute" for write in writes) is compute:
@@ -96,14 +97,18 @@ async def test_room_that_became_free_elsewhere_is_found_before_no_is_said(crowd:
 
 async def test_room_that_is_only_asked_for_is_no_reason_to_say_no(crowd: Crowd) -> None:
     (one, _) = crowd.processes
-    gate = hold(one)
-    asked = [asyncio.create_task(ask(one, name, vcpus=2)) for name in ("a", "b")]
+    group = GroupRule(uuid=GroupUuid("g"), policy="anti-affinity")
+    slots = hold(one, compute=False)
+    asked = [asyncio.create_task(ask(one, name, vcpus=2, group=group)) for name in ("a", "b")]
     await turns()
     late = asyncio.create_task(ask(one, "x", vcpus=2))
     await turns()
-    assert not late.done()
-    one.backend.fates = ["call"]  # neither "a" nor "b" is stored
-    gate.set()
+    claimed = hold(one)
+    slots.set()
+    await turns()
+    assert not late.done()  # it has read all there is, and every host is taken by what is not stored yet
+    one.backend.fates = ["call"]
+    claimed.set()
     outcomes = await asyncio.gather(*asked, return_exceptions=True)
     assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
     assert isinstance(await late, Placed)
