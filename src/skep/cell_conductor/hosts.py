@@ -75,8 +75,10 @@ class Hosts:
             agent = await self._look_up(message.node)
         if message.incarnation >= agent.incarnation:
             self.hearing.hear(message.node, time.monotonic())
-        elsewhere = None not in (message.epoch, self.epoch) and message.epoch != self.epoch
-        if elsewhere or message.incarnation < agent.incarnation:
+        if message.incarnation < agent.incarnation:
+            # Both serve one address and take turns, so each gets one of two.
+            await self.have_report((message.node, message.node))
+        elif None not in (message.epoch, self.epoch) and message.epoch != self.epoch:
             await self.have_report((message.node,))
 
     async def report(self, message: ReportHost, _context: RequestContext | None) -> HostReported:

@@ -17,6 +17,7 @@ from skep.compute.steps import StepRun
 from skep.domain.claims import ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
+from skep.domain.errors import StaleAgent
 from skep.domain.flavors import Flavor
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId
 from skep.domain.images import Image
@@ -71,6 +72,10 @@ class ScriptedConductor:
         self.current = True
         self.mapped = True
         self.fenced = False
+        self.number: int | None = None
+        """The incarnation that reports of other ones are told to take."""
+        self.stale: set[type[Any]] = set()
+        """Calls of these types are refused, for a younger agent has registered."""
         self.epoch = "epoch-1"
         self.claims: dict[tuple[InstanceUuid, int], ClaimKey] = {}
         self.silent: set[type[Any]] = set()
@@ -121,11 +126,15 @@ class ScriptedConductor:
             self._news.set()
             if type(message) in self.silent:
                 await asyncio.Event().wait()
+            if type(message) in self.stale:
+                raise StaleAgent("a younger agent of this host has registered")
             return answer(message)
 
         return handler
 
     def _report(self, message: ReportHost) -> HostReported:
+        if self.number not in (None, message.incarnation):
+            return HostReported(epoch=self.epoch, incarnation=self.number, error="schedulers know of another agent")
         for key in message.settled:
             self.claims.pop((key.instance, key.attempt), None)
         return HostReported(epoch=self.epoch, claims=tuple(self.claims.values()), fenced=self.fenced)

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.parts import Parts
 from skep.config.sections import ConductorSettings
+from skep.database.cell import agents
 from skep.database.cell.tables import metadata
 from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
-from skep.domain.errors import SkepError
+from skep.domain.errors import SkepError, StaleAgent, TooLarge
 from skep.domain.hosts import AgentIdentity, HostUsage
-from skep.domain.ids import CellUuid, Incarnation, NodeUuid
+from skep.domain.ids import CellUuid, Incarnation, InstanceUuid, NodeUuid
 from skep.domain.resources import Inventory
-from skep.messages.to_cell_conductor import RegisterAgent, ReportHost
-from skep.messages.to_scheduler import UpdateHostState, UpdateHostStateReply
+from skep.messages.to_cell_conductor import Heartbeat, MayBuild, RegisterAgent, ReportHost
+from skep.messages.to_compute import ReportHostNow
+from skep.messages.to_scheduler import ReportAnswer, UpdateHostState, UpdateHostStateReply
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
-from skep.transport.base import SCHEDULER
+from skep.transport.base import SCHEDULER, compute
 from skep.transport.memory import MemoryTransport
 
 NODES = tuple(NodeUuid(f"node-{number}") for number in range(3))
@@ -71,3 +75,104 @@ async def test_every_report_of_a_batch_is_answered_whatever_the_scheduler_says(p
     assert [type(answer) for answer in answers] == [SkepError] * len(NODES)
     await hosts.reporting.stop()
     await subscription.close()
+
+
+async def conducting(parts: Parts, answer: ReportAnswer) -> Hosts:
+    """Return the hosts of a cell whose scheduler answers each report alike; node-0 has registered."""
+
+    async def update(message: UpdateHostState, _context: RequestContext | None) -> UpdateHostStateReply:
+        answers = tuple(replace(answer, node=report.node) for report in message.reports)
+        return UpdateHostStateReply(answers=answers, epoch="e")
+
+    await parts.above.serve(SCHEDULER, {UpdateHostState: update})
+    hosts = Hosts(parts)
+    identity = AgentIdentity(node=NODES[0], host="host-0", process=Incarnation("p"))
+    await hosts.register(RegisterAgent(identity=identity), None)
+    hosts.reporting.start()
+    return hosts
+
+
+async def test_an_agent_whose_number_was_given_before_gets_a_higher_one(parts: Parts) -> None:
+    hosts = await conducting(parts, ReportAnswer(node=NODES[0], stale=True, younger=7))
+    async with asyncio.timeout(10):
+        answer = await hosts.report(report_of(NODES[0]), None)
+    assert (answer.incarnation, answer.fenced) == (8, False)
+    agent = await parts.database.read(partial(agents.get, node=NODES[0]))
+    assert agent is not None
+    assert agent.incarnation == 8
+    await hosts.reporting.stop()
+
+
+async def test_an_agent_that_is_older_than_the_row_is_fenced_and_that_is_stored(parts: Parts) -> None:
+    hosts = await conducting(parts, ReportAnswer(node=NODES[0]))
+    await parts.database.write(
+        partial(agents.register, identity=AgentIdentity(node=NODES[0], host="host-0", process=Incarnation("q")), now=5)
+    )
+    await hosts.heartbeat(Heartbeat(node=NODES[0], incarnation=2), None)
+    async with asyncio.timeout(10):
+        assert (await hosts.report(report_of(NODES[0]), None)).fenced
+    agent = await parts.database.read(partial(agents.get, node=NODES[0]))
+    assert agent is not None
+    assert (agent.incarnation, agent.stale_incarnation) == (2, 1)
+    await hosts.reporting.stop()
+
+
+async def test_only_the_youngest_agent_of_a_host_is_listened_to(parts: Parts) -> None:
+    hosts = await conducting(parts, ReportAnswer(node=NODES[0]))
+    identity = AgentIdentity(node=NODES[0], host="host-0", process=Incarnation("q"))
+    await hosts.register(RegisterAgent(identity=identity), None)
+    heard: list[MayBuild] = []
+
+    async def may_build(message: MayBuild, _context: RequestContext | None) -> None:
+        heard.append(message)
+
+    handler = hosts.from_current(may_build)
+    asked = MayBuild(instance=InstanceUuid("i"), attempt=1, host="host-0")
+    with pytest.raises(StaleAgent):
+        await handler(replace(asked, incarnation=1), None)
+    await handler(replace(asked, incarnation=2), None)
+    await handler(asked, None)
+    assert [message.incarnation for message in heard] == [2, None]
+    with pytest.raises(StaleAgent):
+        await parts.database.read(partial(agents.check_current, host="host-0", incarnation=1))
+    await hosts.reporting.stop()
+
+
+async def test_a_host_whose_report_was_for_another_epoch_is_told_to_report(parts: Parts) -> None:
+    hosts = await conducting(parts, ReportAnswer(node=NODES[0]))
+    told: list[ReportHostNow] = []
+
+    async def report_now(message: ReportHostNow, _context: RequestContext | None) -> None:
+        told.append(message)
+
+    subscription = await parts.transport.serve(compute(parts.cell.uuid, "host-0"), {ReportHostNow: report_now})
+    hosts.epoch = "new"
+    for epoch in (None, "new", "old"):
+        await hosts.heartbeat(Heartbeat(node=NODES[0], incarnation=1, epoch=epoch), None)
+    await subscription.close()
+    assert len(told) == 1
+    await hosts.reporting.stop()
+
+
+async def test_reports_that_no_message_holds_together_go_in_halves(parts: Parts) -> None:
+    sizes: list[int] = []
+
+    async def update(message: UpdateHostState, _context: RequestContext | None) -> UpdateHostStateReply:
+        sizes.append(len(message.reports))
+        if len(message.reports) > 1:
+            raise TooLarge("too much for one message")
+        answers = tuple(ReportAnswer(node=report.node) for report in message.reports)
+        return UpdateHostStateReply(answers=answers, epoch="e")
+
+    await parts.above.serve(SCHEDULER, {UpdateHostState: update})
+    hosts = Hosts(parts)
+    for node in NODES:
+        identity = AgentIdentity(node=node, host=f"host-{node}", process=Incarnation("p"))
+        await hosts.register(RegisterAgent(identity=identity), None)
+    asked = [asyncio.create_task(hosts.report(report_of(node), None)) for node in NODES]
+    hosts.reporting.start()
+    async with asyncio.timeout(10):
+        answers = await asyncio.gather(*asked)
+    assert [answer.error for answer in answers] == [None] * len(NODES)
+    assert sizes.count(1) == len(NODES)
+    await hosts.reporting.stop()

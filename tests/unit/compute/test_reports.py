@@ -13,7 +13,7 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable, Unreachable
 from skep.domain.ids import GroupUuid
 from skep.messages.base import Cast
-from skep.messages.to_cell_conductor import Heartbeat, RegisterAgent, ReportHost
+from skep.messages.to_cell_conductor import BuildInstances, Heartbeat, MayBuild, RegisterAgent, ReportHost
 from skep.messages.to_compute import ReportHostNow
 from skep.testing.agents import CELL, HOST, QUICK, AgentStage, uuid_of
 from skep.transport.base import Address, cell_conductor, compute
@@ -148,3 +148,43 @@ async def test_a_driver_that_does_not_answer_at_the_start_is_said(stage: AgentSt
 async def test_the_identity_is_written_down(stage: AgentStage) -> None:
     agent = await stage.start()
     assert json.loads((stage.directory / "identity.json").read_text()) == {"node": agent.node, "host": HOST}
+
+
+async def test_a_host_of_which_nothing_changed_sends_its_heartbeat_alone(stage: AgentStage) -> None:
+    stage.settings = msgspec.structs.replace(QUICK, report_interval_seconds=0.002)
+    await stage.start()
+    await stage.conductor.until(lambda: len(stage.conductor.all(ReportHost)) == 3)
+    repeats = stage.conductor.all(ReportHost)
+    assert [report.seq for report in repeats] == [1, 1, 1], "now and then, and then as it was: schedulers write nothing"
+    await stage.build()
+    await stage.conductor.hears(ReportHost, lambda report: report.usage.servers == 1 and report.seq > 1)
+
+
+async def test_the_heart_says_which_epoch_knows_the_host_and_another_one_is_told_in_full(stage: AgentStage) -> None:
+    await stage.start()
+    await stage.conductor.hears(Heartbeat, lambda beat: beat.epoch == "epoch-1")
+    stage.conductor.epoch = "epoch-2"
+    reports = len(stage.conductor.all(ReportHost))
+    await stage.transport.cast(compute(CELL, HOST), ReportHostNow())
+    await stage.conductor.until(lambda: len(stage.conductor.all(ReportHost)) > reports)
+    assert stage.conductor.all(ReportHost)[-1].seq > 1
+    await stage.conductor.hears(Heartbeat, lambda beat: beat.epoch == "epoch-2")
+
+
+async def test_an_agent_takes_the_number_that_it_is_given(stage: AgentStage) -> None:
+    stage.conductor.number = 5
+    agent = await stage.start()
+    await stage.conductor.hears(ReportHost, lambda report: report.incarnation == 5)
+    stage.conductor.number = None
+    await stage.conductor.hears(Heartbeat, lambda beat: beat.incarnation == 5)
+    assert not agent.fenced
+
+
+async def test_an_agent_whose_question_is_refused_as_stale_stops_and_undoes_nothing(stage: AgentStage) -> None:
+    stage.conductor.stale = {MayBuild}
+    agent = await stage.start()
+    await stage.build()
+    async with asyncio.timeout(10):
+        await agent.stopped()
+    assert agent.fenced
+    assert not stage.conductor.all(BuildInstances)
