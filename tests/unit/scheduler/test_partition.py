@@ -85,6 +85,22 @@ def test_the_best_of_ones_own_is_chosen_and_all_others_when_nothing_fits_there(
     assert 0 < len(mine) < 12
     chosen = world.choose()
     assert chosen.host == max(mine)
+    for host in mine:
+        world.table.set_wish(NodeUuid(f"node-{host}"), host, "cell-1", disabled=True, forced_down=False)
+    spilled = world.choose()
+    assert isinstance(spilled, Choice)
+    assert spilled.host not in mine
+    assert isinstance(world.choose(spec(flavor=flavor(vcpus=1000))), NoHost)
+
+
+def test_counts_are_those_of_the_whole_cloud_and_preferred_and_forced_hosts_are_not_hindered(
+    make_world: Callable[..., Any], spec: Callable[..., Any]
+) -> None:
+    world = make_world()
+    for number in range(12):
+        world.host(f"h{number}")
+    alone = world.choose().explanation
+    world.placement.partition.set_members("me", ("you",))
     own = world.placement.partition.own()
     theirs = [world.table.nodes[row] for row in np.flatnonzero(~own)]
     shared = world.choose()
