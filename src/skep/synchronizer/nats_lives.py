@@ -16,9 +16,11 @@ import structlog
 from skep.domain.errors import Misconfigured, Unreachable
 from skep.domain.ids import new_uuid
 from skep.synchronizer.base import Epoch
+from skep.synchronizer.nats_consumer import StreamGoneError, state_of
 from skep.synchronizer.nats_frames import FORMAT, Begun, Life
 from skep.synchronizer.nats_link import (
     MESSAGE_NOT_FOUND,
+    NO_RESPONDERS,
     STREAM_NOT_FOUND,
     WRONG_LAST_SEQUENCE,
     Link,
@@ -68,11 +70,13 @@ class Lives:
         return await self.current(link)
 
     async def _named(self, link: Link) -> _Named:
-        answer = await link.last_of(self._stream, self.subject)
-        if answer.refused_for(STREAM_NOT_FOUND):
+        # A server (2.9) crashes when it is asked for a message of a stream that is just being made, as this one may be
+        # by another handle. Streams of lives are named only when they have been made.
+        if not await self._is_made(link, self._stream):
             await self._make(link, self._stream, self.subject)
-            answer = await link.last_of(self._stream, self.subject)
-        if answer.refused_for(MESSAGE_NOT_FOUND):
+            return _Named(0, None)
+        answer = await link.last_of(self._stream, self.subject)
+        if answer.refused_for(STREAM_NOT_FOUND, MESSAGE_NOT_FOUND):
             return _Named(0, None)
         message = require(answer, "asking for the current epoch").message
         if message is None:
@@ -104,13 +108,14 @@ class Lives:
         require(await (await link.send(life.begun, b"", expected=0)), "beginning an epoch")
         name = msgspec.json.encode(Begun(format=FORMAT, epoch=life.epoch))
         answer = await (await link.send(self.subject, name, expected=named.sequence))
-        if answer.refused_for(WRONG_LAST_SEQUENCE, STREAM_NOT_FOUND):
+        if answer.refused_for(WRONG_LAST_SEQUENCE, STREAM_NOT_FOUND, NO_RESPONDERS):
             await self._remove(link, life.stream)
             return await self._named(link)
         sequence = require(answer, "naming an epoch").seq
         # Only those that were there before: what was made since may be somebody's next life.
         for stream in strays:
-            await self._remove(link, stream)
+            if await self._is_made(link, stream):
+                await self._remove(link, stream)
         log.info("the synchronizer's records begin another epoch", epoch=life.epoch)
         return _Named(sequence, life)
 
@@ -119,6 +124,12 @@ class Lives:
         answer = await link.api("STREAM.NAMES", subject=f"skep_sync.{self._cloud}.life.>")
         streams = require(answer, "listing streams").streams
         return streams if isinstance(streams, list) else []
+
+    async def _is_made(self, link: Link, stream: str) -> bool:
+        try:
+            return (await state_of(link, stream)).messages > 0
+        except StreamGoneError:
+            return False
 
     async def _make(self, link: Link, stream: str, subject: str) -> None:
         answer = await link.api(
