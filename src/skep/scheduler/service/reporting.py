@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -13,7 +14,8 @@ from skep.domain.clock import Clock
 from skep.domain.errors import TooLarge
 from skep.messages.to_scheduler import HostReport, HostWish, ReportAnswer
 from skep.scheduler.service import changes
-from skep.scheduler.service.commits import Commits
+from skep.scheduler.service.changes import Merged
+from skep.scheduler.service.commits import Commits, Stored
 from skep.scheduler.service.nonsense import LONGEST_NAME, is_counter, nonsense
 from skep.scheduler.service.records import COMPUTE, OPERATOR
 from skep.scheduler.service.states import HostStates
@@ -23,6 +25,16 @@ REMEMBERED = 10_000
 """Nodes of which it is remembered why their report was refused, so that it is said once."""
 
 log = structlog.get_logger("skep.scheduler")
+
+
+@dataclass(frozen=True, slots=True)
+class _Nonsense:
+    error: str
+    misplaced: bool
+    """The node speaks from another cell than its own."""
+
+
+_Begun = _Nonsense | Merged | asyncio.Future[Stored[Merged]]
 
 
 class Reporting:
@@ -42,19 +54,32 @@ class Reporting:
 
         Raises Unavailable when nothing can be stored now.
         """
-        return tuple(await asyncio.gather(*(self._take(report) for report in reports)))
+        begun = [self._begin(report) for report in reports]
+        changed = [one for one in begun if isinstance(one, asyncio.Future)]
+        await asyncio.gather(*changed, return_exceptions=True)
+        return tuple([await self._end(report, one) for report, one in zip(reports, begun, strict=True)])
 
-    async def _take(self, report: HostReport) -> ReportAnswer:
+    def _begin(self, report: HostReport) -> _Begun:
+        """Refuse a report, know it for a repeat, or begin to store it."""
         misplaced = _misplaced(self._states, report)
         error = misplaced or nonsense(report) or self._states.table.no_room_for(report.usage)
         if error is not None:
-            return await self._refuse(report, error, misplaced=misplaced is not None)
+            return _Nonsense(error, misplaced is not None)
+        key = Key(COMPUTE, report.node)
+        merging = changes.merge_report(report)
+        held = self._states.held(key).value
+        if held is not None and (repeat := merging(held)).value is held:
+            return repeat.answer
+        return self._commits.change(key, merging)
+
+    async def _end(self, report: HostReport, begun: _Begun) -> ReportAnswer:
+        if isinstance(begun, _Nonsense):
+            return await self._refuse(report, begun.error, misplaced=begun.misplaced)
         try:
-            stored = await self._commits.change(Key(COMPUTE, report.node), changes.merge_report(report))
+            merged = begun if isinstance(begun, Merged) else begun.result().answer
         except TooLarge as error:
             return await self._refuse(report, f"usage: {error}", misplaced=False)
         self._reasons.pop(report.node, None)
-        merged = stored.answer
         left = tuple(claim_key(claim) for claim in merged.claims)
         return ReportAnswer(node=report.node, claims=left, stale=merged.stale, younger=merged.younger)
 
