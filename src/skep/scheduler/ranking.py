@@ -23,9 +23,9 @@ NOBODY = -np.inf
 """The score of a host that does not fit."""
 _SHIFT = np.uint64(64 - 12)
 _FIRST_WIDTH = 2
-_WIDTHS = (24, 512)
+_WIDTHS = (16, 64, 512)
 """So many buckets are looked into; then, where most hosts may not be chosen, at all rows."""
-_MOST_TIMES = 6
+_MOST_TIMES = 4
 """So many times as many are no trouble."""
 _LAST = (1 << 64) - 1
 _ODD = np.uint64(0xBF58476D1CE4E5B9)
@@ -96,21 +96,22 @@ class Buckets:
 class Peaks:
     """The highest score of each bucket."""
 
-    __slots__ = ("_floor", "highest")
+    __slots__ = ("_floors", "highest")
 
     def __init__(self, highest: Floats) -> None:
         self.highest = highest
-        self._floor: float = np.inf
-        """The lowest peak that was good enough the last time; mostly it still is."""
+        self._floors: dict[int, float] = {}
+        """By width, the lowest peak that was good enough the last time; mostly it still is."""
 
     def best(self, width: int) -> tuple[Numbers, float]:
         """Return at least so many buckets if there are, all with peaks of a score or more; and that score."""
         highest = self.highest
-        chosen: Numbers = (highest >= self._floor).nonzero()[0]
+        floor = self._floors.get(width, np.inf)
+        chosen: Numbers = (highest >= floor).nonzero()[0]
         if not width <= len(chosen) <= _MOST_TIMES * width:
-            self._floor = float(np.partition(highest, BUCKETS - 2 * width)[BUCKETS - 2 * width])
-            chosen = (highest >= self._floor if self._floor > NOBODY else highest > NOBODY).nonzero()[0]
-        return chosen, self._floor
+            floor = self._floors[width] = float(np.partition(highest, BUCKETS - 2 * width)[BUCKETS - 2 * width])
+            chosen = (highest >= floor if floor > NOBODY else highest > NOBODY).nonzero()[0]
+        return chosen, floor
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +186,14 @@ class Ranking:
         last = _LAST
         if len(chosen) > _MOST_TIMES * width:
             chosen, last = _cut(peaks.highest, chosen, floor, width, salt)
-        scores = self._score.reshape(BUCKETS, self._buckets.width)[chosen]
-        which, where = (scores >= floor if floor > NOBODY else scores > NOBODY).nonzero()
-        scores = scores[which, where]
-        rows = self._buckets.row_at[chosen[which] * self._buckets.width + where]
-        order = _order(_HASH_OF_BUCKET[chosen[which]], salt)
+        places = self._buckets.width
+        scores = self._score.reshape(BUCKETS, places)[chosen].ravel()
+        certain = (scores >= floor if floor > NOBODY else scores > NOBODY).nonzero()[0]
+        scores = scores[certain]
+        which = certain // places
+        buckets = chosen[which]
+        rows = self._buckets.row_at[(buckets - which) * places + certain]
+        order = _order(_HASH_OF_BUCKET[buckets], salt)
         ranks = np.lexsort((_order(self._node_hash[rows], salt), order, -scores))
         if last != _LAST:
             ranks = ranks[(scores[ranks] > floor) | (order[ranks] <= last)]
