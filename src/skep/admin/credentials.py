@@ -104,7 +104,8 @@ async def _index(request: AdminRequest, scope: Scope) -> Any:
 async def _delete(request: AdminRequest, scope: Scope) -> Any:
     request.only_query()
     id_ = request.params["id"]
-    if not await request.services.database.write(partial(credentials.remove, scope=scope, id_=id_), intake=True):
+    removing = partial(credentials.remove, scope=scope, id_=id_)
+    if not id_.isalnum() or not await request.services.database.write(removing, intake=True):
         raise NotFound(f"There is no credential {id_[:80]!r} of it.")
     log.info("credential taken back", credential=id_, user=request.context.user_id)
     return {"credential": {"id": id_, "deleted": True}}

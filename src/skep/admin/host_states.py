@@ -116,7 +116,7 @@ async def mappings(request: AdminRequest, nodes: list[str]) -> dict[str, HostMap
 
     def unit(connection: sa.Connection) -> dict[str, HostMapping]:
         found = {}
-        for node in set(nodes):
+        for node in {node for node in nodes if node.isprintable()}:  # a database need not take anything else
             mapping = host_mappings.get(connection, NodeUuid(node))
             if mapping is not None and (request.scope is None or request.scope.name == mapping.cell):
                 found[node] = mapping

@@ -137,7 +137,9 @@ async def _check_silent(services: AdminServices, mapping: HostMapping) -> None:
 
 
 def _named(connection: sa.Connection, name: str) -> HostMapping:
-    mapping = host_mappings.of_host(connection, name) or host_mappings.get(connection, NodeUuid(name))
+    mapping = None
+    if name.isprintable():  # a database need not take anything else
+        mapping = host_mappings.of_host(connection, name) or host_mappings.get(connection, NodeUuid(name))
     if mapping is None:
         raise NotFound(f"There is no host {name[:80]!r}.")
     return mapping

@@ -11,7 +11,7 @@ from skep.admin.requests import AdminRequest
 from skep.admin.services import AdminServices
 from skep.database.api import namespaces
 from skep.domain.errors import BadRequest, NotFound, Unavailable
-from skep.domain.namespaces import Namespace, Schema, namespace_fault
+from skep.domain.namespaces import Namespace, Schema, is_name, namespace_fault
 from skep.messages.to_scheduler import ListNamespaces
 from skep.messages.to_super_conductor import OperatorStateChanged
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR
@@ -67,7 +67,9 @@ async def delete(request: AdminRequest) -> Any:
     """Remove a namespace with its states and credentials."""
     request.only_query()
     name = request.params["name"]
-    if not await request.services.database.write(partial(namespaces.remove, name=name), intake=True):
+    if not is_name(name) or not await request.services.database.write(
+        partial(namespaces.remove, name=name), intake=True
+    ):
         raise _missing(name)
     await publish(request.services)
     log.info("namespace removed", namespace=name, user=request.context.user_id)
@@ -78,7 +80,7 @@ async def named(request: AdminRequest) -> Namespace:
     """Return the namespace of the path. Raises NotFound when there is none for this caller."""
     name = request.params["name"]
     found = None
-    if request.scope is None or request.scope.name == name:
+    if is_name(name) and (request.scope is None or request.scope.name == name):
         found = await request.services.database.read(partial(namespaces.get, name=name))
     if found is None:
         raise _missing(name)

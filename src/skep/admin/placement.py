@@ -224,7 +224,7 @@ async def _flavor(services: AdminServices, wanted: str) -> Flavor:
         by_name = FlavorQuery(project=None, everything=True, public=None, name=wanted)
         return flavors.get(connection, wanted) or next(iter(flavors.find(connection, by_name)), None)
 
-    flavor = await services.database.read(unit)
+    flavor = await services.database.read(unit) if wanted.isprintable() else None
     if flavor is None:
         raise BadRequest(f"flavor: there is none with the id or name {wanted[:80]!r}.")
     return flavor

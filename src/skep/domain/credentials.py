@@ -21,6 +21,9 @@ PREFIX = "skep"
 LONGEST = 200
 """Characters of a token; ours have 81."""
 
+LONGEST_ID = 64
+"""Characters of an id, as BLAKE2b takes them for a key; ours have 32."""
+
 
 class Scope(msgspec.Struct, frozen=True):
     """What a credential is bound to."""
@@ -78,6 +81,6 @@ def parse(text: str) -> Token | None:
     if len(text) > LONGEST or not text.isascii():
         return None
     parts = text.split("_", 2)
-    if len(parts) != 3 or parts[0] != PREFIX or not 0 < len(parts[1]) <= 64 or not parts[2]:
+    if len(parts) != 3 or parts[0] != PREFIX or not parts[1].isalnum() or len(parts[1]) > LONGEST_ID or not parts[2]:
         return None
     return Token(parts[1], parts[2])

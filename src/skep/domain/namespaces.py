@@ -82,20 +82,25 @@ class Namespace(msgspec.Struct, frozen=True, kw_only=True):
 # --- schemas --------------------------------------------------------------------------------------
 
 
+def is_name(text: str) -> bool:
+    """Tell whether a namespace or a field may be called so."""
+    return _NAME.fullmatch(text) is not None
+
+
 def namespace_fault(name: str, schema: Schema) -> str | None:
     """Return what is wrong with a namespace, beginning with the field's name; None if it may be registered."""
     return next(_namespace_faults(name, schema), None)
 
 
 def _namespace_faults(name: str, schema: Schema) -> Iterator[str]:
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         yield f"name: expected 1 to 31 small letters, digits and _, beginning with a letter; got {name[:80]!r}"
     if name in RESERVED:
         yield f"name: {name} is reserved"
     if not 1 <= len(schema.fields) <= MAX_FIELDS:
         yield f"fields: expected 1 to {MAX_FIELDS}"
     for field_name, field in schema.fields.items():
-        if not _NAME.fullmatch(field_name):
+        if not is_name(field_name):
             yield f"fields: expected names of 1 to 31 small letters, digits and _; got {field_name[:80]!r}"
         yield from (f"fields.{field_name}.{fault}" for fault in _field_faults(field))
     yield from _join_faults(schema)
