@@ -72,9 +72,11 @@ class Life(NamedTuple):
         if len(tokens) != 2:
             return None
         try:
-            return Key(_text(tokens[0]), _text(tokens[1]))
+            key = Key(_text(tokens[0]), _text(tokens[1]))
         except ValueError:  # of bytes that are no UTF-8
             return None
+        # Somebody else may have escaped what needs none; that is another subject, and no record of ours.
+        return key if "=" not in subject or self.record(key) == subject else None
 
     def cursor(self, sequence: int) -> Cursor:
         """Return the cursor of who has read up to a sequence of the stream."""
