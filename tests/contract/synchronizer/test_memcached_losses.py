@@ -19,6 +19,8 @@ from skep.testing.synchronizer import key, patiently, write
 pytestmark = pytest.mark.needs_part("memcached")
 
 LARGE = b"x" * 100_000
+SHARDS = 8
+
 ROOM_FOR = 700
 """More such values than the server has room for."""
 
@@ -37,6 +39,13 @@ async def _names(store: MemcachedStore) -> Names:
     raw.close()
     life = decode_root(root.value)
     return Names(store.settings.name, life.epoch, life.shards)
+
+
+async def _token_of_root(store: MemcachedStore) -> int:
+    raw = await store.raw()
+    (root,) = await raw.execute([commands.get(root_name(store.settings.name))])
+    raw.close()
+    return root.cas
 
 
 async def _evict(store: MemcachedStore, name: str) -> None:
@@ -178,6 +187,29 @@ async def test_killed_in_mid_load_it_begins_anew_and_serves(store: MemcachedStor
     assert {await patiently(handle.epoch) for handle in writers} != {before}
     shown = [await records(handle) for handle in writers]
     assert shown[0] == shown[1] == shown[2]
+
+
+async def test_another_root_with_the_same_token_is_another_life(store: MemcachedStore) -> None:
+    raw = await store.raw()
+    for _ in range(100):  # the token of the root will be one that the next server comes to as well
+        await raw.execute([commands.store(b"other", b"")])
+    raw.close()
+    handle = await store.handle()
+    before = await handle.snapshot()
+    token = await _token_of_root(store)
+    await store.server.restart()
+    raw = await store.raw()
+    other = store.make()
+    for _ in range(token):
+        _, reply = await raw.execute([commands.store(b"other", b""), commands.look(b"other")])
+        if reply.cas + SHARDS + 2 == token:  # a probe, the index, the root
+            break
+    raw.close()
+    await other.open()
+    assert await _token_of_root(store) == token
+    assert await patiently(lambda: handle.changes(before.cursor)) == CursorTooOld()
+    assert await handle.epoch() == await other.epoch() != before.epoch
+    await other.close()
 
 
 async def test_a_server_that_does_not_answer_holds_nobody(

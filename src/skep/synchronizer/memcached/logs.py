@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
 from msgspec.structs import replace
 
 from skep.synchronizer.memcached import commands
+from skep.synchronizer.memcached.connection import Reply
 from skep.synchronizer.memcached.items import Damaged, Root, decode_entry
 from skep.synchronizer.memcached.lives import Life, Lives
 from skep.synchronizer.memcached.server import Server
@@ -35,9 +36,12 @@ async def end(server: Server, lives: Lives, life: Life, writers: Set[str]) -> li
     it wrote between our two looks at the head it believes to be told: that is for the caller to tell.
     Raises LifeEnded when the life is over.
     """
-    before = await _heads(server, life, writers)
+    names = {writer: life.names.head(writer) for writer in sorted(writers)}
+    connection = await server.connection("writing")
+    before = _numbers(names, await connection.execute([commands.get(name) for name in names.values()]))
     await lives.change_root(life, lambda root: _without(root, before))
-    after = await _heads(server, life, writers)
+    expired = [commands.expire(name, HEAD_SECONDS) for name in names.values()]
+    after = _numbers(names, await connection.execute(expired))
     late = [(writer, number) for writer, head in after.items() for number in range(before.get(writer, 0) + 1, head + 1)]
     digests: list[bytes] = []
     for reply in await server.read_all([commands.get(life.names.entry(*entry)) for entry in late]):
@@ -49,12 +53,8 @@ async def end(server: Server, lives: Lives, life: Life, writers: Set[str]) -> li
     return digests
 
 
-async def _heads(server: Server, life: Life, writers: Set[str]) -> dict[str, int]:
-    """Read heads, and let them vanish in the end."""
-    ordered = sorted(writers)
-    connection = await server.connection("writing")
-    replies = await connection.execute([commands.expire(life.names.head(one), HEAD_SECONDS) for one in ordered])
-    return {one: int(reply.value) for one, reply in zip(ordered, replies, strict=True) if reply.value.isdigit()}
+def _numbers(writers: Iterable[str], replies: list[Reply]) -> dict[str, int]:
+    return {writer: int(reply.value) for writer, reply in zip(writers, replies, strict=True) if reply.value.isdigit()}
 
 
 def _without(root: Root, ends: Mapping[str, int]) -> Root:
