@@ -108,7 +108,8 @@ class Peaks:
         highest = self.highest
         floor = self._floors.get(width, np.inf)
         chosen: Numbers = (highest >= floor).nonzero()[0]
-        if not width <= len(chosen) <= _MOST_TIMES * width:
+        tied = len(chosen) > _MOST_TIMES * width and np.count_nonzero(highest > floor) < width
+        if not tied and not width <= len(chosen) <= _MOST_TIMES * width:
             floor = self._floors[width] = float(np.partition(highest, BUCKETS - 2 * width)[BUCKETS - 2 * width])
             chosen = (highest >= floor if floor > NOBODY else highest > NOBODY).nonzero()[0]
         return chosen, floor
@@ -185,7 +186,7 @@ class Ranking:
         chosen, floor = peaks.best(width)
         last = _LAST
         if len(chosen) > _MOST_TIMES * width:
-            chosen, last = _cut(peaks.highest, chosen, floor, width, salt)
+            chosen, last = _cut(peaks.highest, floor, width, salt)
         places = self._buckets.width
         scores = self._score.reshape(BUCKETS, places)[chosen].ravel()
         certain = (scores >= floor if floor > NOBODY else scores > NOBODY).nonzero()[0]
@@ -224,14 +225,18 @@ class Ranking:
         return found
 
 
-def _cut(peaks: Floats, chosen: Numbers, floor: float, width: int, salt: int) -> tuple[Numbers, int]:
+def _cut(peaks: Floats, floor: float, width: int, salt: int) -> tuple[Numbers, int]:
     """Leave out all but the first of the many buckets whose highest score is `floor`; return the order of the last."""
-    ties = chosen[peaks[chosen] == floor]
-    above = chosen[peaks[chosen] > floor]
+    above = (peaks > floor).nonzero()[0]
+    ties = peaks == floor
     room = max(1, width - len(above))
-    order = _order(_HASH_OF_BUCKET[ties], salt)
-    nearest = order.argpartition(room - 1)[:room]
-    return np.concatenate((above, ties[nearest])), int(order[nearest].max())
+    order = _order(_HASH_OF_BUCKET, salt)
+    among = min(_LAST, 4 * room * (_LAST // int(np.count_nonzero(ties))))
+    nearest = (ties & (order <= np.uint64(among))).nonzero()[0]
+    if len(nearest) < room:
+        nearest = ties.nonzero()[0]
+    nearest = nearest[order[nearest].argpartition(room - 1)[:room]]
+    return np.concatenate((above, nearest)), int(order[nearest].max())
 
 
 def _order(hashes: Hashes, salt: int) -> Hashes:
