@@ -30,7 +30,7 @@ from skep.domain.instances import Instance, State
 from skep.domain.quotas import COUNTED, charge_of
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import VCPU
-from skep.messages.to_scheduler import GetHostStates, PublishOperatorState
+from skep.messages.to_scheduler import PublishOperatorState
 from skep.messages.to_super_conductor import DeleteInstances, ScheduleAndBuildInstances
 from skep.processes.control_plane import ControlPlane
 from skep.processes.databases import open_all, paths_of
@@ -39,6 +39,7 @@ from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notification, Notifier
 from skep.testing.eventually import eventually
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, Transport
+from skep.transport.host_states import host_states
 
 PROJECT = ProjectId("11111111111111111111111111111111")
 USER = UserId("22222222222222222222222222222222")
@@ -115,8 +116,7 @@ class Cloud:
         await self.start()
 
     async def _ready(self) -> bool:
-        reply = await self.plane.transport.call(SCHEDULER, GetHostStates())
-        return sum(host.up for host in reply.hosts) == self.hosts * len(self.names)
+        return sum(host.up for host in await host_states(self.plane.transport)) == self.hosts * len(self.names)
 
     async def create(
         self,
@@ -243,13 +243,11 @@ class Cloud:
 
     async def claims(self) -> list[Claim]:
         """Return all claims that the scheduler holds."""
-        reply = await self.plane.transport.call(SCHEDULER, GetHostStates())
-        return [claim for host in reply.hosts for claim in host.claims]
+        return [claim for host in await host_states(self.plane.transport) for claim in host.claims]
 
     async def used_vcpus(self) -> int:
         """Return how many virtual CPUs the hosts count as used, as the scheduler knows them."""
-        reply = await self.plane.transport.call(SCHEDULER, GetHostStates())
-        return sum(host.usage.used.get(VCPU, 0) for host in reply.hosts)
+        return sum(host.usage.used.get(VCPU, 0) for host in await host_states(self.plane.transport))
 
     async def settled_again(self, *, group: GroupRule) -> list[Instance]:
         """Create one more server of a group and wait for it."""

@@ -14,7 +14,6 @@ from typing import Self
 import msgspec
 
 from skep.domain.clock import Clock, Timestamp
-from skep.messages.to_scheduler import GetHostStates
 from skep.processes.control_plane import ControlPlane
 from skep.processes.directory import StateDirectory
 from skep.super_conductor.service import SuperConductor
@@ -24,7 +23,7 @@ from skep.telemetry.steps import CrashPoint
 from skep.testing import witness
 from skep.testing.cloud import Cloud
 from skep.testing.witness import Asked, Findings, HostSeen
-from skep.transport.base import SCHEDULER
+from skep.transport.host_states import host_states
 
 POLL_SECONDS = 0.05
 
@@ -136,13 +135,13 @@ async def findings(cloud: Cloud, asked: Asked, *, seconds: float = 30.0) -> Find
 
 
 async def _look(cloud: Cloud, asked: Asked) -> Findings:
-    reply = await cloud.plane.transport.call(SCHEDULER, GetHostStates())
+    states = await host_states(cloud.plane.transport)
     hosts = {
         state.usage.host: HostSeen(
             claims=tuple((claim.instance, claim.attempt) for claim in state.claims),
             used={name: amount for name, amount in state.usage.used.items() if amount},
         )
-        for state in reply.hosts
+        for state in states
     }
     seen = await asyncio.to_thread(witness.look, cloud.directory.root, {}, hosts)
     return witness.judge(msgspec.structs.replace(seen, statuses=witness.statuses_of(seen.rows)), asked)
