@@ -245,7 +245,7 @@ async def compare(scheduler: BenchScheduler, hosts: int) -> Comparison:
             break
         await asyncio.sleep(0.2)
     overbooked = 0
-    for batch in in_batches(range(hosts), 500):
+    for batch in in_batches(range(hosts), 200):  # a page of host states is 512 KiB at most
         reply = await scheduler.ask(GetHostStates(nodes=tuple(node_of(number) for number in batch)))
         overbooked += sum(host.usage.servers + len(host.claims) > PLACES for host in reply.hosts)
     return Comparison(differences=differences, overbooked=overbooked)
