@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from typing import NamedTuple
 
+import msgspec
 import structlog
 
 from skep.domain.errors import Unreachable
@@ -21,8 +22,11 @@ KEEP_CHANGES_BYTES = 64 * 1024 * 1024
 log = structlog.get_logger("skep.synchronizer")
 
 
-class Place(NamedTuple):
-    """Where a record stands in the stream: what a compare-and-set has to name."""
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a record stands in the stream: what a compare-and-set has to name.
+
+    There is one for each record, and they hold numbers only: the garbage collector need not look at them.
+    """
 
     sequence: int
     generation: int

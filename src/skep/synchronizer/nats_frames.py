@@ -69,7 +69,7 @@ class Life(NamedTuple):
         if not subject.startswith(prefix):
             return None
         tokens = subject[len(prefix) :].split(".")
-        if len(tokens) != 2:
+        if len(tokens) != 2 or not all(tokens):
             return None
         try:
             key = Key(_text(tokens[0]), _text(tokens[1]))
