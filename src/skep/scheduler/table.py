@@ -295,8 +295,7 @@ class HostTable:
 
     def touch_heard(self, cell: CellUuid, at: int) -> None:
         """Take that the nodes which the cell's beat named before are still heard; `at`: when that was said."""
-        named, _ = self._beats.get(cell, (frozenset(), 0))
-        self._beats[cell] = (named, at)
+        self._beats[cell] = (self._beats.get(cell, (frozenset(), 0))[0], at)
         rows = self._heard_rows.get(cell)
         if rows is None:
             rows = self._heard_rows[cell] = np.flatnonzero(self.heard & (self.cell == self._cell(cell).code))
