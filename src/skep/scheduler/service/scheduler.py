@@ -58,6 +58,8 @@ FOLLOW_SECONDS = 5.0
 RETRY_SECONDS = 0.5
 """How long after a failed reading the next one begins."""
 TRIM_SECONDS = 600.0
+OBSERVE_SECONDS = 0.05
+"""How often, while requests come, it is looked whose beats have lapsed."""
 
 OnDecision = Callable[[float, str], None]
 """Told of each request but dry runs: seconds, and `placed`, `partly_placed`, `no_valid_host` or `not_ready`."""
@@ -93,6 +95,8 @@ class SchedulerService:
         self._selecting = Selecting(self._states, self._commits, config, on_conflict)
         self._reading = Reading(self._states)
         self._reporting = Reporting(self._states, self._commits, clock, on_refused)
+        self._observed = float("-inf")
+        """The monotonic clock when it was last looked whose beats have lapsed."""
         self._under_way: dict[InstanceUuid, asyncio.Future[None]] = {}
         self._subscription: Subscription | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -163,7 +167,9 @@ class SchedulerService:
 
     async def _select(self, message: SelectDestinations, context: RequestContext | None) -> SelectReply:
         began = self._monotonic()
-        self._states.observe(began)
+        if began - self._observed >= OBSERVE_SECONDS:
+            self._observed = began
+            self._states.observe(began)
         keys = {member.instance for member in message.members}
         while busy := [self._under_way[key] for key in keys if key in self._under_way]:
             await asyncio.wait(busy)
