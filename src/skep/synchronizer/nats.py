@@ -118,8 +118,9 @@ class NatsBackend:
     async def snapshot(self) -> Snapshot:
         """Return all records but the removed ones."""
 
-        async def read(link: Link, held: Held) -> Snapshot:
-            records, position = await _read(link, held, 0)
+        async def read(_: Link, held: Held) -> Snapshot:
+            async with self._session.apart() as link:
+                records, position = await _read(link, held, 0)
             living = tuple(record for record in records.values() if record.body)
             return Snapshot(epoch=held.life.epoch, records=living, cursor=held.life.cursor(position))
 

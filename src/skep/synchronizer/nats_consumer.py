@@ -15,7 +15,7 @@ from skep.synchronizer.nats_link import STREAM_NOT_FOUND, Answer, Link, StreamSt
 
 HEARTBEAT_SECONDS = 0.5
 """How often a consumer that has nothing to deliver says that it lives."""
-SILENT_SECONDS = 3.0
+SILENT_SECONDS = 5.0
 """A consumer that has said nothing for so long is made anew."""
 
 

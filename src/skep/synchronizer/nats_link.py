@@ -23,8 +23,9 @@ from skep.domain.errors import Misconfigured, Unreachable
 
 CONNECT_SECONDS = 2
 """How long a server may take to greet."""
-PING_SECONDS = 1
-"""How often the server is asked whether it lives; the second question without an answer ends the connection."""
+PING_SECONDS = 10
+"""How often the client asks whether the server lives. Not oftener: the answer comes behind all that is on its way, and
+that may be tens of megabytes of records; whoever has a connection watches `received` for himself."""
 CLOSE_SECONDS = 1.0
 """How long a connection may take to end in order."""
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
@@ -104,8 +105,9 @@ _answers = msgspec.json.Decoder(Answer)
 class Link:
     """One connection. `broken` is called once, when it ends other than by `close`."""
 
-    def __init__(self, client: Client, broken: Callable[[], None]) -> None:
+    def __init__(self, client: Client, broken: Callable[[], None], answer_seconds: float) -> None:
         """Wrap a connected client; `Link.connect` is the way to get one."""
+        self._answer_seconds = answer_seconds
         self._client = client
         self._broken = broken
         self._inbox = client.new_inbox()
@@ -116,8 +118,8 @@ class Link:
         self.alive = True
 
     @classmethod
-    async def connect(cls, url: str, broken: Callable[[], None]) -> Link:
-        """Connect; raises Unreachable when no server greets in time."""
+    async def connect(cls, url: str, broken: Callable[[], None], *, answer_seconds: float) -> Link:
+        """Connect; raises Unreachable when no server greets in time. `answer_seconds`: how long `api` waits."""
         client = Client()
 
         async def on_closed() -> None:
@@ -126,7 +128,7 @@ class Link:
         async def on_error(error: Exception) -> None:
             log.debug("nats", error=repr(error))
 
-        link = cls(client, broken)
+        link = cls(client, broken, answer_seconds)
         try:
             async with asyncio.timeout(2 * CONNECT_SECONDS):
                 await client.connect(
@@ -157,6 +159,11 @@ class Link:
     def max_payload(self) -> int:
         """Largest message that the server takes, in bytes."""
         return int(self._client.max_payload)
+
+    @property
+    def received(self) -> int:
+        """How many messages came in: where this grows, the server lives."""
+        return int(self._client.stats["in_msgs"])
 
     def new_inbox(self) -> str:
         """Return a subject that is nobody else's."""
@@ -208,7 +215,11 @@ class Link:
 
     async def api(self, call: str, **request: Any) -> Answer:
         """Ask JetStream's API, and wait for the answer."""
-        return await (await self.send(f"$JS.API.{call}", msgspec.json.encode(request) if request else b""))
+        try:
+            async with asyncio.timeout(self._answer_seconds):
+                return await (await self.send(f"$JS.API.{call}", msgspec.json.encode(request) if request else b""))
+        except TimeoutError as error:
+            raise Unreachable(f"synchronizer: NATS did not answer within {self._answer_seconds:g} s") from error
 
     async def last_of(self, stream: str, subject: str) -> Answer:
         """Return the last message of a subject, from the stream's leader: never an older one than was acknowledged."""

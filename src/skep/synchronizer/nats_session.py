@@ -95,10 +95,20 @@ class Session:
             broken, self._link = self._link, None
             if broken is not None:
                 await broken.close()
-            link = await Link.connect(self._url, self.unsettle)
+            link = await Link.connect(self._url, self.unsettle, answer_seconds=self._call_seconds)
             await link.subscribe(self._lives.subject, self._take_hint)
             self._link = link
         return self._link
+
+    @contextlib.asynccontextmanager
+    async def apart(self) -> AsyncIterator[Link]:
+        """Have another connection for a while: a long answer would hold up all others on the same one."""
+        self.check_open()
+        link = await Link.connect(self._url, lambda: None, answer_seconds=self._call_seconds)
+        try:
+            yield link
+        finally:
+            await link.close()
 
     async def ready(self) -> tuple[Link, Held]:
         """Return connection and current life; look only where there is reason to."""
@@ -176,8 +186,10 @@ class Session:
                 async with asyncio.timeout(WATCH_SECONDS if serves else RETRY_SECONDS):
                     await self._nudge.wait()
             self._nudge.clear()
-            if self._link is not None:
-                self._link.check()
+            link = self._link
+            if link is not None:
+                link.check()
+            received = link.received if link is not None else 0
             try:
                 async with self.in_time():
                     held = await self.look()
@@ -189,6 +201,8 @@ class Session:
                 if serves:
                     log.warning("the synchronizer's server does not serve", error=str(error))
                 serves = False
+                if link is not None and link.received == received:
+                    link.drop()  # nothing came in, not even an answer to our look
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 if not serves:
