@@ -7,8 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from skep.database.api import aggregates, host_mappings, operator_state
-from skep.database.api.operator_state import PAGE_MEMBERS, Concerned
 from skep.database.api.metadata import metadata
+from skep.database.api.operator_state import PAGE_MEMBERS, Concerned
 from skep.domain.cells import HostMapping
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.messages.to_scheduler import aggregate_name

@@ -1,0 +1,41 @@
+"""What operators are shown of hosts that are not understood, and of two agents with one identity."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from skep.database.cell import agents
+from skep.domain.hosts import AgentIdentity, RefusedReport
+from skep.domain.ids import Incarnation
+from skep.testing.admin import CELL1, NOW, Admin
+
+
+async def test_a_refused_report_is_shown_with_its_reason(admin: Admin) -> None:
+    refused = RefusedReport(reason="usage.used.VCPU: -1", since=NOW, incarnation=1, seq=2)
+    states = admin.scheduler.states
+    states[0] = msgspec.structs.replace(states[0], refused=refused)
+    name = states[0].usage.host
+    shown = (await admin.good("GET", f"/hosts/{name}"))["host"]["refused"]
+    assert shown["because"] == "usage.used.VCPU: -1"
+    assert shown["since"].startswith("2027-01-15T08:00:00")
+    listed = {host["host"]: host["refused"] for host in (await admin.good("GET", "/hosts"))["hosts"]}
+    assert listed.pop(name) == shown
+    assert set(listed.values()) <= {None}
+
+
+async def test_an_older_agent_that_spoke_is_shown(admin: Admin) -> None:
+    node = next(state.node for state in admin.scheduler.states if state.cell == CELL1)
+    host = next(state.usage.host for state in admin.scheduler.states if state.node == node)
+    cell = admin.services.cells[CELL1]
+    assert (await admin.good("GET", f"/hosts/{host}"))["host"]["stale_agent"] is None
+    for process in ("first", "second"):
+        identity = AgentIdentity(node=node, host=host, process=Incarnation(process))
+        await cell.write(partial(agents.register, identity=identity, now=NOW))
+    await cell.write(partial(agents.note_stale, node=node, incarnation=1, now=NOW))
+    shown = (await admin.good("GET", f"/hosts/{host}"))["host"]["stale_agent"]
+    assert shown["incarnation"] == 1
+    listed = {one["host"]: one["stale_agent"] for one in (await admin.good("GET", "/hosts"))["hosts"]}
+    assert listed.pop(host) == shown
+    assert set(listed.values()) <= {None}
