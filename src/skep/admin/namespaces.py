@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import structlog
+from msgspec.structs import replace
 
 from skep.admin.requests import AdminRequest
 from skep.admin.services import AdminServices
@@ -71,7 +72,7 @@ async def delete(request: AdminRequest) -> Any:
         partial(namespaces.remove, name=name), intake=True
     ):
         raise _missing(name)
-    await publish(request.services)
+    await publish(request.services, removed=(name,))
     log.info("namespace removed", namespace=name, user=request.context.user_id)
     return {"namespace": {"name": name, "deleted": True}}
 
@@ -87,9 +88,9 @@ async def named(request: AdminRequest) -> Namespace:
     return found
 
 
-async def publish(services: AdminServices) -> None:
+async def publish(services: AdminServices, *, removed: tuple[str, ...] = ()) -> None:
     """Tell the schedulers what the rows say; one that is away hears of it later, from the super conductor."""
-    wanted = await services.database.read(namespaces.published)
+    wanted = replace(await services.database.read(namespaces.published), removed=removed)
     try:
         await services.transport.call(SCHEDULER, wanted)
     except Unavailable as error:

@@ -15,11 +15,14 @@ from skep.messages.to_scheduler import ReleaseReply
 class PublishNamespaces(Call[Done], frozen=True, kw_only=True):
     """Set all namespaces of other services: the whole of them, from rows of the API database.
 
-    The states of a namespace that is not among them go.
+    The states of a namespace that is not among them go once it has been missing for a while: a message that was on its
+    way while a namespace was registered does not know it yet.
     """
 
     reply_type: ClassVar[Any] = Done
     namespaces: tuple[Namespace, ...]
+    removed: tuple[str, ...] = ()
+    """Of these the states go at once."""
 
 
 class StateUpdate(msgspec.Struct, frozen=True, kw_only=True):

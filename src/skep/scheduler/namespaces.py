@@ -63,6 +63,11 @@ class JoinedStates:
         namespace = self._namespaces.get(name)
         return namespace.schema if namespace is not None else None
 
+    def count(self, name: str) -> int:
+        """Return how many states a namespace has."""
+        namespace = self._namespaces.get(name)
+        return len(namespace.states) if namespace is not None else 0
+
     def keys(self, name: str) -> list[str]:
         """Return the keys of a namespace's states in their order. Callers must not change the list."""
         namespace = self._namespaces.get(name)
@@ -214,8 +219,7 @@ class _Namespace:
         field = self.schema.join.field
         if field is None:
             return (key,)
-        value = state.get(field, ())
-        return (value,) if isinstance(value, str) else value
+        return _strings(state.get(field))
 
     def _rows_of_name(self, table: HostTable, name: str) -> set[int]:
         if self.schema.join.names == "host":
@@ -237,7 +241,7 @@ class _Namespace:
         for field in self._numbers:
             if row >= len(self._numbers[field]):
                 self._numbers[field] = _longer(self._numbers[field], row + 1)
-            values = [value for key in keys or () if (value := self.states[key].get(field)) is not None]
+            values = [value for key in keys or () if isinstance(value := self.states[key].get(field), int | float)]
             self._numbers[field][row] = max(values) if values else np.nan
 
     def _index(self, key: str, state: State, field: str | None = None) -> None:
@@ -254,9 +258,14 @@ class _Namespace:
 
 
 def _held(value: Any) -> Iterable[str | bool]:
-    if isinstance(value, str | bool):
+    return (value,) if isinstance(value, bool) else _strings(value)
+
+
+def _strings(value: Any) -> Iterable[str]:
+    """Return a string, or the strings of a list. A damaged record may hold anything: what is none is left out."""
+    if isinstance(value, str):
         return (value,)
-    return value if isinstance(value, list | tuple) else ()
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else ()
 
 
 def _drop(index: dict[Any, set[str]], name: str | bool, key: str) -> None:

@@ -133,3 +133,21 @@ def test_columns_grow_with_the_table(world: Any) -> None:
         world.host(f"h{number}")
     assert joined.number("volume", "free_gb").tolist() == list(range(40))
     assert joined.nodes_of("volume", "h39") == (NodeUuid("node-h39"),)
+
+
+def test_a_damaged_state_harms_nobody(world: Any) -> None:
+    joined = world.table.joined
+    joined.set_schema("pool", POOLS)
+    for name in ("h1", "h2"):
+        world.host(name)
+    assert not joined.told("pool").any()
+    joined.number("pool", "free_gb")
+    joined.having("pool", "hosts", "h1")
+    for number, junk in enumerate((7, {"a": 1}, [["h1"], {"b": 2}, None, "h1"], None, "h2")):
+        joined.set_state("pool", f"k{number}", {"hosts": junk, "free_gb": junk, "fast": junk})
+    joined.set_state("pool", "good", {"hosts": ["h1"], "free_gb": 5})
+    assert joined.told("pool").tolist() == [True, True]
+    assert np.nan_to_num(joined.number("pool", "free_gb"), nan=-1).tolist() == [5, -1]
+    for number in range(5):
+        joined.set_state("pool", f"k{number}", None)
+    assert joined.told("pool").tolist() == [True, False]

@@ -32,6 +32,7 @@ from skep.messages.to_scheduler_namespaces import (
     UpdateNamespaceStatesReply,
 )
 from skep.scheduler.service import SchedulerService
+from skep.scheduler.service.namespaced import MISSING_SECONDS
 from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.memory import MemoryBackend
 from skep.testing.eventually import eventually
@@ -63,8 +64,9 @@ class Cloud:
         self.transport = MemoryTransport()
         self.backend = MemoryBackend()
         self.usage = usage
+        self.now = 0.0
         self.services = [
-            SchedulerService(self.transport, self.backend, SchedulerSettings(), Clock(), monotonic=lambda: 0.0)
+            SchedulerService(self.transport, self.backend, SchedulerSettings(), Clock(), monotonic=lambda: self.now)
             for _ in range(2)
         ]
 
@@ -316,11 +318,28 @@ async def test_states_are_removed_by_key_and_with_their_namespace(cloud: Cloud) 
     removed = await cloud.call(RemoveNamespaceStates(namespace="volume", keys=("h1", "h1x")))
     assert removed.released == 1
     assert await cloud.nodes("volume.free_gb>0") == ["n2", "n3"]
-    await cloud.call(PublishNamespaces(namespaces=()))
+    await cloud.call(PublishNamespaces(namespaces=(), removed=("volume",)))
     assert "volume" not in (await cloud.call(ListNamespaces())).namespaces
     with pytest.raises(NotFound):
         await cloud.call(GetNamespaceStates(namespace="volume"))
     assert not (await cloud.write(("h1", {"free_gb": 1}))).known
+    await cloud.call(PublishNamespaces(namespaces=(VOLUME,)))
+    assert await cloud.nodes("volume.free_gb>0") == []
+
+
+async def test_a_message_from_before_a_registration_loses_no_states(cloud: Cloud) -> None:
+    await cloud.write(("h1", {"free_gb": 1}))
+    await cloud.call(PublishNamespaces(namespaces=()))
+    assert not (await cloud.write(("h2", {"free_gb": 2}))).known
+    await cloud.call(PublishNamespaces(namespaces=(VOLUME,)))
+    assert await cloud.nodes("volume.free_gb>0") == ["n1"]
+
+
+async def test_states_without_a_namespace_go_after_a_while(cloud: Cloud) -> None:
+    await cloud.write(("h1", {"free_gb": 1}))
+    for now in (0.0, MISSING_SECONDS - 1, MISSING_SECONDS):
+        cloud.now = now
+        await cloud.call(PublishNamespaces(namespaces=()))
     await cloud.call(PublishNamespaces(namespaces=(VOLUME,)))
     assert await cloud.nodes("volume.free_gb>0") == []
 

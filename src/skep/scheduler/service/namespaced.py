@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from bisect import bisect_right
+from collections.abc import Callable
 
 import msgspec
 import structlog
@@ -36,6 +38,8 @@ MAX_PAGE = 1000
 PAGE_BYTES = 512 * 1024
 """A page ends with the state that makes it larger; a message carries 1 MiB."""
 MAX_NUMBER = 2**63 - 1
+MISSING_SECONDS = 20.0
+"""States whose namespace was missing for so long go."""
 
 log = structlog.get_logger("skep.scheduler")
 _encoder = msgspec.msgpack.Encoder()
@@ -44,9 +48,11 @@ _encoder = msgspec.msgpack.Encoder()
 class Namespaced:
     """What a scheduler answers about the namespaces of other services."""
 
-    def __init__(self, states: HostStates, commits: Commits) -> None:
+    def __init__(self, states: HostStates, commits: Commits, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._states = states
         self._commits = commits
+        self._monotonic = monotonic
+        self._missing: dict[str, float] = {}
 
     @property
     def handlers(self) -> Handlers:
@@ -59,7 +65,7 @@ class Namespaced:
         }
 
     async def _publish(self, message: PublishNamespaces, _: RequestContext | None) -> Done:
-        await publish_namespaces(self._states, self._commits, message)
+        await publish_namespaces(self._states, self._commits, message, self._missing, self._monotonic())
         return Done()
 
     async def _update(self, message: UpdateNamespaceStates, _: RequestContext | None) -> UpdateNamespaceStatesReply:
@@ -72,8 +78,12 @@ class Namespaced:
         return read_states(self._states, message)
 
 
-async def publish_namespaces(states: HostStates, commits: Commits, message: PublishNamespaces) -> None:
+async def publish_namespaces(
+    states: HostStates, commits: Commits, message: PublishNamespaces, missing: dict[str, float], now: float
+) -> None:
     """Make the records say exactly which namespaces there are; states of others go.
+
+    `missing`: since when, by the monotonic clock, states were seen whose namespace is not there.
 
     Raises BadRequest naming what a namespace may not be.
     """
@@ -83,7 +93,19 @@ async def publish_namespaces(states: HostStates, commits: Commits, message: Publ
     wishes = {Key(NAMESPACES, one.name): one for one in message.namespaces}
     names = {one.name for one in message.namespaces}
     gone = [key for key in states.keys(NAMESPACES) if key not in wishes]
-    stray = [key for key in states.keys(STATES) if key.name.partition("/")[0] not in names]
+    strays: dict[str, list[Key]] = {}
+    for key in states.keys(STATES):
+        name = key.name.partition("/")[0]
+        if name not in names:
+            strays.setdefault(name, []).append(key)
+    for name in [name for name in missing if name not in strays]:
+        del missing[name]
+    stray = [
+        key
+        for name, keys in strays.items()
+        if name in message.removed or now - missing.setdefault(name, now) >= MISSING_SECONDS
+        for key in keys
+    ]
     if gone or stray:
         log.info("namespaces removed", namespaces=[key.name for key in gone], states=len(stray))
     await asyncio.gather(
@@ -99,14 +121,15 @@ async def update_states(
     schema = states.table.joined.schema(message.namespace)
     if schema is None:
         return UpdateNamespaceStatesReply(answers=(), epoch=states.epoch, known=False)
-    taken = set(states.table.joined.keys(message.namespace))
+    count = states.table.joined.count(message.namespace)
+    new: set[str] = set()
     answers = []
     for update in message.updates:
         refused = _fault(schema, update)
-        if refused is None and update.key not in taken and len(taken) >= schema.max_states:
-            refused = f"key: the namespace holds {schema.max_states} states already"
-        if refused is None:
-            taken.add(update.key)
+        if refused is None and states.held(state_key(message.namespace, update.key)).value is None:
+            new.add(update.key)
+            if count + len(new) > schema.max_states:
+                refused = f"key: the namespace holds {schema.max_states} states already"
         answers.append(_update(states, commits, message.namespace, update, refused))
     return UpdateNamespaceStatesReply(answers=tuple(await asyncio.gather(*answers)), epoch=states.epoch)
 

@@ -129,7 +129,7 @@ class SchedulerService:
                 Beat: self._beat,
                 ListNamespaces: self._list_namespaces,
                 ListClaims: self._list_claims,
-                **Namespaced(self._states, self._commits).handlers,
+                **Namespaced(self._states, self._commits, self._monotonic).handlers,
             },
         )
 
