@@ -176,6 +176,10 @@ class Reports:
         if answer.fenced:
             self._fenced()
             return
+        if self._epoch and answer.epoch != self._epoch:
+            # Every report is a full one, so the host is known in the new epoch with this very answer.
+            log.info("host states began a new epoch", host=self._host.name, epoch=answer.epoch)
+        self._epoch = answer.epoch
         if answer.incarnation is not None:
             log.warning("this agent has another number", host=self._host.name, incarnation=answer.incarnation)
             self._number(answer.incarnation)
@@ -187,10 +191,6 @@ class Reports:
             self._trouble = answer.error
             return
         self._trouble = None
-        if self._epoch and answer.epoch != self._epoch:
-            # Every report is a full one, so the host is known in the new epoch with this very answer.
-            log.info("host states began a new epoch", host=self._host.name, epoch=answer.epoch)
-        self._epoch = answer.epoch
         if not answer.claims:
             self._acknowledged = msgspec.structs.replace(message, settled=())
         sent = {(key.instance, key.attempt) for key in message.settled}

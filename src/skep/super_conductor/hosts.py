@@ -22,6 +22,10 @@ REPUBLISH_SECONDS = 30.0
 """A scheduler that lost its data has the operator's will again after this time at the latest."""
 
 
+NAMED_HOSTS = 20
+"""Hosts that a line of the log names; it counts the others."""
+
+
 class Hosts:
     """Keeps host mappings and the published will of the operator in step with the rows."""
 
@@ -53,7 +57,8 @@ class Hosts:
             return False
         mapped = [agent for agent in new if await self._map(agent, access.cell)]
         await access.write(partial(agents.mark_mapped, nodes=[agent.node for agent in mapped]))
-        log.info("hosts mapped", cell=access.cell.name, hosts=[agent.host for agent in mapped])
+        names = sorted(agent.host for agent in mapped)
+        log.info("hosts mapped", cell=access.cell.name, hosts=len(names), names=names[:NAMED_HOSTS])
         return bool(mapped)
 
     async def _map(self, agent: Agent, cell: Cell) -> bool:
