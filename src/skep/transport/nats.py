@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import structlog
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as ClientSubscription
 
@@ -27,6 +26,7 @@ from skep.messages.base import Call, Cast
 from skep.transport import codec
 from skep.transport.base import Address, Handlers
 from skep.transport.endpoint import Endpoint, too_large
+from skep.transport.nats_client import EndingClient
 from skep.transport.nats_connection import Connection
 from skep.transport.refusals import Kind, OnRefused, Refusals
 from skep.transport.subjects import subject_of
@@ -53,7 +53,7 @@ class NatsTransport:
             settings, name, on_up=self._subscribe_all, on_down=self._lose_answers, on_slow=self._note_slow
         )
         self._served: set[_Served] = set()
-        self._latest: Client | None = None
+        self._latest: EndingClient | None = None
         """The client that addresses are subscribed on, connected or about to be."""
         self._inbox = f"_INBOX.{new_uuid().replace('-', '')}"
         self._numbers = itertools.count(1)
@@ -170,13 +170,13 @@ class NatsTransport:
         """Subscribe to an address no more."""
         self._served.discard(served)
 
-    async def settled(self, client: Client, work: Awaitable[None]) -> None:
+    async def settled(self, client: EndingClient, work: Awaitable[None]) -> None:
         """Wait for something that needs an answer of the server; see `Connection.settled`."""
         await self._connection.settled(client, work)
 
     # --- within --------------------------------------------------------------------------------------
 
-    async def _ask(self, client: Client, address: Address, data: bytes) -> Msg:
+    async def _ask(self, client: EndingClient, address: Address, data: bytes) -> Msg:
         number = str(next(self._numbers))
         waiting: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         self._waiting[number] = waiting
@@ -197,13 +197,13 @@ class NatsTransport:
             if not waiting.done():
                 waiting.set_exception(Unreachable("the connection to NATS was lost"))
 
-    async def _subscribe_all(self, client: Client) -> None:
+    async def _subscribe_all(self, client: EndingClient) -> None:
         self._latest = client
         await client.subscribe(f"{self._inbox}.*", cb=self._take_answer)
         for served in tuple(self._served):
             await served.subscribe(client)
 
-    def _encoded(self, client: Client, message: Any, context: RequestContext | None, kind: Kind) -> bytes:
+    def _encoded(self, client: EndingClient, message: Any, context: RequestContext | None, kind: Kind) -> bytes:
         data = codec.encode(message, context)
         if len(data) > client.max_payload:
             self.refusals.note(kind, "too_large", type(message).__name__)
@@ -225,16 +225,16 @@ class _Served:
         self.endpoint = endpoint
         self._transport = transport
         self._subject = subject
-        self._client: Client | None = None
+        self._client: EndingClient | None = None
         self._subscription: ClientSubscription | None = None
 
-    async def subscribe(self, client: Client) -> None:
+    async def subscribe(self, client: EndingClient) -> None:
         """Subscribe on a client; a second time on the same one does nothing."""
         if self._client is not client:
             self._client = client
             self._subscription = await client.subscribe(self._subject, queue=QUEUE, cb=self._take)
 
-    async def begin(self, client: Client) -> None:
+    async def begin(self, client: EndingClient) -> None:
         """Subscribe, and return once the server knows it."""
         await self.subscribe(client)
         await client.flush()

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 from nats import errors as nats_errors
-from nats.aio.client import Client
 
 from skep.config.sections import TransportSettings
 from skep.domain.errors import Misconfigured, Overloaded, SkepError, Unreachable
+from skep.transport.nats_client import CLOSE_SECONDS, EndingClient
 from skep.transport.nats_options import security, servers, wants_tls
 
 CONNECT_SECONDS = 10.0
@@ -34,8 +34,6 @@ ANSWER_SECONDS = 2.0
 """For the server to answer that it knows what was sent before."""
 GRACE_SECONDS = 0.1
 """How long a message may wait for room to wait in."""
-CLOSE_SECONDS = 2.0
-"""For what was sent before to reach the server."""
 DROP_SECONDS = 0.2
 """For leaving a connection that never came to be: nothing waits to be sent."""
 MAX_PENDING_BYTES = 64 * 2**20
@@ -43,8 +41,7 @@ MAX_PENDING_BYTES = 64 * 2**20
 YIELD_EVERY = 256
 """After so many messages without a pause the task that writes to the socket gets its turn."""
 LOOK_SECONDS = 0.5
-"""How often we look whether the connection is given up: the client tells it only once the last bytes were taken, and a
-server that hangs takes none."""
+"""How often we look whether the connection is given up: the client tells it only when it has tried to send the rest."""
 CLIENT_BUFFER = 2**40
 """The client never waits for the socket in the middle of a message: what may wait is bounded here."""
 
@@ -59,7 +56,7 @@ class Connection:
         settings: TransportSettings,
         name: str,
         *,
-        on_up: Callable[[Client], Awaitable[None]],
+        on_up: Callable[[EndingClient], Awaitable[None]],
         on_down: Callable[[], None],
         on_slow: Callable[[str], None],
     ) -> None:
@@ -69,7 +66,7 @@ class Connection:
         self._on_up = on_up
         self._on_down = on_down
         self._on_slow = on_slow
-        self._up: asyncio.Future[Client] | None = None
+        self._up: asyncio.Future[EndingClient] | None = None
         """The client once it is connected; nothing before `open` and after `close`."""
         self._keeper: asyncio.Task[None] | None = None
         self._unsent = 0
@@ -80,7 +77,7 @@ class Connection:
         self.reconnects = 0
 
     @property
-    def client(self) -> Client | None:
+    def client(self) -> EndingClient | None:
         """The client, if it is connected now."""
         up = self._up
         return up.result() if up is not None and up.done() and not up.result().is_closed else None
@@ -109,7 +106,7 @@ class Connection:
             up.exception()  # Nobody may be waiting.
         self._on_down()
 
-    async def wait(self) -> Client:
+    async def wait(self) -> EndingClient:
         """Return the client, as soon as it is connected; raises Unreachable when it never will be."""
         while True:
             up = self._up
@@ -121,7 +118,7 @@ class Connection:
             # It was given up a moment ago, and the keeper has not noticed yet.
             await asyncio.sleep(LOOK_SECONDS / 10)
 
-    async def send(self, client: Client, subject: str, data: bytes, reply: str = "") -> None:
+    async def send(self, client: EndingClient, subject: str, data: bytes, reply: str = "") -> None:
         """Hand a message to the client.
 
         Raises Overloaded when too much waits to be sent, Unreachable when the connection is gone.
@@ -136,7 +133,7 @@ class Connection:
         except (nats_errors.Error, OSError) as error:
             raise Unreachable(f"the connection to NATS is gone: {error}") from error
 
-    async def settled(self, client: Client, work: Awaitable[None]) -> None:
+    async def settled(self, client: EndingClient, work: Awaitable[None]) -> None:
         """Wait for something that needs an answer of the server; one that gives none within seconds is left.
 
         A client that gave up waiting breaks when the answer comes late, so it is not used any more.
@@ -148,13 +145,13 @@ class Connection:
             log.warning("NATS did not answer, the connection is given up", error=str(error) or type(error).__name__)
             await _close(client)
 
-    def _is_full(self, client: Client, size: int) -> bool:
+    def _is_full(self, client: EndingClient, size: int) -> bool:
         waiting = client.pending_data_size
         if waiting == 0:
             self._unsent, self._stuck = 0, False
         return waiting > 0 and (self._unsent >= self._settings.max_pending or waiting + size > MAX_PENDING_BYTES)
 
-    async def _has_room(self, client: Client, size: int) -> bool:
+    async def _has_room(self, client: EndingClient, size: int) -> bool:
         """Give the socket a moment: what is too much at once is not yet too much. A server that hangs gets it once."""
         end = asyncio.get_running_loop().time() + GRACE_SECONDS
         while not self._stuck:
@@ -164,7 +161,7 @@ class Connection:
             self._stuck = asyncio.get_running_loop().time() > end
         return False
 
-    async def _keep(self, client: Client, closed: asyncio.Event) -> None:
+    async def _keep(self, client: EndingClient, closed: asyncio.Event) -> None:
         while True:
             await _end_of(client, closed)
             self._up = asyncio.get_running_loop().create_future()
@@ -175,7 +172,7 @@ class Connection:
             log.warning("NATS connection is back", server=_server(client))
             self._up.set_result(client)
 
-    async def _connect_again(self) -> tuple[Client, asyncio.Event]:
+    async def _connect_again(self) -> tuple[EndingClient, asyncio.Event]:
         pause, said = FIRST_PAUSE, asyncio.get_running_loop().time()
         while True:
             try:
@@ -190,9 +187,9 @@ class Connection:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - it spreads, it hides nothing
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _connect(self) -> tuple[Client, asyncio.Event]:
+    async def _connect(self) -> tuple[EndingClient, asyncio.Event]:
         """Return a client with its subscriptions, and what is set when its connection ends."""
-        client, closed = Client(), asyncio.Event()
+        client, closed = EndingClient(), asyncio.Event()
 
         async def on_closed() -> None:
             closed.set()
@@ -216,7 +213,7 @@ class Connection:
                     closed_cb=on_closed,
                     **options,
                 )
-                if wants_tls(self._settings) and not _is_encrypted(client):
+                if wants_tls(self._settings) and not client.is_encrypted:
                     raise Misconfigured(f"transport.url: the NATS server {_server(client)} does not speak TLS")
                 await self._on_up(client)
                 await client.flush(HANDSHAKE_SECONDS)
@@ -249,13 +246,13 @@ class Connection:
             log.debug("NATS client", error=self._trouble)
 
 
-async def _end_of(client: Client, closed: asyncio.Event) -> None:
+async def _end_of(client: EndingClient, closed: asyncio.Event) -> None:
     while not client.is_closed:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(closed.wait(), LOOK_SECONDS)
 
 
-async def _close(client: Client, seconds: float = CLOSE_SECONDS) -> None:
+async def _close(client: EndingClient, seconds: float = CLOSE_SECONDS) -> None:
     """Disconnect a client in whatever state it is; what a server does not take in time is lost with it."""
     if client.is_closed:
         return
@@ -264,11 +261,6 @@ async def _close(client: Client, seconds: float = CLOSE_SECONDS) -> None:
             await client.close()
 
 
-def _server(client: Client) -> str:
+def _server(client: EndingClient) -> str:
     url = client.connected_url
     return url.netloc.rpartition("@")[2] if url is not None else ""
-
-
-def _is_encrypted(client: Client) -> bool:
-    """Tell whether the connection is encrypted: the library goes on in plain text where the server offers no TLS."""
-    return bool(client._server_info.get("tls_required"))  # It is told in no other way.

@@ -1,0 +1,51 @@
+"""The NATS library's client with an end that always comes.
+
+The library (nats-py 2.16) sends what is left before it closes. Where that fails, or the server takes nothing any more,
+its closing stops half-way: nobody is told, the tasks of its subscriptions stay, and the error is nobody's. The
+private names that are used here are the price of that; all of them stand in this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
+
+CLOSE_SECONDS = 2.0
+"""For what was sent before to reach the server."""
+
+log = structlog.get_logger("skep.transport")
+
+
+class EndingClient(Client):
+    """A client of one connection: it ends within seconds, whatever the server does, and tells it."""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the connection is: the library goes on in plain text where the server offers no TLS."""
+        return bool(self._server_info.get("tls_required"))
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        if self.is_closed:
+            await super()._close(status, do_cbs)
+            return
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await super()._close(status, do_cbs)
+        except (OSError, TimeoutError) as error:
+            log.debug("NATS connection dropped", error=str(error) or type(error).__name__)
+        finally:
+            self._let_go()
+        if do_cbs and self._closed_cb is not None:
+            await self._closed_cb()
+
+    def _let_go(self) -> None:
+        """Do what a closing that did not come to its end left undone; after one that did there is nothing."""
+        for subscription in self._subs.values():
+            subscription._stop_processing()
+        self._subs.clear()
+        connection = self._transport
+        if isinstance(connection, TcpTransport) and connection._io_writer is not None:
+            connection._io_writer.transport.abort()
