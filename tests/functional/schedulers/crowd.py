@@ -347,6 +347,15 @@ class Crowd:
             for record in snapshot.records
         }
 
+    async def claimed(self) -> dict[tuple[str, int], set[str]]:
+        """Return the nodes on which each attempt has a claim."""
+        nodes: dict[tuple[str, int], set[str]] = {}
+        for (namespace, name), value in (await self.contents()).items():
+            if namespace == "compute":
+                for claim in value.claims:
+                    nodes.setdefault(claim.key, set()).add(name)
+        return nodes
+
     async def check(self) -> None:
         """Compare the records with the book: no host overcommitted, no group violated, no answered claim lost."""
         contents = await self.contents()
