@@ -260,10 +260,13 @@ class Link:
         await asyncio.wait((closing,), timeout=CLOSE_SECONDS)
         transport = self._client._transport
         writer = getattr(transport, "_bare_io_writer", None)
-        if writer is not None and not writer.transport.is_closing():
+        if writer is not None:
             # The client first wants to be rid of what it has not sent, which a halted server never takes.
             writer.transport.abort()
-        with contextlib.suppress(OSError, NatsError):
+            await asyncio.wait((closing,), timeout=CLOSE_SECONDS)
+        if not closing.done():
+            closing.cancel()
+        with contextlib.suppress(OSError, NatsError, asyncio.CancelledError):
             await closing
         for subscription in self._subscriptions:
             subscription._stop_processing()

@@ -181,7 +181,7 @@ class Session:
     async def _watch_over(self) -> None:
         """Keep the feed alive for those who wait, and the epoch current for those who only write."""
         serves = True
-        while True:
+        while not self._closed:  # a cancellation may get lost in the client, which waits by `asyncio.wait_for`
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WATCH_SECONDS if serves else RETRY_SECONDS):
                     await self._nudge.wait()
