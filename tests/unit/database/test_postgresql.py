@@ -12,8 +12,8 @@ import sqlalchemy as sa
 
 from skep.database.engine import Database
 from skep.domain.errors import StorageUnavailable
-from skep.testing.eventually import eventually
 from skep.processes.servers.postgres import PostgresServer
+from skep.testing.eventually import eventually
 
 pytestmark = pytest.mark.needs_part("postgres")
 
@@ -26,13 +26,16 @@ _numbers = itertools.count()
 
 @pytest.fixture
 async def url(postgres: PostgresServer) -> str:
-    made = postgres.create_database(f"units_{next(_numbers)}")
-    engine = sa.create_engine(made)
+    return _prepared(postgres.create_database(f"units_{next(_numbers)}"))
+
+
+def _prepared(url: str) -> str:
+    engine = sa.create_engine(url)
     metadata.create_all(engine)
     with engine.begin() as connection:
         connection.execute(counters.insert().values(name="one", count=0))
     engine.dispose()
-    return made
+    return url
 
 
 @pytest.fixture
@@ -102,17 +105,22 @@ async def test_durability_is_full(database: Database) -> None:
     assert await database.write(setting) == "on"
 
 
-async def test_a_server_that_dies_is_unavailable_and_heals(database: Database, postgres: PostgresServer) -> None:
-    assert await database.write(read_then_write) == 1
-    assert await database.read(read) == 1
-    postgres.kill()
-    with pytest.raises(StorageUnavailable, match="cannot store"):
-        await database.write(read_then_write)
-    with pytest.raises(StorageUnavailable, match="cannot be read"):
-        await database.read(read)
-    postgres.start()
-    assert await database.write(read_then_write) == 2
-    assert await database.read(read) == 2
+async def test_a_server_that_dies_is_unavailable_and_heals() -> None:
+    with PostgresServer() as server:
+        database = Database(_prepared(server.create_database("units")), busy_timeout=1.0)
+        try:
+            assert await database.write(read_then_write) == 1
+            assert await database.read(read) == 1
+            server.kill()
+            with pytest.raises(StorageUnavailable, match="cannot store"):
+                await database.write(read_then_write)
+            with pytest.raises(StorageUnavailable, match="cannot be read"):
+                await database.read(read)
+            server.start()
+            assert await database.write(read_then_write) == 2
+            assert await database.read(read) == 2
+        finally:
+            await database.close()
 
 
 async def test_who_holds_the_lock_and_falls_silent_is_cut_off(url: str, database: Database) -> None:
