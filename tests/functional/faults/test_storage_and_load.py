@@ -64,7 +64,7 @@ async def test_a_locked_database_refuses_creates_and_heals(tmp_path: Path) -> No
     async with serving_cloud(http_config(tmp_path)) as cloud, signed_in(cloud) as session:
         body = await body_of(cloud, session)
         cloud.plane.databases.api.engine.dispose()
-        other = sqlite3.connect(cloud.plane.databases.api.path, isolation_level=None)
+        other = sqlite3.connect(cloud.plane.databases.api.location, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         refused = await session.ask("POST", "/servers", body)
         assert refused.status_code == 503

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -214,7 +215,7 @@ async def test_a_role_taken_away_ends_the_token(cloud: Neighbours, identity: htt
 async def test_no_token_is_stored(cloud: Neighbours, identity: httpx.AsyncClient) -> None:
     demo = await token(identity, "demo", "demo")
     await identity.delete("/v3/auth/tokens", headers={"X-Auth-Token": demo, "X-Subject-Token": demo})
-    stored = b"".join(path.read_bytes() for path in cloud.database.location.parent.glob("api.sqlite*"))
+    stored = b"".join(path.read_bytes() for path in Path(cloud.database.location).parent.glob("api.sqlite*"))
     assert demo[:40].encode() not in stored
 
 
