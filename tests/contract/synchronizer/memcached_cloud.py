@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from skep.config.sections import SynchronizerSettings
@@ -56,6 +56,8 @@ class Fuse:
     """How many more commands a writer executes before it is killed; None: it lives."""
 
     left: int | None = None
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+    """What others do while this process is halted; it goes on then instead of being killed."""
 
     def take(self, wanted: int) -> int:
         if self.left is None:
@@ -74,8 +76,12 @@ class CutConnection(Connection):
         allowed = self.fuse.take(len(commands))
         if allowed == len(commands):
             return await super().execute(commands)
-        if allowed:
-            await super().execute(commands[:allowed])
+        first = await super().execute(commands[:allowed]) if allowed else []
+        meanwhile, self.fuse.meanwhile = self.fuse.meanwhile, None
+        if meanwhile is not None:
+            self.fuse.left = None
+            await meanwhile()
+            return [*first, *await super().execute(commands[allowed:])]
         self.close()
         raise Unreachable("the process was killed")
 

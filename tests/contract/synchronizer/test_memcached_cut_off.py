@@ -25,6 +25,10 @@ COMMANDS = 7
 """Of the pipeline below: entry, index, three values, head, root."""
 
 
+TRIMMING = 24
+"""More commands than it takes to forget one record."""
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[MemcachedServer]:
     server = MemcachedServer(memory_mb=64)
@@ -193,7 +197,7 @@ async def test_records_removed_long_ago_are_forgotten(store: MemcachedStore) -> 
     assert await handle.epoch() == epoch
 
 
-@pytest.mark.parametrize("after", range(0, 60, 3))
+@pytest.mark.parametrize("after", range(TRIMMING + 1))
 async def test_who_is_killed_while_forgetting_hides_no_new_record(store: MemcachedStore, after: int) -> None:
     time, fuse = Time(), Fuse()
     handle = await open_handle(store, time=time, fuse=fuse)
@@ -218,6 +222,55 @@ async def test_who_is_killed_while_forgetting_hides_no_new_record(store: Memcach
     await handle.trim()
     assert [record.body for record in (await records(await store.open())).values()] == [b"new"]
     assert await writer.epoch() == epoch
+
+
+@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize("after", range(TRIMMING + 1))
+async def test_who_forgets_slowly_hides_no_new_record(store: MemcachedStore, after: int, knows: bool) -> None:
+    time, fuse = Time(), Fuse()
+    handle = await open_handle(store, time=time, fuse=fuse)
+    writer = await open_handle(store, time=time)
+    await writer.publish((write("a", 0),))
+    await writer.publish((write("a", 1, b""),))
+    epoch = await handle.epoch()
+    time.seconds += KEEP_REMOVED_SECONDS + 1
+    anew = writer if knows else await store.open()
+
+    async def write_anew() -> None:
+        (outcome,) = await anew.publish((write("a", 2, b"new"),))
+        if outcome == Refusal(None):
+            (outcome,) = await anew.publish((write("a", 0, b"new"),))
+        assert isinstance(outcome, Published)
+
+    fuse.left, fuse.meanwhile = after, write_anew
+    await handle.trim()
+    pending, fuse.left, fuse.meanwhile = fuse.meanwhile, None, None
+    if pending is not None:
+        await pending()
+    assert [record.body for record in (await records(await store.open())).values()] == [b"new"]
+    assert await handle.epoch() == epoch
+
+
+@pytest.mark.parametrize("after", range(8))
+async def test_who_writes_slowly_is_not_forgotten_meanwhile(store: MemcachedStore, after: int) -> None:
+    time, fuse = Time(), Fuse()
+    trimming = await open_handle(store, time=time)
+    await trimming.publish((write("a", 0),))
+    await trimming.publish((write("a", 1, b""),))
+    slow = await open_handle(store, fuse=fuse)
+    await slow.publish((write("other", 0),))
+
+    async def forget() -> None:
+        time.seconds += KEEP_REMOVED_SECONDS + 1
+        await trimming.trim()
+
+    fuse.left, fuse.meanwhile = after, forget
+    (outcome,) = await slow.publish((write("a", 0, b"new"),))
+    fuse.left = fuse.meanwhile = None
+    if isinstance(outcome, Refusal):
+        assert outcome.record is not None
+        await slow.publish((write("a", outcome.record.generation, b"new"),))
+    assert (await records(await store.open()))[key("a")].body == b"new"
 
 
 async def test_keys_listed_twice_or_for_nothing_are_put_in_order(store: MemcachedStore) -> None:

@@ -13,10 +13,10 @@ from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 
 from skep.domain.errors import Unavailable
+from skep.processes.servers.nats import NatsServer
 from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Epoch, Key, Published, Record, Refusal, Snapshot
 from skep.synchronizer.nats import NatsBackend
 from skep.testing.eventually import eventually
-from skep.testing.real.nats import NatsServer
 from skep.testing.synchronizer import changes_after, key, patiently, write
 
 pytestmark = pytest.mark.needs_part("nats-server")
@@ -125,7 +125,7 @@ async def _write_on(backend: NatsBackend, name: str, stop: asyncio.Event, taken:
             if await backend.epoch() != epoch:
                 continue  # which of both it was taken in is not known
         except Unavailable:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
             continue
         if isinstance(outcome, Published):
             expected = outcome.generation
