@@ -8,7 +8,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from skep.audit.look import look_twice
-from skep.config.sections import ConductorSettings, FakeFailure
+from skep.config.compute import FakeFailure
+from skep.config.sections import ConductorSettings
 from skep.database.api import quotas
 from skep.database.api.tables import quota_charges, quota_sums, request_specs
 from skep.domain.groups import GroupRule

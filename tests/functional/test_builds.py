@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.config.sections import FakeFailure
+from skep.config.compute import FakeFailure
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid, new_uuid

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from skep.config.sections import Config, FakeFailure
+from skep.config.compute import FakeFailure
+from skep.config.sections import Config
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State
 from skep.telemetry.steps import CrashPoint

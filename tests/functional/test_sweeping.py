@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from skep.config.sections import ConductorSettings, Config, FakeFailure
+from skep.config.compute import FakeFailure
+from skep.config.sections import ConductorSettings, Config
 from skep.database.api.tables import instance_mappings
 from skep.domain.claims import ClaimKey
 from skep.domain.errors import StorageUnavailable, Unreachable

@@ -6,18 +6,16 @@ on his own.
 
 from __future__ import annotations
 
+from skep.config.compute import ComputeSettings, FakeDriverSettings, FakeFailure
 from skep.config.errors import ConfigError, Problem
 from skep.config.loading import Loaded, load
 from skep.config.provenance import Setting, Source, settings
 from skep.config.sections import (
     ApiSettings,
     CellSettings,
-    ComputeSettings,
     ConductorSettings,
     Config,
     DatabaseSettings,
-    FakeDriverSettings,
-    FakeFailure,
     IdentitySettings,
     ImagesSettings,
     LogSettings,

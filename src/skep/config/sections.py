@@ -10,29 +10,23 @@ the password inside a database address.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
-from skep.domain.builds import ABORTING, BY_POLICY, ELSEWHERE
+from skep.config.base import Section, port_of_health, tcp_port
+from skep.config.compute import ComputeSettings
 
 LOOPBACK = "127.0.0.1"
 
-DriverOperation = Literal["facts", "guests", "prepare", "spawn", "destroy", "power_on", "power_off", "reboot"]
-"""What can be made to fail."""
 
-FAILURES = ABORTING | BY_POLICY | ELSEWHERE
-"""Errors that can be shown."""
+class ProcessSettings(Section, frozen=True, kw_only=True):
+    """What every process of an installation has."""
 
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What all sections share: frozen, made by keyword, closed."""
-
-
-def _port(description: str) -> Any:
-    """Bounds of a TCP port; 0 lets the system choose a free one."""
-    return Meta(ge=0, le=65535, description=description)
+    host: Annotated[str, Meta(description="Where it runs, as lists of services say; empty: the machine's name")] = ""
+    drain_seconds: Annotated[
+        float, Meta(gt=0, description="Seconds a process that is told to stop may take to finish what is under way")
+    ] = 30.0
 
 
 class ApiSettings(Section, frozen=True, kw_only=True):
@@ -45,7 +39,10 @@ class ApiSettings(Section, frozen=True, kw_only=True):
             description="Address the HTTP services listen on; beyond loopback needs TLS in front",
         ),
     ] = LOOPBACK
-    port: Annotated[int, _port("Port of the compute API; 0 takes a free one")] = 8774
+    port: Annotated[int, tcp_port("Port of the compute API; 0 takes a free one")] = 8774
+    public_url: Annotated[
+        str, Meta(description="What clients reach the compute API by, without its version; empty: its own address")
+    ] = ""
     max_body_bytes: Annotated[
         int, Meta(ge=1024, description="Largest request body; more is answered with 413 (Nova's max_request_body_size)")
     ] = 114688
@@ -66,7 +63,9 @@ class ApiSettings(Section, frozen=True, kw_only=True):
 class IdentitySettings(Section, frozen=True, kw_only=True):
     """The embedded identity service, for a cloud without Keystone."""
 
-    port: Annotated[int, _port("Port of the identity service; 0 takes a free one")] = 5000
+    port: Annotated[int, tcp_port("Port of the identity service; 0 takes a free one")] = 5000
+    listen: Annotated[bool, Meta(description="Whether API processes serve it; tokens are taken all the same")] = True
+    public_url: Annotated[str, Meta(description="What clients reach it by, with `/v3`; empty: its own address")] = ""
     token_expiration: Annotated[
         int, Meta(ge=1, description="Seconds a token is valid (Keystone's [token] expiration)")
     ] = 3600
@@ -82,7 +81,9 @@ class IdentitySettings(Section, frozen=True, kw_only=True):
 class ImagesSettings(Section, frozen=True, kw_only=True):
     """The embedded image store, for a cloud without Glance."""
 
-    port: Annotated[int, _port("Port of the image service; 0 takes a free one")] = 9292
+    port: Annotated[int, tcp_port("Port of the image service; 0 takes a free one")] = 9292
+    listen: Annotated[bool, Meta(description="Whether API processes serve it")] = True
+    public_url: Annotated[str, Meta(description="What clients reach it by; empty: its own address")] = ""
 
 
 class DatabaseSettings(Section, frozen=True, kw_only=True):
@@ -118,6 +119,12 @@ class CellSettings(Section, frozen=True, kw_only=True):
         str,
         Meta(description="SQLAlchemy URL of the cell's database; empty: a SQLite file", extra={"hide": "url"}),
     ] = ""
+    transport_url: Annotated[
+        str,
+        Meta(
+            description="Addresses of the cell's own NATS servers; empty: those of `transport`", extra={"hide": "url"}
+        ),
+    ] = ""
 
     def __post_init__(self) -> None:
         """Refuses the name of the cell that keeps servers without a host."""
@@ -149,10 +156,7 @@ class SchedulerSettings(Section, frozen=True, kw_only=True):
         bool,
         Meta(description="Whether the whole cloud's process runs a scheduler; false: only `skep serve scheduler` do"),
     ] = True
-    health_port: Annotated[
-        int,
-        Meta(ge=0, le=65535, description="Port of /healthz, /readyz and /metrics of `skep serve scheduler`; 0: none"),
-    ] = 0
+    health_port: Annotated[int, port_of_health("scheduler")] = 0
     max_attempts: Annotated[int, Meta(ge=1, description="Most hosts tried for one server in one cell")] = 3
     max_cells: Annotated[int, Meta(ge=1, description="Most cells tried for one server")] = 2
     host_subset_size: Annotated[int, Meta(ge=1, description="Choose at random among so many of the best hosts")] = 1
@@ -237,64 +241,11 @@ class SynchronizerSettings(Section, frozen=True, kw_only=True):
     ] = 10000
 
 
-class FakeFailure(Section, frozen=True, kw_only=True):
-    """A fault the fake driver shall show: for trying out and for tests."""
-
-    operation: Annotated[DriverOperation, Meta(description="Operation of the driver that fails")]
-    host: Annotated[str, Meta(description="Hosts it happens on, a shell pattern")] = "*"
-    server: Annotated[str, Meta(description="Names of servers it happens to, a shell pattern")] = "*"
-    error: Annotated[
-        str, Meta(min_length=1, description="Name of the error, which decides what comes of the build: see hosts.md")
-    ] = "InternalError"
-    message: Annotated[str, Meta(description="What the error says")] = "injected failure"
-    times: Annotated[int, Meta(ge=-1, description="How often it happens on each host; -1: always")] = -1
-    after: Annotated[
-        int, Meta(ge=0, description="How many matching operations of a host succeed before the first that fails")
-    ] = 0
-
-    def __post_init__(self) -> None:
-        """Refuses an error that no rule knows: a misspelt one would be tried elsewhere instead of ending the build."""
-        if self.error not in FAILURES:
-            raise ValueError(f"error: there is no `{self.error[:80]}`; known are {', '.join(sorted(FAILURES))}")
-
-
-class FakeDriverSettings(Section, frozen=True, kw_only=True):
-    """Hosts that run no hypervisor: their guests live in a file."""
-
-    hosts: Annotated[
-        int,
-        Meta(
-            ge=1, le=10000, description="Fake hosts of each new cell; where it is set, cells that have fewer get more"
-        ),
-    ] = 3
-    vcpus: Annotated[int, Meta(ge=1, description="CPUs of each host")] = 16
-    memory_mb: Annotated[int, Meta(ge=1, description="Memory of each host in MiB")] = 32768
-    disk_gb: Annotated[int, Meta(ge=1, description="Disk of each host in GiB")] = 500
-    spawn_delay: Annotated[float, Meta(ge=0, description="Seconds it takes to make a guest")] = 0.5
-    destroy_delay: Annotated[float, Meta(ge=0, description="Seconds it takes to remove a guest")] = 0.5
-    power_delay: Annotated[float, Meta(ge=0, description="Seconds it takes to start, stop or reboot a guest")] = 0.5
-    failures: Annotated[
-        tuple[FakeFailure, ...], Meta(description="Faults to show, each a table `[[compute.fake.failures]]`")
-    ] = ()
-
-
-class ComputeSettings(Section, frozen=True, kw_only=True):
-    """The agent on a host."""
-
-    cpu_allocation_ratio: Annotated[float, Meta(gt=0, description="Virtual CPUs promised per CPU")] = 4.0
-    ram_allocation_ratio: Annotated[float, Meta(gt=0, description="Memory promised per memory there is")] = 1.0
-    disk_allocation_ratio: Annotated[float, Meta(gt=0, description="Disk promised per disk there is")] = 1.0
-    reserved_host_cpus: Annotated[int, Meta(ge=0, description="CPUs kept for the host itself")] = 0
-    reserved_host_memory_mb: Annotated[int, Meta(ge=0, description="Memory kept for the host itself in MiB")] = 512
-    reserved_host_disk_mb: Annotated[int, Meta(ge=0, description="Disk kept for the host itself in MiB")] = 0
-    max_concurrent_builds: Annotated[int, Meta(ge=1, description="Builds a host works on at once")] = 10
-    report_interval: Annotated[float, Meta(gt=0, description="Seconds between two full reports of a host")] = 10.0
-    fake: FakeDriverSettings = FakeDriverSettings()
-
-
 class ConductorSettings(Section, frozen=True, kw_only=True):
     """How long work may take before somebody else looks after it."""
 
+    super_conductor_health_port: Annotated[int, port_of_health("super-conductor")] = 0
+    cell_conductor_health_port: Annotated[int, port_of_health("cell-conductor")] = 0
     lease_seconds: Annotated[float, Meta(gt=0, description="Seconds after which a silent process loses its work")] = 5.0
     resend_seconds: Annotated[
         float, Meta(gt=0, description="Seconds after which a step nobody started is sent again")
@@ -364,6 +315,7 @@ class Config(Section, frozen=True, kw_only=True):
     """All sections together. Only `skep.processes` sees this struct; a service gets its section."""
 
     state: StateSettings = StateSettings()
+    process: ProcessSettings = ProcessSettings()
     log: LogSettings = LogSettings()
     api: ApiSettings = ApiSettings()
     identity: IdentitySettings = IdentitySettings()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from skep.api.services import ApiSettings, QuotaDefaults
 from skep.compute.drivers.fake import FailureRule, FakeSettings
 from skep.compute.settings import ComputeSettings
-from skep.config.sections import Config, FakeDriverSettings
+from skep.config.compute import FakeDriverSettings
+from skep.config.sections import Config
 from skep.processes.directory import StateDirectory
 from skep.standalone.identity.settings import IdentitySettings, ServiceEntry
 from skep.standalone.images.settings import ImagesSettings

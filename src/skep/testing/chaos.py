@@ -25,7 +25,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from skep.config.sections import Config, FakeFailure, QuotaSettings
+from skep.config.compute import FakeFailure
+from skep.config.sections import Config, QuotaSettings
 from skep.domain.builds import STEPS
 from skep.testing import witness, witness_guests
 from skep.testing.crash_points import points_of

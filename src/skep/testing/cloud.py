@@ -11,7 +11,8 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.compute.drivers.base import Guest
-from skep.config.sections import ComputeSettings, ConductorSettings, Config, FakeDriverSettings, FakeFailure
+from skep.config.compute import ComputeSettings, FakeDriverSettings, FakeFailure
+from skep.config.sections import ConductorSettings, Config
 from skep.database.api import build_requests, cells, operator_state, quotas, server_groups
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.tables import build_requests as build_request_rows

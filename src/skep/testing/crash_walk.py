@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from skep.config.sections import FakeFailure, QuotaSettings, SchedulerSettings
+from skep.config.compute import FakeFailure
+from skep.config.sections import QuotaSettings, SchedulerSettings
 from skep.testing import witness
 from skep.testing.crash_points import Point
 from skep.testing.crash_process import POLL_SECONDS, CrashProcess

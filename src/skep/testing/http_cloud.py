@@ -8,13 +8,11 @@ from pathlib import Path
 
 import httpx
 
+from skep.config.compute import ComputeSettings, FakeDriverSettings, FakeFailure
 from skep.config.sections import (
     ApiSettings,
-    ComputeSettings,
     ConductorSettings,
     Config,
-    FakeDriverSettings,
-    FakeFailure,
     IdentitySettings,
     ImagesSettings,
     QuotaSettings,

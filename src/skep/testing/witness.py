@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from skep.config.sections import FakeFailure
+from skep.config.compute import FakeFailure
 from skep.domain.builds import FailureKind, kind_of
 from skep.domain.resources import Resources
 from skep.testing import witness_guests, witness_rows

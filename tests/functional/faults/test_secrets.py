@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.config.sections import FakeFailure
+from skep.config.compute import FakeFailure
 from skep.processes.all_in_one import Cloud
 from skep.telemetry import logs
 from skep.testing.eventually import eventually

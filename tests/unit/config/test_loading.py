@@ -9,7 +9,7 @@ import pytest
 
 from skep.compute.drivers.fake import FailureRule
 from skep.config import Config, ConfigError, FakeDriverSettings, load
-from skep.config.sections import FAILURES, DriverOperation
+from skep.config.compute import FAILURES, DriverOperation
 from skep.processes.mapping import fake_settings
 
 

@@ -42,7 +42,7 @@ def test_passwords_inside_addresses_are_hidden(url: str, expected: str) -> None:
     loaded = load(None, {"SKEP_DATABASE__API_URL": url, "SKEP_CELLS": f'[{{"name": "a", "database_url": "{url}"}}]'})
     value = {setting.key: setting.value for setting in settings(loaded.config, loaded.sources)}
     assert value["database.api_url"] == expected
-    assert value["cells"] == [{"name": "a", "database_url": expected}]
+    assert value["cells"] == [{"name": "a", "database_url": expected, "transport_url": ""}]
 
 
 def test_a_key_marked_secret_is_hidden_whole_unless_empty() -> None:
