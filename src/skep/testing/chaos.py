@@ -28,6 +28,7 @@ import msgspec
 from skep.config.compute import FakeFailure
 from skep.config.sections import Config, QuotaSettings
 from skep.domain.builds import STEPS
+from skep.domain.ids import new_uuid
 from skep.testing import witness, witness_guests
 from skep.testing.crash_points import points_of
 from skep.testing.crash_process import CrashProcess
@@ -155,17 +156,20 @@ class Chaos:
             await self._create(dice)
             await asyncio.sleep(dice.uniform(0.5, 1.5) * pause)
 
-    async def _create(self, dice: random.Random) -> None:
-        """Create until one is promised. A create without an answer may have been stored: it is not asked again."""
-        kind = dice.choices(list(KINDS), list(KINDS.values()))[0]
+    async def create_one(self, kind: str) -> str:
+        """Create until one is promised; return it. A create without an answer may have been stored; it counts no more."""
         while True:
-            body = self._body(kind, f"{kind}-{dice.randrange(1 << 32):08x}")
-            answer = await self._sent("POST", "/servers", body)
+            answer = await self._sent("POST", "/servers", self._body(kind, f"{kind}-{new_uuid()[:8]}"))
             if answer is not None and answer.status_code == 202:
                 break
-        uuid = answer.json()["server"]["id"]
+        uuid = str(answer.json()["server"]["id"])
         self.promised += 1
         self.asked.created.add(uuid)
+        return uuid
+
+    async def _create(self, dice: random.Random) -> None:
+        kind = dice.choices(list(KINDS), list(KINDS.values()))[0]
+        uuid = await self.create_one(kind)
         if kind == APART:
             self._apart.add(uuid)
         if dice.random() < 0.5:

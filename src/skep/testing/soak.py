@@ -27,10 +27,13 @@ import msgspec
 
 from skep.config.sections import Config, SchedulerSettings, TransportSettings
 from skep.testing.chaos import Chaos, Report, chaos_config
+from skep.testing.crash_walk import RECOVERY_SECONDS
+from skep.testing.eventually import eventually
 from skep.testing.soak_servers import BACKENDS, SoakServers
 from skep.testing.witness import Findings
 
 SCHEDULERS = 3
+MEMORY = "memory"
 BUILDS_PER_SECOND = 2.0
 CALM_SECONDS = (1.0, 5.0)
 """Between two faults."""
@@ -88,6 +91,8 @@ class Soak(Chaos):
         path = root / "scheduler.toml"
         path.write_text(_scheduler_toml(config))
         self.faults: dict[str, int] = {}
+        self.recovered_s = 0.0
+        """The longest that a server took which was asked for as soon as a server beneath was back."""
         self._beneath = servers
         self._schedulers = [SchedulerChild(root, path, f"scheduler{number}") for number in range(SCHEDULERS)]
 
@@ -113,6 +118,19 @@ class Soak(Chaos):
                 await kinds[kind](dice)
             else:
                 await self._beneath.faults[kind]()
+                self.recovered_s = max(self.recovered_s, await self._build_one())
+
+    async def _build_one(self) -> float:
+        """Return how many seconds a server takes that is asked for now, from the request to ACTIVE."""
+        began = time.monotonic()
+        uuid = await self.create_one("probe")
+
+        async def active() -> bool:
+            answer = await asyncio.to_thread(self.process.answer, f"/servers/{uuid}")
+            return bool(answer["server"]["status"] == "ACTIVE")
+
+        await eventually(active, f"server {uuid} is ACTIVE", seconds=RECOVERY_SECONDS)
+        return time.monotonic() - began
 
     async def _kill_scheduler(self, dice: random.Random) -> None:
         scheduler = dice.choice(self._schedulers)
@@ -155,14 +173,28 @@ async def _turn(root: Path, backend: str, seed: int, seconds: float) -> tuple[di
         await servers.stop()
     if not report.clean:
         sys.stderr.write("\n".join([findings.text(), *(f"audit: {one}" for one in audit), ""]))
-    return {"backend": backend, **msgspec.to_builtins(report), "faults": soak.faults}, report
+    return {
+        "backend": backend,
+        **msgspec.to_builtins(report),
+        "faults": soak.faults,
+        "recovered_s": round(soak.recovered_s, 1),
+    }, report
+
+
+async def _memory_turn(root: Path, seed: int, seconds: float) -> tuple[dict[str, Any], Report]:
+    """Kill the whole process: its memory is the backend, and every start is another epoch."""
+    report, findings, audit = await Chaos(root, seed, round(seconds * BUILDS_PER_SECOND), seconds).run()
+    if not report.clean:
+        sys.stderr.write("\n".join([findings.text(), *(f"audit: {one}" for one in audit), ""]))
+    return {"backend": MEMORY, **msgspec.to_builtins(report)}, report
 
 
 def soak(backend: str, *, seed: int, seconds: float) -> bool:
     """Run one backend's turn and print its report; return whether all is well."""
     root = Path(tempfile.mkdtemp(prefix="skep-soak-"))
     began = time.monotonic()
-    told, report = asyncio.run(_turn(root, backend, seed, seconds))
+    turn = _memory_turn(root, seed, seconds) if backend == MEMORY else _turn(root, backend, seed, seconds)
+    told, report = asyncio.run(turn)
     told["seconds"] = round(time.monotonic() - began)
     sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
     sys.stdout.flush()
@@ -178,11 +210,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="soak", description="Schedulers and backends die while servers are built.")
     parser.add_argument("--seed", type=int, default=None, help="where all choices come from; default: a new one")
     parser.add_argument("--seconds", type=float, default=600.0, help="how long in all")
-    parser.add_argument("--backend", choices=BACKENDS, action="append", help="only this one; may be given again")
+    parser.add_argument(
+        "--backend", choices=(MEMORY, *BACKENDS), action="append", help="only this one; may be given again"
+    )
     chosen = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 31) if chosen.seed is None else chosen.seed
     sys.stderr.write(f"seed {seed}\n")
-    backends = chosen.backend or BACKENDS
+    backends = chosen.backend or (MEMORY, *BACKENDS)
     results = [soak(backend, seed=seed, seconds=chosen.seconds / len(backends)) for backend in backends]
     return 0 if all(results) else 1
 
