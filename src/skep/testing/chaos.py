@@ -157,7 +157,7 @@ class Chaos:
             await asyncio.sleep(dice.uniform(0.5, 1.5) * pause)
 
     async def create_one(self, kind: str) -> str:
-        """Create until one is promised; return it. A create without an answer may have been stored; it counts no more."""
+        """Create until one is promised; return it. One without an answer may have been stored: it is not counted."""
         while True:
             answer = await self._sent("POST", "/servers", self._body(kind, f"{kind}-{new_uuid()[:8]}"))
             if answer is not None and answer.status_code == 202:
