@@ -32,7 +32,7 @@ from skep.messages.to_scheduler import (
 )
 from skep.scheduler.service import SchedulerService
 from skep.scheduler.settings import SchedulerSettings
-from skep.synchronizer.base import Published, Refusal, Write
+from skep.synchronizer.base import Epoch, Published, Refusal, Write
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER
 from skep.transport.codec import encode
@@ -50,10 +50,12 @@ class CountingBackend(MemoryBackend):
         super().__init__()
         self.bytes = self.writes = 0
 
-    async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
+    async def publish(
+        self, writes: tuple[Write, ...], *, epoch: Epoch | None = None
+    ) -> tuple[Published | Refusal, ...]:
         self.bytes += sum(len(write.body) for write in writes)
         self.writes += len(writes)
-        return await super().publish(writes)
+        return await super().publish(writes, epoch=epoch)
 
 
 class Bench:

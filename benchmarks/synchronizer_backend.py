@@ -101,7 +101,7 @@ async def _fill(settings: SynchronizerSettings, records: int, batch: int) -> int
 async def _write(settings: SynchronizerSettings, options: argparse.Namespace) -> dict[str, Any]:
     backend = make_backend(settings)
     await backend.open()
-    generations = [1] * options.records
+    generations, epoch = [1] * options.records, await backend.epoch()
     begun = time.monotonic()
     took: list[float] = []
 
@@ -117,7 +117,8 @@ async def _write(settings: SynchronizerSettings, options: argparse.Namespace) ->
             body = _body(time.monotonic())
             sent = time.monotonic()
             outcomes = await backend.publish(
-                tuple(Write(key=_key(name), expected=generations[name], body=body) for name in names)
+                tuple(Write(key=_key(name), expected=generations[name], body=body) for name in names),
+                epoch=epoch,
             )
             took.append(time.monotonic() - sent)
             for name, outcome in zip(names, outcomes, strict=True):

@@ -6,6 +6,7 @@ generation and epoch stand inside the record too, so that a backend that goes ba
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NewType, Protocol
 
 import msgspec
@@ -67,6 +68,13 @@ class Refusal(msgspec.Struct, frozen=True):
     """Somebody else wrote first: the fresh record, or None when there is none."""
 
     record: Record | None
+    ended: bool = False
+    """The epoch for which the write was meant is over: nothing is told of the record, all has to be read anew."""
+
+
+def refuse_all(writes: Sequence[Write]) -> tuple[Refusal, ...]:
+    """Return what becomes of writes whose epoch has ended."""
+    return (Refusal(None, ended=True),) * len(writes)
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,8 +141,14 @@ class Backend(Protocol):
         Each key at most once, removed records too. A record may be told that the reader has seen already.
         """
 
-    async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
+    async def publish(
+        self, writes: tuple[Write, ...], *, epoch: Epoch | None = None
+    ) -> tuple[Published | Refusal, ...]:
         """Try each write by compare-and-swap, many in one round trip; one refusal does not touch the others.
+
+        Generations begin anew in each epoch, so they alone do not tell a record from that of another life: when
+        another epoch than `epoch` is the current one every write is refused as `ended`, and no record is touched.
+        None: in whichever epoch is the current one.
 
         No key stands twice among `writes`. Bodies are at most MAX_BODY_BYTES.
         """

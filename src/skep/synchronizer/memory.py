@@ -22,6 +22,7 @@ from skep.synchronizer.base import (
     Refusal,
     Snapshot,
     Write,
+    refuse_all,
 )
 
 KEEP_CHANGES = 100_000
@@ -194,9 +195,12 @@ class MemoryBackend:
             await self.records.next_change(wait)
         return self._serving().after(cursor)
 
-    async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
+    async def publish(
+        self, writes: tuple[Write, ...], *, epoch: Epoch | None = None
+    ) -> tuple[Published | Refusal, ...]:
         """Try each write by compare-and-swap."""
-        return self._serving().publish(writes)
+        records = self._serving()
+        return records.publish(writes) if epoch in (None, records.epoch) else refuse_all(writes)
 
     async def trim(self) -> int:
         """Forget all but the latest changes, and records that were removed long ago."""

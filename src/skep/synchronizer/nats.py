@@ -29,6 +29,7 @@ from skep.synchronizer.base import (
     Refusal,
     Snapshot,
     Write,
+    refuse_all,
 )
 from skep.synchronizer.nats_consumer import Delivery, StreamGoneError, read_all, state_of
 from skep.synchronizer.nats_feed import KEEP_CHANGES, forgotten
@@ -148,11 +149,17 @@ class NatsBackend:
                 await self._session.look()
             return CursorTooOld()
 
-    async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
+    async def publish(
+        self, writes: tuple[Write, ...], *, epoch: Epoch | None = None
+    ) -> tuple[Published | Refusal, ...]:
         """Try each write by compare-and-swap, many in flight."""
 
         async def write(link: Link, held: Held) -> tuple[Published | Refusal, ...]:
             async with self._session.in_time():
+                if epoch is not None and held.life.epoch != epoch:
+                    held = await self._session.look()
+                    if held.life.epoch != epoch:
+                        return refuse_all(writes)
                 return await self._writer.publish(link, held.knowledge, writes)
 
         return await self._in_life(write)

@@ -40,7 +40,7 @@ from skep.scheduler.groups import member_nodes
 from skep.scheduler.service import SchedulerService, records
 from skep.scheduler.service.records import ComputeValue, GroupValue
 from skep.scheduler.settings import SchedulerSettings
-from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Published, Refusal, Write
+from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Epoch, Published, Refusal, Write
 from skep.synchronizer.memory import MemoryBackend
 from skep.testing.synchronizer.memory import MemoryStore
 from skep.transport.base import Address, Subscription
@@ -109,7 +109,9 @@ class FarBackend(MemoryBackend):
         if self.dead:
             raise Unavailable("this process is dead")
 
-    async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
+    async def publish(
+        self, writes: tuple[Write, ...], *, epoch: Epoch | None = None
+    ) -> tuple[Published | Refusal, ...]:
         await self._travel()
         if self.before is not None:
             await self.before(writes)
@@ -118,7 +120,7 @@ class FarBackend(MemoryBackend):
             fate = self.dice.choice(("call", "answer"))
         if fate == "call":
             raise Unavailable("the call was lost")
-        outcomes = await super().publish(writes)
+        outcomes = await super().publish(writes, epoch=epoch)
         if self.after is not None:
             await self.after(writes)
         await self._travel()

@@ -19,7 +19,7 @@ from skep.scheduler.service.mirror import Mirror
 from skep.scheduler.service.records import GroupValue
 from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
-from skep.synchronizer.base import MAX_BODY_BYTES, Key, Published, Refusal, Write
+from skep.synchronizer.base import MAX_BODY_BYTES, Epoch, Key, Published, Refusal, Write
 from skep.synchronizer.memory import MemoryBackend, MemoryRecords
 
 GROUP = Key("groups", "g")
@@ -50,13 +50,15 @@ class Watched(MemoryBackend):
         self.lose: str | None = None
         self.late: list[tuple[Write, ...]] = []
 
-    async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
+    async def publish(
+        self, writes: tuple[Write, ...], *, epoch: Epoch | None = None
+    ) -> tuple[Published | Refusal, ...]:
         self.batches.append(writes)
         if self.lose == "late":
             self.late.append(writes)
         if self.lose in ("call", "late"):
             raise Unavailable("the call was lost")
-        outcomes = await super().publish(writes)
+        outcomes = await super().publish(writes, epoch=epoch)
         if self.lose == "answer":
             raise Unavailable("the answer was lost")
         return outcomes
@@ -185,3 +187,29 @@ async def test_bodies_say_their_generation_and_epoch(one: One) -> None:
     (record,) = (await one.backend.snapshot()).records
     assert record.generation == 2
     assert records.decode(one.states.epoch, record) == GroupValue(slots=(slot(1), slot(2)))
+
+
+async def test_who_slept_through_an_epochs_end_overwrites_nothing_and_needs_no_third_epoch(one: One) -> None:
+    """The generations coincide: one was known of the old life's record, and one is that of the young one's."""
+    await one.commits.change(GROUP, add(1))
+    first = one.states.epoch
+    other = await other_of(one)
+    second = await one.backend.begin_epoch(Epoch(first))
+    await other.mirror.catch_up()
+    await other.commits.change(GROUP, add(2))
+    stored = await one.commits.change(GROUP, add(3))
+    assert (stored.answer, stored.epoch) == (2, second)
+    assert await one.backend.epoch() == one.states.epoch == second
+    assert one.instances == ["i2", "i3"]
+
+
+async def test_what_is_uncertain_when_its_epoch_ends_needs_no_third_epoch(one: One) -> None:
+    await one.commits.change(GROUP, add(1))
+    one.backend.lose = "call"
+    with pytest.raises(Unavailable):
+        await one.commits.change(GROUP, add(2))
+    one.backend.lose = None
+    second = await one.backend.begin_epoch(Epoch(one.states.epoch))
+    await one.commits.be_certain()
+    assert await one.backend.epoch() == one.states.epoch == second
+    assert one.instances == []

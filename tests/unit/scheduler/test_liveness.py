@@ -26,7 +26,7 @@ from skep.messages.to_scheduler import (
 from skep.scheduler.service import SchedulerService
 from skep.scheduler.service.records import BEATS, HEARING
 from skep.scheduler.settings import SchedulerSettings
-from skep.synchronizer.base import Published, Refusal, Write
+from skep.synchronizer.base import Epoch, Published, Refusal, Write
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER
 from skep.transport.memory import MemoryTransport
@@ -42,10 +42,12 @@ class CountingBackend(MemoryBackend):
         super().__init__()
         self.written: dict[str, list[int]] = {}
 
-    async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
+    async def publish(
+        self, writes: tuple[Write, ...], *, epoch: Epoch | None = None
+    ) -> tuple[Published | Refusal, ...]:
         for write in writes:
             self.written.setdefault(write.key.namespace, []).append(len(write.body))
-        return await super().publish(writes)
+        return await super().publish(writes, epoch=epoch)
 
 
 class Schedulers:

@@ -26,7 +26,7 @@ from skep.messages.to_scheduler import (
 )
 from skep.scheduler.service import SchedulerService
 from skep.scheduler.settings import SchedulerSettings
-from skep.synchronizer.base import Published, Refusal, Write
+from skep.synchronizer.base import Epoch, Published, Refusal, Write
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER
 from skep.transport.memory import MemoryTransport
@@ -43,14 +43,16 @@ class FickleBackend(MemoryBackend):
         self.away = False
         self.before_write: Callable[[Write], Write | None] = lambda _: None
 
-    async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
+    async def publish(
+        self, writes: tuple[Write, ...], *, epoch: Epoch | None = None
+    ) -> tuple[Published | Refusal, ...]:
         if self.away:
             raise StorageUnavailable("the synchronizer is away")
         for write in writes:
             first = self.before_write(write)
             if first is not None:
                 await super().publish((first,))
-        return await super().publish(writes)
+        return await super().publish(writes, epoch=epoch)
 
 
 class Small:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -24,7 +24,7 @@ from skep.scheduler.service.changes import Change, Changing
 from skep.scheduler.service.mirror import Mirror
 from skep.scheduler.service.records import COMPUTE, GROUPS
 from skep.scheduler.service.states import HostStates
-from skep.synchronizer.base import MAX_BODY_BYTES, Backend, Key, Published, Refusal, Write
+from skep.synchronizer.base import MAX_BODY_BYTES, Backend, Epoch, Key, Published, Refusal, Write
 
 AnswerT = TypeVar("AnswerT")
 MOST_TRIES = 100
@@ -54,6 +54,17 @@ class _Waiting:
     def fail(self, error: BaseException) -> None:
         if not self.future.done():
             self.future.set_exception(error)
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What became of a round trip's writes."""
+
+    stored: set[Key] = field(default_factory=set)
+    lost: str | None = None
+    """What the backend lost, if it did."""
+    ended: bool = False
+    """Another epoch has begun."""
 
 
 class Commits:
@@ -135,9 +146,9 @@ class Commits:
                 writes.append(Write(key=key, expected=held.generation, body=body))
         if writes:
             values = [self._states.held(write.key).value for write in writes]
-            _, lost = self._take_outcomes(writes, values, await self._backend.publish(tuple(writes)))
-            if lost is not None:
-                await self._mirror.begin_again(lost)
+            epoch = Epoch(self._states.epoch)
+            taken = self._take_outcomes(writes, values, await self._backend.publish(tuple(writes), epoch=epoch))
+            await self._read_anew(taken)
         self._uncertain.clear()
 
     async def _write(self, waiting: list[_Waiting]) -> list[_Waiting]:
@@ -165,35 +176,42 @@ class Commits:
         if not writes:
             return []
         try:
-            outcomes = await self._backend.publish(tuple(writes))
+            outcomes = await self._backend.publish(tuple(writes), epoch=Epoch(epoch))
         except Exception:
             self._uncertain.update(write.key for write in writes if write.key.namespace in (COMPUTE, GROUPS))
             raise
-        stored, lost = self._take_outcomes(writes, values, outcomes)
+        taken = self._take_outcomes(writes, values, outcomes)
         again: list[_Waiting] = []
         for write in writes:
-            if write.key in stored:
+            if write.key in taken.stored:
                 _settle(by_key[write.key], epoch)
             else:
                 again += [item for item in by_key[write.key] if _may_try_again(item)]
-        if lost is not None:
-            await self._mirror.begin_again(lost)
+        await self._read_anew(taken)
         return again
+
+    async def _read_anew(self, taken: _Taken) -> None:
+        """Read everything where the epoch is over, or has to end because the backend lost something."""
+        if taken.lost is not None:
+            await self._mirror.begin_again(taken.lost)
+        elif taken.ended:
+            await self._mirror.read_again()
 
     def _take_outcomes(
         self, writes: list[Write], values: list[Any], outcomes: tuple[Published | Refusal, ...]
-    ) -> tuple[set[Key], str | None]:
-        """Take what became of each write; return the keys that were written, and what the backend lost if it did."""
+    ) -> _Taken:
+        """Take what became of each write."""
         now = self._monotonic()
-        stored: set[Key] = set()
-        lost: str | None = None
+        taken = _Taken()
         for write, value, outcome in zip(writes, values, outcomes, strict=True):
             if isinstance(outcome, Published):
                 self._states.take(write.key, outcome.generation, value, now)
-                stored.add(write.key)
+                taken.stored.add(write.key)
+            elif outcome.ended:
+                taken.ended = True
             else:
-                lost = self._mirror.take_refusal(write.key, outcome.record, now) or lost
-        return stored, lost
+                taken.lost = self._mirror.take_refusal(write.key, outcome.record, now) or taken.lost
+        return taken
 
 
 def _nothing(value: Any) -> Change[None]:

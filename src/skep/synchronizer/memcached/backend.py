@@ -11,7 +11,7 @@ import structlog
 
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured, StorageUnavailable, Unavailable
-from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Epoch, Published, Refusal, Snapshot, Write
+from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Epoch, Published, Refusal, Snapshot, Write, refuse_all
 from skep.synchronizer.memcached import capacity, commands
 from skep.synchronizer.memcached.healing import Healer
 from skep.synchronizer.memcached.lives import Life, LifeEnded, Lives
@@ -118,9 +118,19 @@ class MemcachedBackend:
             await self._server.pause(min(pause, left))
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
-    async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
+    async def publish(
+        self, writes: tuple[Write, ...], *, epoch: Epoch | None = None
+    ) -> tuple[Published | Refusal, ...]:
         """Try each write by compare-and-swap, many in one round trip."""
-        return await self._in_a_life(lambda life: self._writer.publish(life, writes))
+
+        async def write(life: Life) -> tuple[Published | Refusal, ...]:
+            if epoch is not None and life.epoch != epoch:
+                life = await self._lives.join()
+                if life.epoch != epoch:
+                    return refuse_all(writes)
+            return await self._writer.publish(life, writes)
+
+        return await self._in_a_life(write)
 
     async def trim(self) -> int:
         """Forget records removed long ago, and logs of writers that went away; return how many."""

@@ -25,6 +25,7 @@ from skep.synchronizer.base import (
     Refusal,
     Snapshot,
     Write,
+    refuse_all,
 )
 from skep.synchronizer.sql.joining import Joined
 from skep.synchronizer.sql.lane import Lane
@@ -127,13 +128,13 @@ class SqlBackend:
                 await self._next_commit(end - loop.time())
         return CursorTooOld()
 
-    async def publish(self, writes: tuple[Write, ...]) -> Outcomes:
+    async def publish(self, writes: tuple[Write, ...], *, epoch: Epoch | None = None) -> Outcomes:
         """Try each write by compare-and-swap; what waits at the same time goes in one transaction.
 
         Raises ValueError for a name that no database can hold.
         """
         _check_names(writes)
-        return await self._joined.publish(writes) if writes else ()
+        return await self._joined.publish(writes, epoch) if writes else ()
 
     async def trim(self) -> int:
         """Forget old marks and records that were removed long ago."""
@@ -159,8 +160,8 @@ class SqlBackend:
                 wiped = error
         raise Unavailable("the synchronizer's tables are gone") from wiped
 
-    async def _publish(self, writes: Sequence[Write]) -> dict[Key, Published | Refusal]:
-        return await self._run(self._writing, partial(_publish, self._server, writes))
+    async def _publish(self, writes: Sequence[Write], epoch: Epoch | None) -> dict[Key, Published | Refusal]:
+        return await self._run(self._writing, partial(_publish, self._server, writes, epoch))
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wake readers after commits; the listening thread."""
@@ -227,9 +228,13 @@ def _changes(server: Server[Any], position: Position, connection: Any) -> Change
     return server.changes(connection, position)
 
 
-def _publish(server: Server[Any], writes: Sequence[Write], connection: Any) -> dict[Key, Published | Refusal]:
+def _publish(
+    server: Server[Any], writes: Sequence[Write], epoch: Epoch | None, connection: Any
+) -> dict[Key, Published | Refusal]:
     """Publish, then read what the refused ones met."""
-    taken = server.publish(connection, writes)
+    taken = server.publish(connection, writes, epoch)
+    if taken is None:
+        return dict(zip((write.key for write in writes), refuse_all(writes), strict=True))
     refused = [write.key for write in writes if write.key not in taken]
     held: dict[Key, Record] = server.held(connection, refused) if refused else {}
     return {

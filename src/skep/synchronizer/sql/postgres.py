@@ -149,7 +149,7 @@ class PostgresRecords(Server[Connection]):
         changed = [row[4:] for row in rows if row[4] is not None]
         return Changes(records=records_of(changed), cursor=Position(epoch, clock, mark).cursor())
 
-    def publish(self, connection: Connection, writes: Sequence[Write]) -> frozenset[Key]:
+    def publish(self, connection: Connection, writes: Sequence[Write], epoch: Epoch | None) -> frozenset[Key] | None:
         """Raise the clock, write what is as expected, notify; one statement."""
         values = {
             "namespaces": [write.key.namespace for write in writes],
@@ -157,9 +157,12 @@ class PostgresRecords(Server[Connection]):
             "expected": [write.expected for write in writes],
             "bodies": [write.body for write in writes],
             "mark": new_mark(),
+            "epoch": epoch,
         }
         rows = connection.execute(self._sql.publish, values).fetchall()
         if not rows:
+            if epoch is not None and self.epoch(connection) != epoch:
+                return None
             raise Wiped("there is no clock")
         return frozenset(Key(namespace, name) for namespace, name in rows if namespace is not None)
 
@@ -264,7 +267,10 @@ def _publish(life: str, commits: str, records: str, channel: str) -> str:
     now = "(extract(epoch FROM now()) * 1000000)::bigint"
     removed_at = f"CASE WHEN w.body = '' THEN {now} END"
     return f"""
-        WITH tick AS (UPDATE {life} SET clock = clock + 1 WHERE one = 1 RETURNING clock),
+        WITH tick AS (
+            UPDATE {life} SET clock = clock + 1 WHERE one = 1 AND epoch = coalesce(%(epoch)s::text, epoch)
+            RETURNING clock
+        ),
         marked AS (INSERT INTO {commits} (clock, mark) SELECT clock, %(mark)s FROM tick),
         wanted AS MATERIALIZED (
             SELECT * FROM unnest(

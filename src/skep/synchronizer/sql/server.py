@@ -94,8 +94,11 @@ class Server(ABC, Generic[C]):
         """Return what bears a later clock than `position`, as of one moment."""
 
     @abstractmethod
-    def publish(self, connection: C, writes: Sequence[Write]) -> frozenset[Key]:
-        """Try all writes in one transaction; return the keys of those that were taken."""
+    def publish(self, connection: C, writes: Sequence[Write], epoch: Epoch | None) -> frozenset[Key] | None:
+        """Try all writes in one transaction; return the keys of those that were taken.
+
+        None, and nothing is written, when `epoch` is given and is not the current one.
+        """
 
     @abstractmethod
     def held(self, connection: C, keys: Sequence[Key]) -> dict[Key, Record]:

@@ -144,9 +144,11 @@ class SqliteRecords(Server[Connection]):
             ).fetchall()
         return Changes(records=records_of(rows), cursor=latest.cursor())
 
-    def publish(self, connection: Connection, writes: Sequence[Write]) -> frozenset[Key]:
+    def publish(self, connection: Connection, writes: Sequence[Write], epoch: Epoch | None) -> frozenset[Key] | None:
         """Raise the clock, write what is as expected."""
         with _transaction(connection, "BEGIN IMMEDIATE"):
+            if epoch is not None and self._position(connection).epoch != epoch:
+                return None
             clock = self._tick(connection)
             return frozenset(write.key for write in writes if self._write(connection, clock, write))
 

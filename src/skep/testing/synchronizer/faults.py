@@ -53,7 +53,9 @@ class LosesAnswers:
         """Ask what is behind."""
         return await self.behind.changes(cursor, wait=wait)
 
-    async def publish(self, writes: tuple[Write, ...]) -> tuple[Published | Refusal, ...]:
+    async def publish(
+        self, writes: tuple[Write, ...], *, epoch: Epoch | None = None
+    ) -> tuple[Published | Refusal, ...]:
         """Publish, or not, and answer, or not.
 
         Raises Unavailable when the call or its answer is lost.
@@ -61,7 +63,7 @@ class LosesAnswers:
         loss = self._lose()
         if loss == "call":
             raise Unavailable("the call was lost")
-        outcomes = await self.behind.publish(writes)
+        outcomes = await self.behind.publish(writes, epoch=epoch)
         if loss == "answer":
             raise Unavailable("the answer was lost")
         return outcomes

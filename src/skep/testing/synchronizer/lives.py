@@ -24,6 +24,23 @@ class LivesContract:
         assert await backend.publish((write("a", 1),)) == (Refusal(None),)
         assert await backend.publish((write("a", 0),)) == (Published(1),)
 
+    async def test_writes_for_an_epoch_that_ended_are_refused_and_touch_nothing(
+        self, store: Store, backend: Backend
+    ) -> None:
+        """Generations begin anew, so a writer that slept through the end would else overwrite a younger record."""
+        other = await store.open()
+        await backend.publish((write("a", 0, b"old"),))
+        first = await backend.epoch()
+        assert await backend.publish((write("b", 0),), epoch=first) == (Published(1),)
+        second = await other.begin_epoch(first)
+        assert await other.publish((write("a", 0, b"young"),), epoch=second) == (Published(1),)
+        ended = Refusal(None, ended=True)
+        assert await backend.publish((write("a", 1, b"late"), write("c", 0)), epoch=first) == (ended, ended)
+        assert await backend.publish((write("a", 0),), epoch=Epoch("never was")) == (ended,)
+        records = (await other.snapshot()).records
+        assert [(record.key, record.generation, record.body) for record in records] == [(key("a"), 1, b"young")]
+        assert await backend.publish((write("a", 1, b"next"),), epoch=second) == (Published(2),)
+
     async def test_only_the_expected_epoch_is_ended(self, backend: Backend) -> None:
         first = await backend.epoch()
         second = await backend.begin_epoch(first)
