@@ -4,6 +4,9 @@ the database itself cannot, and whether a COMMIT came true whose answer was lost
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 import sqlite3
 import threading
 import time
@@ -28,6 +31,7 @@ _SQLITE_STORAGE_ERRORS = frozenset(
         sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_INTERRUPT,
     }
 )
 _POSTGRESQL_STORAGE_STATES = ("08", "25006", "25P03", "28", "3D", "40", "53", "55", "57", "58", "XX")
@@ -57,6 +61,9 @@ class Dialect(Protocol):
 
     def came_true(self, connection: sa.Connection, name: str) -> bool:
         """Tell whether the transaction of this name was committed; asked when its answer was lost."""
+
+    def cut_off(self, connection: Any) -> None:
+        """Have whatever runs over a connection of the driver fail at once. Called by another thread than its user's."""
 
     def is_storage(self, error: Exception) -> bool:
         """Tell a database that cannot (its disk, its lock, its connection) from one that was asked something wrong."""
@@ -102,6 +109,10 @@ class Sqlite:
     def came_true(self, connection: sa.Connection, name: str) -> bool:  # noqa: ARG002 - see the class
         """Return False: a COMMIT that did not succeed stored nothing."""
         return False
+
+    def cut_off(self, connection: Any) -> None:
+        """Interrupt the statement: it ends with SQLITE_INTERRUPT. Waiting for a lock ends by itself."""
+        connection.interrupt()
 
     def is_storage(self, error: Exception) -> bool:
         """Tell by SQLite's result code."""
@@ -164,6 +175,11 @@ class Postgresql:
             if known != "in progress" or time.monotonic() > deadline:
                 return known == "committed"
             time.sleep(0.05)
+
+    def cut_off(self, connection: Any) -> None:
+        """End both directions of the socket. Its number stays, so nothing else gets it while libpq still holds it."""
+        with contextlib.suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
 
     def is_storage(self, error: Exception) -> bool:
         """Tell by the class of the SQLSTATE; without one the connection is lost."""

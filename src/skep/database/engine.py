@@ -4,20 +4,27 @@ A *unit* is a plain function of an open connection. Reading units run in a small
 one thread that takes all that wait and answers them after their common COMMIT: one statement through an async driver
 costs more CPU than ten that run together. A unit that raises undoes its own changes only. A unit may be run again from
 its beginning before it is committed, so it changes nothing but the database.
+
+A database may hang, too. Who must not hang with it says how long to wait (`within`); after one silence everybody who
+does is refused at once until the database has answered a probe (`circuit`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from skep.database.circuit import Circuit
 from skep.database.dialects import dialect_of
 from skep.database.writer import CommitHook, Unit, Writer, cause
 from skep.domain.errors import StorageUnavailable
@@ -25,6 +32,9 @@ from skep.domain.errors import StorageUnavailable
 T = TypeVar("T")
 
 __all__ = ["CommitHook", "Database", "Unit"]
+
+CLOSE_SECONDS = 10.0
+"""How long the end of what is under way is waited for when a database is closed; then its connections are cut."""
 
 
 class Database:
@@ -44,7 +54,16 @@ class Database:
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix=f"{self.name}-read")
         self._reading = threading.local()
         self._read_connections: list[sa.Connection] = []
+        self._reads: dict[int, tuple[float, Any]] = {}
+        """By thread: since when (monotonic seconds) a read is under way, over which connection of the driver."""
         self._writer = Writer(self.name, self.engine, self._dialect)
+        patience = busy_timeout + 1.0
+        self.reading = Circuit(
+            self.name, lambda: self.read(_nothing), patience=patience, cut_off=partial(self._cut_off, busy_timeout)
+        )
+        self.writing = Circuit(
+            self.name, lambda: self.write(_nothing), patience=patience, cut_off=partial(self._cut_off, busy_timeout)
+        )
 
     @property
     def commit_hook(self) -> CommitHook | None:
@@ -55,21 +74,31 @@ class Database:
     def commit_hook(self, hook: CommitHook | None) -> None:
         self._writer.commit_hook = hook
 
-    async def read(self, unit: Unit[T]) -> T:
+    @property
+    def answers(self) -> bool:
+        """Whether the latest that those with no time to lose heard of the database was an answer."""
+        return self.reading.answers and self.writing.answers
+
+    async def read(self, unit: Unit[T], *, within: float | None = None) -> T:
         """Run a unit that only reads, on a consistent view.
 
-        Raises StorageUnavailable when the database cannot be read now.
+        Raises StorageUnavailable when the database cannot be read now, or not `within` so many seconds.
         """
+        if within is not None:
+            return await self.reading.through(lambda: self.read(unit), within)
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, unit)
 
-    async def write(self, unit: Unit[T], *, intake: bool = False) -> T:
+    async def write(self, unit: Unit[T], *, intake: bool = False, within: float | None = None) -> T:
         """Run a unit in a transaction shared with others and return its result once it is committed.
 
         What the unit raises is raised here and only its own changes are undone. Units with `intake` (a user waits)
-        go before the others.
+        go before the others. A caller that is cancelled while its unit waits takes the unit with it.
 
-        Raises StorageUnavailable when nothing can be stored now, Overloaded when too many units wait.
+        Raises StorageUnavailable when nothing can be stored now, or nothing is known of it `within` so many seconds
+        (what had begun may be stored later all the same), Overloaded when too many units wait.
         """
+        if within is not None:
+            return await self.writing.through(lambda: self.write(unit, intake=intake), within)
         return await self._writer.submit(unit, intake)
 
     @property
@@ -78,12 +107,32 @@ class Database:
         return self._writer.waiting
 
     async def close(self) -> None:
-        """Finish what was submitted and disconnect."""
-        await asyncio.to_thread(self._writer.stop)
-        self._readers.shutdown()
+        """Finish what was submitted and disconnect; a database that hangs is cut off after a while."""
+        await self.reading.close()
+        await self.writing.close()
+        ending = asyncio.ensure_future(asyncio.to_thread(self._end_threads))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await asyncio.shield(ending)
+        while not ending.done():
+            self._writer.give_up()
+            self._cut_off(0.0)
+            await asyncio.wait({ending}, timeout=0.2)
+        await ending
         for connection in self._read_connections:
             connection.close()
         self.engine.dispose()
+
+    def _end_threads(self) -> None:
+        self._writer.stop()
+        self._readers.shutdown(cancel_futures=True)
+
+    def _cut_off(self, seconds: float) -> None:
+        """End the connections over which something has been under way for so long: whoever waits gets an error."""
+        before = time.monotonic() - seconds
+        for since, driver in [*self._reads.values(), *self._writer.under_way]:
+            if since <= before:
+                self._dialect.cut_off(driver)
 
     def _read(self, unit: Unit[T]) -> T:
         try:
@@ -91,9 +140,14 @@ class Database:
             if connection is None:
                 connection = self.engine.connect()
                 self._reading.connection = connection
+                self._reading.driver = connection.connection.driver_connection
                 self._read_connections.append(connection)
-            with connection.begin():
-                return unit(connection)
+            self._reads[threading.get_ident()] = (time.monotonic(), self._reading.driver)
+            try:
+                with connection.begin():
+                    return unit(connection)
+            finally:
+                del self._reads[threading.get_ident()]
         except (exc.DBAPIError, sqlite3.Error) as error:
             if not self._dialect.is_storage(error):
                 raise
@@ -108,6 +162,10 @@ class Database:
             self._read_connections.remove(connection)
             connection.invalidate()
             connection.close()
+
+
+def _nothing(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("SELECT 1")
 
 
 def _name_of(location: Path | str) -> str:

@@ -8,6 +8,7 @@ import contextlib
 import contextvars
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Generic, Literal, TypeVar
 
@@ -59,6 +60,8 @@ class Writer:
         self._work: collections.deque[_Job[Any]] = collections.deque()
         self._wake = threading.Condition()
         self._stopping = False
+        self._given_up = False
+        self._since: tuple[float, Any] | None = None
         self._thread = threading.Thread(target=self._run, name=f"{name}{WRITER_SUFFIX}", daemon=True)
         self._thread.start()
 
@@ -84,6 +87,16 @@ class Writer:
             self._wake.notify()
         return job.future
 
+    @property
+    def under_way(self) -> list[tuple[float, Any]]:
+        """The transaction under way, if any: since when (monotonic seconds), over which connection of the driver."""
+        since = self._since
+        return [] if since is None else [since]
+
+    def give_up(self) -> None:
+        """Do nothing more of what waits: it is answered with StorageUnavailable."""
+        self._given_up = True
+
     def stop(self) -> None:
         """Finish what was submitted; end the thread."""
         with self._wake:
@@ -93,26 +106,38 @@ class Writer:
 
     def _run(self) -> None:
         connection: sa.Connection | None = None
-        while batch := self._next_batch():
+        while (batch := self._next_batch()) is not None:
+            if not batch:
+                continue
             try:
+                if self._given_up:
+                    raise exc.InvalidRequestError("the database is closed")
                 if connection is None:
                     connection = self._engine.connect()
+                self._since = (time.monotonic(), connection.connection.driver_connection)
                 self._commit(connection, batch)
                 self._tell("after", batch)
             except (exc.SQLAlchemyError, sqlite3.Error) as error:
                 connection = self._fail(connection, batch, error)
+            finally:
+                self._since = None
             self._answer(batch)
         if connection is not None:
             connection.close()
 
-    def _next_batch(self) -> list[_Job[Any]]:
+    def _next_batch(self) -> list[_Job[Any]] | None:
+        """Wait for units and return some, without those that nobody waits for any more; None: we stop."""
         with self._wake:
             while not (self._intake or self._work or self._stopping):
                 self._wake.wait()
+            if not (self._intake or self._work):
+                return None
             batch: list[_Job[Any]] = []
             for queue in (self._intake, self._work):
                 while queue and len(batch) < MAX_BATCH:
-                    batch.append(queue.popleft())
+                    job = queue.popleft()
+                    if not job.future.cancelled():
+                        batch.append(job)
             return batch
 
     def _commit(self, connection: sa.Connection, batch: list[_Job[Any]]) -> None:

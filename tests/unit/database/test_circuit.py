@@ -1,0 +1,172 @@
+"""A database that hangs costs those with no time to lose one wait; it is probed, cut off, and used again by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from skep.database.circuit import Circuit
+from skep.database.engine import Database
+from skep.domain.errors import StorageUnavailable
+from skep.processes.servers.postgres import PostgresServer
+from skep.testing.eventually import eventually
+
+metadata = sa.MetaData()
+things = sa.Table("things", metadata, sa.Column("name", sa.Text, primary_key=True))
+
+
+def add(name: str) -> sa.Insert:
+    return things.insert().values(name=name)
+
+
+def names(connection: sa.Connection) -> list[str]:
+    return list(connection.scalars(sa.select(things.c.name).order_by(things.c.name)))
+
+
+async def answering(one: Database | Circuit) -> None:
+    async def answers() -> bool:
+        return one.answers
+
+    await eventually(answers, "it answers again", seconds=30)
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    opened = Database(tmp_path / "test.db", busy_timeout=0.1)
+    metadata.create_all(opened.engine)
+    yield opened
+    await opened.close()
+
+
+class Gate:
+    """Asked through a circuit: answers while it is open, else hangs until it is opened."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+        self.opened.set()
+        self.asked = 0
+        self.cut = 0
+        self.circuit = Circuit("gate", self.ask, patience=0.05, cut_off=self.cut_off)
+
+    async def ask(self) -> str:
+        self.asked += 1
+        await self.opened.wait()
+        return "answer"
+
+    def cut_off(self) -> None:
+        self.cut += 1
+
+
+async def test_after_one_silence_nobody_waits_until_a_probe_is_answered() -> None:
+    gate = Gate()
+    assert await gate.circuit.through(gate.ask, 1.0) == "answer"
+    assert gate.circuit.answers
+    gate.opened.clear()
+    with pytest.raises(StorageUnavailable, match="did not answer in"):
+        await gate.circuit.through(gate.ask, 0.01)
+    assert not gate.circuit.answers
+
+    async def never_asked() -> str:
+        raise AssertionError("nobody is let through")
+
+    with pytest.raises(StorageUnavailable, match="does not answer"):
+        await gate.circuit.through(never_asked, 3600.0)
+
+    async def cut() -> bool:
+        return gate.cut >= 1
+
+    await eventually(cut, "what hangs is cut off")
+    gate.opened.set()
+    await answering(gate.circuit)
+    assert await gate.circuit.through(gate.ask, 1.0) == "answer"
+    await gate.circuit.close()
+
+
+async def test_a_failure_is_known_and_the_next_is_let_through() -> None:
+    gate = Gate()
+
+    async def fail() -> str:
+        raise StorageUnavailable("refused")
+
+    with pytest.raises(StorageUnavailable, match="refused"):
+        await gate.circuit.through(fail, 1.0)
+    assert not gate.circuit.answers
+    assert not gate.circuit.is_open
+    assert await gate.circuit.through(gate.ask, 1.0) == "answer"
+    assert gate.circuit.answers
+
+
+async def test_a_unit_that_nobody_waits_for_any_more_is_not_begun(database: Database) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold(connection: sa.Connection) -> None:
+        connection.execute(add("held"))
+        entered.set()
+        leave.wait(30)
+
+    holding = asyncio.create_task(database.write(hold))
+    await asyncio.to_thread(entered.wait, 30)
+    with pytest.raises(StorageUnavailable):
+        await database.write(lambda connection: connection.execute(add("given up")), within=0.01)
+    with pytest.raises(StorageUnavailable, match="does not answer"):
+        await database.write(lambda connection: connection.execute(add("refused")), within=3600.0)
+    assert await database.read(names, within=30.0) == []  # reading goes on
+    leave.set()
+    await holding
+    await answering(database)
+    await database.write(lambda connection: connection.execute(add("later")), within=30.0)
+    assert await database.read(names) == ["held", "later"]
+
+
+@pytest.mark.needs_part("postgres")
+class TestPostgresql:
+    """With the server's processes halted, connections stand and nothing comes over them."""
+
+    async def test_a_halted_server_is_noticed_once_and_used_again(self, postgres: PostgresServer) -> None:
+        database = await self._database(postgres, "halted", 0.2)
+        postgres.pause()
+        try:
+            for _ in range(2):
+                with pytest.raises(StorageUnavailable):
+                    await database.read(names, within=0.1)
+                with pytest.raises(StorageUnavailable):
+                    await database.write(lambda c: c.execute(add("halted")), within=0.1)
+            waiting = [asyncio.create_task(database.read(names)) for _ in range(2)]
+            # Both reading threads hang with the server; they are cut off, so that they may serve again.
+            assert all(
+                isinstance(one, StorageUnavailable | sa.exc.DBAPIError)
+                for one in await asyncio.gather(*waiting, return_exceptions=True)
+            )
+        finally:
+            postgres.resume()
+        await answering(database)
+        await database.write(lambda c: c.execute(add("after")), within=30.0)
+        assert "after" in await database.read(names, within=30.0)
+        await database.close()
+
+    async def test_a_halted_server_does_not_keep_a_process_from_ending(
+        self, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("skep.database.engine.CLOSE_SECONDS", 0.1)
+        database = await self._database(postgres, "closed", 5.0)
+        postgres.pause()
+        try:
+            reading = asyncio.create_task(database.read(names))
+            writing = asyncio.create_task(database.write(lambda c: c.execute(add("lost"))))
+            await asyncio.sleep(0)
+            await database.close()
+            ends = await asyncio.gather(reading, writing, return_exceptions=True)
+            assert all(isinstance(one, StorageUnavailable) for one in ends), ends
+        finally:
+            postgres.resume()
+
+    async def _database(self, postgres: PostgresServer, name: str, busy_timeout: float) -> Database:
+        database = Database(postgres.create_database(name), busy_timeout=busy_timeout)
+        await asyncio.to_thread(metadata.create_all, database.engine)
+        await asyncio.gather(*(database.read(names) for _ in range(2)), database.write(lambda c: c.execute(add("one"))))
+        return database
