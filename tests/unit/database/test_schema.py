@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
 from collections.abc import Iterator
@@ -20,9 +21,11 @@ from skep.database.api.schema import metadata as api_metadata
 from skep.database.cell.schema import metadata as cell_metadata
 from skep.database.schema import Kind
 from skep.domain.errors import Misconfigured
+from skep.processes.servers.postgres import PostgresServer
 
 METADATA: dict[Kind, sa.MetaData] = {"api": api_metadata, "cell": cell_metadata}
 KINDS: tuple[Kind, ...] = ("api", "cell")
+NOTES = (schema.REVISION_TABLE, schema.FLOOR_TABLE)
 BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.needs_part("postgres"))]
 _numbers = itertools.count()
 
@@ -47,8 +50,8 @@ def revisions(kind: Kind) -> list[str]:
 def declared(engine: sa.Engine) -> dict[str, tuple[str, ...]]:
     """Return what a database has, as its own words split into parts whose order says nothing."""
     with engine.connect() as connection:
-        rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE name != 'alembic_version'").all()
-    return {name: _parts(sql) for name, sql in rows if sql is not None}
+        rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master").all()
+    return {name: _parts(sql) for name, sql in rows if sql is not None and name not in NOTES}
 
 
 def _parts(sql: str) -> tuple[str, ...]:
@@ -67,7 +70,8 @@ def test_from_empty_to_head_is_what_the_code_declares(engine: sa.Engine, kind: K
         assert declared(engine) == declared(fresh)
         fresh.dispose()
     with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        opts = {"compare_type": True, "compare_server_default": True, "include_name": _is_no_note}
+        context = MigrationContext.configure(connection, opts=opts)
         assert compare_metadata(context, METADATA[kind]) == []
 
 
@@ -104,21 +108,80 @@ def test_the_history_is_one_line(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_empty_or_unknown_database_is_refused_with_the_command_that_mends_it(engine: sa.Engine, kind: Kind) -> None:
+def test_an_empty_or_old_database_is_refused_with_the_command_that_mends_it(engine: sa.Engine, kind: Kind) -> None:
     with pytest.raises(Misconfigured, match=r"database cell7 is at revision None.*run `skep db upgrade`"):
+        schema.check(engine, kind, "cell7")
+    schema.upgrade(engine, kind, "0001")
+    with pytest.raises(Misconfigured, match=r"is at revision 0001, this release needs .*run `skep db upgrade`"):
         schema.check(engine, kind, "cell7")
     schema.upgrade(engine, kind)
     schema.check(engine, kind, "cell7")
-    with engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0000'")
-    with pytest.raises(Misconfigured, match=r"is at revision 0000, this release needs .*run `skep db upgrade`"):
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_newer_database_is_taken_exactly_if_it_takes_this_release(engine: sa.Engine, kind: Kind) -> None:
+    schema.upgrade(engine, kind)
+    note(engine, schema.REVISION_TABLE, "9001")
+    schema.check(engine, kind, "cell7")
+    schema.upgrade(engine, kind)
+    assert schema.current(engine) == "9001"
+    note(engine, schema.FLOOR_TABLE, "9000")
+    message = r"is at revision 9001 of a newer release and takes releases from revision 9000 on"
+    with pytest.raises(Misconfigured, match=f"database cell7 {message}"):
         schema.check(engine, kind, "cell7")
+    with pytest.raises(Misconfigured, match=message):
+        schema.upgrade(engine, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_release_noted_that_knew_one_table_only_is_taken_over(engine: sa.Engine, kind: Kind) -> None:
+    before = revisions(kind)[1]
+    schema.upgrade(engine, kind, before)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"DROP TABLE {schema.REVISION_TABLE}")
+    note(engine, schema.FLOOR_TABLE, before)
+    assert schema.current(engine) == before
+    schema.upgrade(engine, kind)
+    assert schema.current(engine) == schema.head(kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_revision_says_which_releases_can_work_with_it_and_never_takes_that_back(kind: Kind) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(schema.__file__).parent / kind / "migrations"))
+    scripts = {one.revision: one.module for one in ScriptDirectory.from_config(config).walk_revisions()}
+    history = revisions(kind)
+    since = [scripts[revision].compatible_since for revision in history[1:]]
+    assert since == sorted(since)
+    assert all(floor <= revision for floor, revision in zip(since, history[1:], strict=True))
+    assert set(since) <= set(history)
+
+
+@pytest.mark.needs_part("postgres")
+async def test_many_processes_that_upgrade_at_once_do_it_once(postgres: PostgresServer) -> None:
+    url = postgres.create_database("upgraded_at_once")
+    engines = [sa.create_engine(url) for _ in range(4)]
+    await asyncio.gather(*(asyncio.to_thread(schema.upgrade, engine, "cell") for engine in engines))
+    assert {schema.current(engine) for engine in engines} == {schema.head("cell")}
+    for engine in engines:
+        engine.dispose()
+
+
+def note(engine: sa.Engine, table: str, revision: str) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE {table} SET version_num = '{revision}'")
+
+
+def _is_no_note(name: str | None, kind: str, _parents: object) -> bool:
+    return kind != "table" or name not in NOTES
 
 
 def reflected(engine: sa.Engine) -> sa.MetaData:
     found = sa.MetaData()
     found.reflect(engine)
-    found.remove(found.tables["alembic_version"])
+    for name in NOTES:
+        if name in found.tables:
+            found.remove(found.tables[name])
     return found
 
 

@@ -75,7 +75,12 @@ cells = sa.Table(
     sa.Column("name", sa.Text, nullable=False, unique=True),
     sa.Column("disabled", sa.Boolean, nullable=False, default=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("database_url", sa.Text, nullable=False, server_default=sa.text("''")),
+    sa.Column("database_url_sealed", sa.LargeBinary),
+    sa.Column("transport_url", sa.Text, nullable=False, server_default=sa.text("''")),
+    sa.Column("transport_url_sealed", sa.LargeBinary),
 )
+"""An empty URL follows from the configuration. One with a password stands here twice: without it, and sealed."""
 
 host_mappings = sa.Table(
     "host_mappings",
@@ -196,5 +201,6 @@ leases = sa.Table(
     sa.Column("owner", sa.Text, primary_key=True),
     sa.Column("role", sa.Text, nullable=False),
     sa.Column("lapses_at", sa.BigInteger, nullable=False),
+    sa.Column("host", sa.Text, nullable=False, server_default=sa.text("''")),
 )
 """Which process runs own work here. A lapsed lease lets others take its rows."""

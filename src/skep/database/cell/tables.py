@@ -155,5 +155,16 @@ leases = sa.Table(
     sa.Column("owner", sa.Text, primary_key=True),
     sa.Column("role", sa.Text, nullable=False),
     sa.Column("lapses_at", sa.BigInteger, nullable=False),
+    sa.Column("host", sa.Text, nullable=False, server_default=sa.text("''")),
 )
 """Which process runs own work here."""
+
+identity = sa.Table(
+    "cell_identity",
+    metadata,
+    sa.Column("only", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("uuid", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+)
+"""Which cell this is, in one row: its conductors see no other database that could tell them."""

@@ -7,5 +7,10 @@ from alembic import context
 from skep.database.api.schema import metadata
 
 connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=metadata, render_as_batch=True)
+context.configure(
+    connection=connection,
+    target_metadata=metadata,
+    render_as_batch=True,
+    version_table=context.config.attributes["version_table"],
+)
 context.run_migrations()

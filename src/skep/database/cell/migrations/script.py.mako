@@ -9,6 +9,7 @@ revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
 branch_labels = None
 depends_on = None
+compatible_since = ${repr(up_revision)}
 
 
 def upgrade() -> None:

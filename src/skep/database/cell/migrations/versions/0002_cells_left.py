@@ -11,6 +11,7 @@ revision = "0002"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
+compatible_since = "0001"
 
 _SETTLED = "'active','stopped','error','deleted'"
 

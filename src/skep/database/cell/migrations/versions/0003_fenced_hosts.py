@@ -15,6 +15,7 @@ revision = "0003"
 down_revision = "0002"
 branch_labels = None
 depends_on = None
+compatible_since = "0001"
 
 
 def upgrade() -> None:
