@@ -32,6 +32,8 @@ class Parts:
     settings: ConductorSettings
     max_attempts: int = 3
     max_cells: int = 2
+    runs_on: str = ""
+    """Where this process runs, as lists of services say."""
 
     def before(self, seconds: float) -> int:
         """Return the time `seconds` ago, in microseconds."""

@@ -49,7 +49,13 @@ class CellConductor:
         self._beats = Beats(parts, self._hosts)
         self._beats.on_asserted = self._on_asserted
         self._lease = Lease(
-            parts.database, leases, parts.owner, "cell_conductor", parts.clock, seconds=parts.settings.lease_seconds
+            parts.database,
+            leases,
+            parts.owner,
+            "cell_conductor",
+            parts.clock,
+            seconds=parts.settings.lease_seconds,
+            host=parts.runs_on,
         )
         self._subscription: Subscription | None = None
 

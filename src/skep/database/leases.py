@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import msgspec
 import sqlalchemy as sa
 
 from skep.database.upsert import insert
 from skep.domain.ids import Incarnation
 
 
-def renew(connection: sa.Connection, leases: sa.Table, owner: Incarnation, role: str, lapses_at: int) -> None:
-    """Say that `owner` lives until `lapses_at` (microseconds since the epoch)."""
-    statement = insert(connection, leases).values(owner=owner, role=role, lapses_at=lapses_at)
+class LeaseRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One process that lives, or did until a short while ago."""
+
+    owner: Incarnation
+    role: str
+    host: str
+    """Where it runs; empty when a release wrote it that did not tell."""
+    lapses_at: int
+
+
+def renew(
+    connection: sa.Connection, leases: sa.Table, owner: Incarnation, role: str, lapses_at: int, host: str = ""
+) -> None:
+    """Say that `owner`, which runs on `host`, lives until `lapses_at` (microseconds since the epoch)."""
+    statement = insert(connection, leases).values(owner=owner, role=role, lapses_at=lapses_at, host=host)
     connection.execute(
         statement.on_conflict_do_update(index_elements=["owner"], set_={"lapses_at": statement.excluded.lapses_at})
     )
@@ -24,6 +37,14 @@ def drop(connection: sa.Connection, leases: sa.Table, owner: Incarnation) -> Non
 def remove_lapsed(connection: sa.Connection, leases: sa.Table, before: int) -> int:
     """Remove leases that lapsed before `before`; return how many."""
     return connection.execute(leases.delete().where(leases.c.lapses_at < before)).rowcount
+
+
+def every(connection: sa.Connection, leases: sa.Table) -> tuple[LeaseRow, ...]:
+    """Return all leases, those that lapsed a short while ago too."""
+    rows = connection.execute(sa.select(leases).order_by(leases.c.role, leases.c.host, leases.c.owner))
+    return tuple(
+        LeaseRow(owner=Incarnation(row.owner), role=row.role, host=row.host, lapses_at=row.lapses_at) for row in rows
+    )
 
 
 def unowned(leases: sa.Table, owner: sa.ColumnElement[str | None], now: int) -> sa.ColumnElement[bool]:

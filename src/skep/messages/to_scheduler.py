@@ -307,6 +307,27 @@ class ListNamespaces(Call[ListNamespacesReply], frozen=True, kw_only=True):
     reply_type: ClassVar[Any] = ListNamespacesReply
 
 
+class LivingScheduler(msgspec.Struct, frozen=True, kw_only=True):
+    """One scheduler that lives."""
+
+    run: str
+    """Names this life of it."""
+    host: str = ""
+    """Where it runs, as it says itself."""
+
+
+class ListSchedulersReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedulers that live, the answering one among them, by host and run."""
+
+    schedulers: tuple[LivingScheduler, ...]
+
+
+class ListSchedulers(Call[ListSchedulersReply], frozen=True, kw_only=True):
+    """Say which schedulers share the host states."""
+
+    reply_type: ClassVar[Any] = ListSchedulersReply
+
+
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
     """A claim or a slot as a record holds it, with where its node is."""
 

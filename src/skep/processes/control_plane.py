@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
-from skep.cell_conductor import parts as cell_parts
 from skep.cell_conductor.service import CellConductor
 from skep.compute.agent import Agent
 from skep.compute.drivers.fake import FakeDriver
@@ -19,25 +18,24 @@ from skep.config.sections import Config
 from skep.database.api import cells as cell_rows
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
-from skep.domain.ids import CELL0, CellUuid, Incarnation, new_uuid
+from skep.domain.ids import CELL0, CellUuid, new_uuid
+from skep.processes.conducting import make_cell_conductor, make_super_conductor
 from skep.processes.databases import Databases
 from skep.processes.directory import StateDirectory
+from skep.processes.hosts import FakeHost
 from skep.processes.installation import CELL0_NAME, choose_hosts
-from skep.processes.mapping import compute_settings, fake_settings
+from skep.processes.process import Process
 from skep.processes.scheduling import make_scheduler
 from skep.processes.stopping import stop_part
 from skep.processes.wiring import ProcessTransport, backend_of, check_shared, transport_of
 from skep.scheduler.service import SchedulerService
-from skep.super_conductor import parts as super_parts
+from skep.super_conductor.parts import CellAccess
 from skep.super_conductor.service import SuperConductor
 from skep.synchronizer.base import Backend
-from skep.telemetry.logs import get_logger
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
 from skep.transport.base import Transport
-
-log = get_logger(__name__)
 
 
 def _nobody_waits() -> int:
@@ -68,13 +66,13 @@ class ControlPlane:
 
         Raises Misconfigured when what is configured does not go together.
         """
+        self.process = Process(config, clock, metrics, steps or Steps(metrics), notifier)
         self.config = config
+        self.metrics = metrics
+        self.steps = self.process.steps
         self.directory = directory
         self.databases = databases
         self.clock = clock
-        self.metrics = metrics
-        self.notifier = notifier
-        self.steps = steps or Steps(metrics)
         self.hosts = hosts
         """Fake hosts that each cell is asked to have; None: what it has, or the configured number if it is new."""
         self.notes: list[str] = []
@@ -93,12 +91,11 @@ class ControlPlane:
         """Of the embedded scheduler."""
         self._scheduler: SchedulerService | None = None
         if self.backend is not None:
-            self._scheduler = make_scheduler(config, transport, self.backend, clock, metrics)
+            self._scheduler = make_scheduler(self.process, transport, self.backend)
         self.agents: dict[str, Agent] = {}
         self._cell_of: dict[str, CellUuid] = {}
         self.drivers: dict[str, FakeDriver] = {}
         self._flusher = Flusher()
-        self._owner = Incarnation(new_uuid())
         self._super_conductor: SuperConductor | None = None
         self._cell_conductors: list[CellConductor] = []
         self._conductor_of: dict[CellUuid, CellConductor] = {}
@@ -124,8 +121,7 @@ class ControlPlane:
         for cell in self.cells.values():
             if not cell.is_cell0:
                 await self._start_cell(cell)
-        self._super_conductor = SuperConductor(self._super_parts(), self.config.retention)
-        await self._super_conductor.start()
+        await self._start_super_conductor()
 
     async def stop(self) -> None:
         """Stop from the outside inwards; what is under way goes on at the next start."""
@@ -142,12 +138,10 @@ class ControlPlane:
         if self._own_transport is not None:
             await stop_part("transport", self._own_transport.close())
 
-    def cell_databases(self) -> Mapping[CellUuid, super_parts.CellAccess]:
+    def cell_databases(self) -> Mapping[CellUuid, CellAccess]:
         """Return how the level above reaches each cell, cell0 too."""
         return {
-            cell.uuid: super_parts.CellAccess(
-                cell, self.databases.cells[cell.name], self.cell_transports.get(cell.uuid)
-            )
+            cell.uuid: CellAccess(cell, self.databases.cells[cell.name], self.cell_transports.get(cell.uuid))
             for cell in self.cells.values()
         }
 
@@ -170,20 +164,8 @@ class ControlPlane:
 
     async def _start_cell(self, cell: Cell) -> None:
         transport = self.cell_transports[cell.uuid]
-        conductor = CellConductor(
-            cell_parts.Parts(
-                owner=self._owner,
-                cell=cell,
-                database=self.databases.cells[cell.name],
-                transport=transport,
-                above=self.transport,
-                clock=self.clock,
-                steps=self.steps,
-                notifier=self.notifier,
-                settings=self.config.conductor,
-                max_attempts=self.config.scheduler.max_attempts,
-                max_cells=self.config.scheduler.max_cells,
-            )
+        conductor = make_cell_conductor(
+            self.process, cell, self.databases.cells[cell.name], transport=transport, above=self.transport
         )
         await conductor.start()
         self._cell_conductors.append(conductor)
@@ -209,37 +191,15 @@ class ControlPlane:
     async def start_agent(self, cell: Cell, host: str) -> Agent:
         """Start the agent of a fake host of this cell."""
         directory = self.directory.host(cell.name, host)
-        directory.mkdir(parents=True, exist_ok=True)
-        driver = FakeDriver(directory, host, fake_settings(self.config.compute.fake), self.clock)
-        agent = Agent(
-            compute_settings(self.config),
-            cell.uuid,
-            host,
-            directory,
-            driver,
-            self.cell_transports[cell.uuid],
-            self.clock,
-            self.steps,
-            self._flusher,
-            cell_name=cell.name,
-        )
-        await agent.start()
-        self.drivers[host] = driver
-        self.agents[host] = agent
+        made = FakeHost(self.process, cell, host, directory, self.cell_transports[cell.uuid], self._flusher)
+        await made.start()
+        self.drivers[host] = made.driver
+        self.agents[host] = made.agent
         self._cell_of[host] = cell.uuid
-        return agent
+        return made.agent
 
-    def _super_parts(self) -> super_parts.Parts:
-        return super_parts.Parts(
-            owner=self._owner,
-            api=self.databases.api,
-            cells=self.cell_databases(),
-            transport=self.transport,
-            clock=self.clock,
-            steps=self.steps,
-            notifier=self.notifier,
-            settings=self.config.conductor,
-            max_attempts=self.config.scheduler.max_attempts,
-            max_cells=self.config.scheduler.max_cells,
-            busy=self._busy,
+    async def _start_super_conductor(self) -> None:
+        self._super_conductor = make_super_conductor(
+            self.process, self.databases.api, self.cell_databases(), transport=self.transport, busy=self._busy
         )
+        await self._super_conductor.start()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from skep.config.sections import Config
-from skep.domain.clock import Clock
+from skep.processes.process import Process
 from skep.scheduler.service import SchedulerService
 from skep.scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
 from skep.synchronizer.base import Backend
-from skep.telemetry.metrics import Metrics
 from skep.transport.base import Transport
 
 
@@ -29,10 +30,10 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
     )
 
 
-def make_scheduler(
-    config: Config, transport: Transport, backend: Backend, clock: Clock, metrics: Metrics
-) -> SchedulerService:
+def make_scheduler(process: Process, transport: Transport, backend: Backend) -> SchedulerService:
     """Return a scheduler that counts what it does; it has not started. Raises Misconfigured for an unknown filter."""
+
+    metrics = process.metrics
 
     def on_decision(seconds: float, outcome: str) -> None:
         metrics.decision_seconds.observe(seconds)
@@ -41,8 +42,8 @@ def make_scheduler(
     return SchedulerService(
         transport,
         backend,
-        scheduler_settings(config),
-        clock,
+        replace(scheduler_settings(process.config), host=process.host),
+        process.clock,
         on_decision=on_decision,
         on_conflict=metrics.claim_conflicts.inc,
         on_refused=metrics.reports_refused.inc,

@@ -25,11 +25,13 @@ class Lease:
         clock: Clock,
         *,
         seconds: float,
+        host: str = "",
     ) -> None:
         self._database = database
         self._table = table
         self._owner = owner
         self._role = role
+        self._host = host
         self._clock = clock
         self._lapse = round(seconds * SECOND)
         self._loop = Loop(f"lease-{role}", self._renew, every=min(1.0, seconds / 3))
@@ -48,7 +50,7 @@ class Lease:
         now = self._clock.now()
 
         def unit(connection: sa.Connection) -> None:
-            lease_rows.renew(connection, self._table, self._owner, self._role, now + self._lapse)
+            lease_rows.renew(connection, self._table, self._owner, self._role, now + self._lapse, self._host)
             lease_rows.remove_lapsed(connection, self._table, now - 100 * self._lapse)
 
         await self._database.write(unit)

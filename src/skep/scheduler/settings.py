@@ -43,6 +43,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Several schedulers: each looks first among its own share of the hosts, and at all when nothing fits there."""
     beat_lapse_seconds: float = 10.0
     """A cell whose beat did not change for so long sends none."""
+    host: str = ""
+    """Where this scheduler runs, as lists of services say."""
     max_rejected_hosts: int = 50
     """Most hosts named in an explanation."""
     max_near_misses: int = 5

@@ -65,6 +65,8 @@ class Parts:
     settings: ConductorSettings
     max_attempts: int = 3
     max_cells: int = 2
+    runs_on: str = ""
+    """Where this process runs, as lists of services say."""
     busy: Callable[[], int] = field(default=lambda: 0)
     """Requests of users under way in this process: building makes room for them."""
 

@@ -49,6 +49,7 @@ class SuperConductor:
             "super_conductor",
             parts.clock,
             seconds=parts.settings.lease_seconds,
+            host=parts.runs_on,
         )
         self._subscription: Subscription | None = None
 

@@ -16,7 +16,6 @@ import msgspec
 from skep.domain.clock import Clock, Timestamp
 from skep.processes.control_plane import ControlPlane
 from skep.processes.directory import StateDirectory
-from skep.super_conductor.service import SuperConductor
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import CrashPoint
@@ -90,8 +89,7 @@ class _Conductors(ControlPlane):
         for cell in self.cells.values():
             if not cell.is_cell0:
                 await self._start_cell(cell)
-        self._super_conductor = SuperConductor(self._super_parts(), self.config.retention)
-        await self._super_conductor.start()
+        await self._start_super_conductor()
 
     async def stop(self) -> None:
         """Stop the conductors."""

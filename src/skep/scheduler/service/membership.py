@@ -10,6 +10,7 @@ import structlog
 from skep.domain.clock import Clock
 from skep.domain.errors import SkepError
 from skep.domain.ids import new_uuid
+from skep.messages.to_scheduler import LivingScheduler
 from skep.scheduler.service import changes
 from skep.scheduler.service.commits import Commits
 from skep.scheduler.service.members import BEAT_SECONDS
@@ -34,6 +35,7 @@ class Membership:
         monotonic: Callable[[], float],
         *,
         partition: bool,
+        host: str = "",
     ) -> None:
         self.run = new_uuid()
         """Names this life of the scheduler."""
@@ -42,6 +44,7 @@ class Membership:
         self._clock = clock
         self._monotonic = monotonic
         self._partition = partition
+        self._host = host
 
     async def live(self) -> None:
         """Tell the others once a second that this scheduler lives, and share the hosts with those that do."""
@@ -57,7 +60,8 @@ class Membership:
     async def beat(self) -> None:
         """Say once that this scheduler lives; share the hosts with whom is known to live now."""
         self.share()
-        await self._commits.change(self._key(self.run), changes.set_wish(SchedulerValue(at=self._clock.now())))
+        value = SchedulerValue(at=self._clock.now(), host=self._host)
+        await self._commits.change(self._key(self.run), changes.set_wish(value))
         for run in self._states.members.gone(self._monotonic()):
             if run != self.run:
                 await self._commits.change(self._key(run), changes.set_wish(None))
@@ -68,6 +72,15 @@ class Membership:
         others = [run for run in living if run != self.run]
         if self._states.placement.partition.set_members(self.run, others):
             log.info("schedulers share the hosts", others=len(others))
+
+    def living(self) -> tuple[LivingScheduler, ...]:
+        """Return the schedulers that are known to live now, this one too."""
+        found = [LivingScheduler(run=self.run, host=self._host)]
+        for run in self._states.members.living(self._monotonic()):
+            value = self._states.held(self._key(run)).value
+            if run != self.run and isinstance(value, SchedulerValue):
+                found.append(LivingScheduler(run=run, host=value.host))
+        return tuple(sorted(found, key=lambda one: (one.host, one.run)))
 
     async def leave(self) -> None:
         """Tell the others to take over this one's share at once; without an answer they find out in seconds."""

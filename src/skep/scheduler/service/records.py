@@ -115,6 +115,8 @@ class SchedulerValue(msgspec.Struct, frozen=True, kw_only=True):
 
     at: int
     """When it said so, microseconds since the epoch: for people to read, not for deciding who lives."""
+    host: str = ""
+    """Where it runs; empty when a release wrote it that did not tell."""
 
 
 KINDS: dict[str, type[Any]] = {

@@ -27,6 +27,8 @@ from skep.messages.to_scheduler import (
     ListClaimsReply,
     ListNamespaces,
     ListNamespacesReply,
+    ListSchedulers,
+    ListSchedulersReply,
     PublishOperatorState,
     ReleaseClaims,
     ReleaseReply,
@@ -91,7 +93,9 @@ class SchedulerService:
         self._states = HostStates(config)
         self._mirror = Mirror(backend, self._states, monotonic)
         self._commits = Commits(backend, self._states, self._mirror, monotonic)
-        self._membership = Membership(self._states, self._commits, clock, monotonic, partition=config.partition)
+        self._membership = Membership(
+            self._states, self._commits, clock, monotonic, partition=config.partition, host=config.host
+        )
         self._selecting = Selecting(self._states, self._commits, config, on_conflict)
         self._reading = Reading(self._states)
         self._reporting = Reporting(self._states, self._commits, clock, on_refused)
@@ -128,6 +132,7 @@ class SchedulerService:
                 AssertClaims: self._assert_claims,
                 Beat: self._beat,
                 ListNamespaces: self._list_namespaces,
+                ListSchedulers: self._list_schedulers,
                 ListClaims: self._list_claims,
                 **Namespaced(self._states, self._commits, self._monotonic).handlers,
             },
@@ -250,6 +255,9 @@ class SchedulerService:
     async def _list_namespaces(self, _: ListNamespaces, __: RequestContext | None) -> ListNamespacesReply:
         quarantined = listed(self._states, self._monotonic())
         return ListNamespacesReply(namespaces=self._states.namespaces(), quarantined=quarantined)
+
+    async def _list_schedulers(self, _: ListSchedulers, __: RequestContext | None) -> ListSchedulersReply:
+        return ListSchedulersReply(schedulers=self._membership.living())
 
     async def _list_claims(self, message: ListClaims, _: RequestContext | None) -> ListClaimsReply:
         return holdings(self._states, message)

@@ -1,0 +1,65 @@
+"""Makes the conductors of a process: inside the whole cloud, or alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from skep.cell_conductor import parts as cell_parts
+from skep.cell_conductor.service import CellConductor
+from skep.database.engine import Database
+from skep.domain.cells import Cell
+from skep.domain.ids import CellUuid
+from skep.processes.process import Process
+from skep.super_conductor import parts as super_parts
+from skep.super_conductor.service import SuperConductor
+from skep.transport.base import Transport
+
+
+def make_cell_conductor(
+    process: Process, cell: Cell, database: Database, *, transport: Transport, above: Transport
+) -> CellConductor:
+    """Return a conductor of a cell that has not started; `transport` is the cell's own."""
+    scheduler = process.config.scheduler
+    return CellConductor(
+        cell_parts.Parts(
+            owner=process.owner,
+            cell=cell,
+            database=database,
+            transport=transport,
+            above=above,
+            clock=process.clock,
+            steps=process.steps,
+            notifier=process.notifier,
+            settings=process.config.conductor,
+            max_attempts=scheduler.max_attempts,
+            max_cells=scheduler.max_cells,
+            runs_on=f"{process.host}@{cell.name}",
+        )
+    )
+
+
+def make_super_conductor(
+    process: Process,
+    api: Database,
+    cells: Mapping[CellUuid, super_parts.CellAccess],
+    *,
+    transport: Transport,
+    busy: Callable[[], int] = lambda: 0,
+) -> SuperConductor:
+    """Return a super conductor that has not started; `busy` tells how many requests of users this process serves."""
+    scheduler = process.config.scheduler
+    parts = super_parts.Parts(
+        owner=process.owner,
+        api=api,
+        cells=cells,
+        transport=transport,
+        clock=process.clock,
+        steps=process.steps,
+        notifier=process.notifier,
+        settings=process.config.conductor,
+        max_attempts=scheduler.max_attempts,
+        max_cells=scheduler.max_cells,
+        busy=busy,
+        runs_on=process.host,
+    )
+    return SuperConductor(parts, process.config.retention)
