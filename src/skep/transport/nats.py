@@ -1,9 +1,9 @@
 """Messages over NATS core: a subject for each address, a queue group for those who serve it, one inbox for answers.
 
-At most once, as the contract says: nothing is kept, nothing is sent twice. A call to an address that nobody serves is
-answered by the NATS server at once ("no responders"). What was asked before a connection was lost ends with
-Unreachable as soon as the loss is noticed; calls made while it is away wait for it until their deadline, casts are
-dropped.
+At most once, as the contract says: nothing is kept, and nothing is sent twice but calls of schedulers that may be
+answered twice (`repeats.py`). A call to an address that nobody serves is answered by the NATS server at once ("no
+responders"). What was asked before a connection was lost ends with Unreachable as soon as the loss is noticed; calls
+made while it is away wait for it until their deadline, casts are dropped.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from skep.transport.endpoint import Endpoint, too_large
 from skep.transport.nats_client import EndingClient
 from skep.transport.nats_connection import Connection
 from skep.transport.refusals import Kind, OnRefused, Refusals
+from skep.transport.repeats import AGAIN_AFTER, Repeat
 from skep.transport.subjects import subject_of
 
 ReplyT = TypeVar("ReplyT")
@@ -124,7 +125,8 @@ class NatsTransport:
         try:
             async with asyncio.timeout(timeout):
                 client = self._connection.client or await self._connection.wait()
-                answer = await self._ask(client, address, self._encoded(client, message, context, "call"))
+                data = self._encoded(client, message, context, "call")
+                answer = await self._ask(client, address, data, AGAIN_AFTER.get(type(message)))
         except TimeoutError:
             away = "" if self.connected else ": there is no connection to NATS"
             raise Unreachable(f"{address} did not answer {name} in {timeout:g} s{away}") from None
@@ -176,16 +178,23 @@ class NatsTransport:
 
     # --- within --------------------------------------------------------------------------------------
 
-    async def _ask(self, client: EndingClient, address: Address, data: bytes) -> Msg:
+    async def _ask(self, client: EndingClient, address: Address, data: bytes, again_after: float | None) -> Msg:
+        """Send a call and wait for its answer; of one that is sent again the first answer is taken."""
         number = str(next(self._numbers))
         waiting: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         self._waiting[number] = waiting
+        repeat: Repeat | None = None
         try:
             subject = subject_of(self._settings.prefix, address)
-            await self._connection.send(client, subject, data, f"{self._inbox}.{number}")
+            send = partial(self._connection.send, client, subject, data, f"{self._inbox}.{number}")
+            await send()
+            if again_after is not None:
+                repeat = Repeat(send, again_after)
             return await waiting
         finally:
             del self._waiting[number]
+            if repeat is not None:
+                repeat.stop()
 
     async def _take_answer(self, answer: Msg) -> None:
         waiting = self._waiting.get(answer.subject.rpartition(".")[2])
