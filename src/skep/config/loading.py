@@ -18,8 +18,9 @@ import msgspec
 
 from skep.config.errors import ConfigError, Problem
 from skep.config.keys import Key, keys_of
-from skep.config.provenance import HIDDEN, Source
+from skep.config.provenance import Source
 from skep.config.sections import Config
+from skep.config.urls import HIDDEN
 
 FILE_VARIABLE = "SKEP_CONFIG"
 """Names the configuration file; the only variable with our prefix that is not a key."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -10,10 +9,7 @@ import msgspec
 
 from skep.config.keys import Key, keys_of
 from skep.config.sections import Config
-
-HIDDEN = "********"
-_URL_PASSWORD = re.compile(r"(?<=://)(?P<user>[^:/@]*):[^/]*@")
-_URL_PARAMETER = re.compile(r"(?P<name>[?&]password)=[^&]*")
+from skep.config.urls import HIDDEN, masked
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -66,6 +62,5 @@ def shown(key: Key, value: Any) -> Any:
     if key.hides == "value" and value:
         return HIDDEN
     if key.hides == "url":
-        without_user_part = _URL_PASSWORD.sub(rf"\g<user>:{HIDDEN}@", value)
-        return _URL_PARAMETER.sub(rf"\g<name>={HIDDEN}", without_user_part)
+        return masked(value)
     return msgspec.to_builtins(value)

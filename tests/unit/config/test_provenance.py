@@ -11,7 +11,8 @@ from msgspec import Meta
 
 from skep.config import load, settings
 from skep.config.keys import keys_of
-from skep.config.provenance import HIDDEN, shown
+from skep.config.provenance import shown
+from skep.config.urls import HIDDEN
 
 
 def test_each_value_says_where_it_came_from(tmp_path: Path) -> None:
