@@ -21,7 +21,7 @@ from skep.cli.benchmarks.sync import phases
 from skep.cli.benchmarks.sync.scheduler import BenchScheduler
 from skep.config.sections import SynchronizerSettings
 from skep.domain.errors import SkepError
-from skep.synchronizer.base import Backend
+from skep.synchronizer.memory import MemoryBackend
 from skep.synchronizer.registry import make_backend
 from skep.telemetry.logs import configure
 
@@ -46,7 +46,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.schedulers: list[BenchScheduler] = []
-        self._shared: Backend | None = None
+        self._memory = MemoryBackend()
         self._beating: asyncio.Task[None] | None = None
 
     async def open(self, backend: dict[str, Any], schedulers: int, partition: bool) -> list[float]:
@@ -55,9 +55,8 @@ class Worker:
         took = []
         for _ in range(schedulers):
             began = time.monotonic()
-            if settings.backend == "memory":
-                self._shared = self._shared or make_backend(settings)
-            scheduler = BenchScheduler(self._shared or make_backend(settings), partition=partition)
+            backend = self._memory.another() if settings.backend == "memory" else make_backend(settings)
+            scheduler = BenchScheduler(backend, partition=partition)
             await scheduler.start()
             took.append(time.monotonic() - began)
             self.schedulers.append(scheduler)
