@@ -18,13 +18,19 @@ from skep.domain.errors import StorageUnavailable, Unavailable
 T = TypeVar("T")
 
 PROBE_PAUSE_SECONDS = 0.25
-"""Between a probe that failed and the next."""
+"""After the first probe that failed; each time twice as long."""
+LONGEST_PAUSE_SECONDS = 2.0
+"""A database that is back is used again after this time at the latest."""
 
 log = structlog.get_logger("skep.database")
 
 
 class Circuit:
-    """One way into one database: closed, or open while a silent database is probed."""
+    """One way into one database: closed, or open while a silent database is probed.
+
+    One that fails instead (nobody listens there) lets everybody through, for that costs no time, but is probed too, so
+    that `answers` does not depend on anybody's asking.
+    """
 
     def __init__(
         self, name: str, probe: Callable[[], Awaitable[object]], *, patience: float, cut_off: Callable[[], None]
@@ -37,17 +43,17 @@ class Circuit:
         self._patience = patience
         self._cut_off = cut_off
         self._probing: asyncio.Task[None] | None = None
-        self._answered = True
+        self._silent = False
 
     @property
     def is_open(self) -> bool:
         """Whether nobody is let through now."""
-        return self._probing is not None and not self._probing.done()
+        return self._silent and not self.answers
 
     @property
     def answers(self) -> bool:
         """Whether the latest that was heard of the database was an answer, no silence and no failure."""
-        return self._answered and not self.is_open
+        return self._probing is None or self._probing.done()
 
     async def through(self, ask: Callable[[], Awaitable[T]], within: float) -> T:
         """Ask the database, and wait for `within` seconds at most.
@@ -59,15 +65,14 @@ class Circuit:
             raise StorageUnavailable(f"database {self._name} does not answer")
         try:
             async with asyncio.timeout(within):
-                answer = await ask()
+                return await ask()
         except TimeoutError:
-            self._open()
+            self._silent = True
+            self._begin_probing("database is silent")
             raise StorageUnavailable(f"database {self._name} did not answer in {within:g} s") from None
         except StorageUnavailable:
-            self._answered = False
+            self._begin_probing("database fails")
             raise
-        self._answered = True
-        return answer
 
     async def close(self) -> None:
         """Stop probing."""
@@ -75,18 +80,19 @@ class Circuit:
             self._probing.cancel()
             await asyncio.wait({self._probing})
 
-    def _open(self) -> None:
-        self._answered = False
-        if not self.is_open:
-            log.warning("database is silent", database=self._name)
+    def _begin_probing(self, why: str) -> None:
+        if self.answers:
+            log.warning(why, database=self._name)
             self._probing = asyncio.create_task(self._until_answered(), name=f"probe {self._name}")
 
     async def _until_answered(self) -> None:
+        pause = PROBE_PAUSE_SECONDS
         while True:
             if await self._answers_probe():
                 break
-            await asyncio.sleep(PROBE_PAUSE_SECONDS)
-        self._answered = True
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        self._silent = False
         log.info("database answers again", database=self._name)
 
     async def _answers_probe(self) -> bool:

@@ -22,6 +22,9 @@ class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
     """Only for anti-affinity (API 2.64)."""
     cells: tuple[CellUuid, ...] | None = None
     """Cells that hold a member; None: not known, so any may. A hard policy waits until these have asserted."""
+    epoch: str = ""
+    """The epoch of the host states in which `cells` were found. Under another one they are not to be believed: a member
+    may have got its cell since, and nobody has told the new epoch of it."""
 
     @property
     def is_hard(self) -> bool:

@@ -82,7 +82,8 @@ class Knowledge:
         """Return why a hard policy cannot be judged yet: a cell may hold members that it has not told."""
         if rule is None or not rule.is_hard:
             return None
-        cells = rule.cells if rule.cells is not None else self.known_cells()
+        believed = rule.cells if rule.epoch == self.epoch else None
+        cells = believed if believed is not None else self.known_cells()
         if rule.uuid not in self.lost_groups and all(self.asserted(cell) for cell in cells):
             return None
         return "the members of the server group are not all known yet"

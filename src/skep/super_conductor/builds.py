@@ -28,6 +28,7 @@ from skep.domain.ids import CELL0, CellUuid, InstanceUuid
 from skep.domain.instances import Fault, State
 from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
 from skep.super_conductor import notifications
+from skep.super_conductor.decisions import not_final
 from skep.super_conductor.locations import resolved
 from skep.super_conductor.parts import Parts
 from skep.telemetry.logs import get_logger
@@ -116,7 +117,7 @@ class Builds:
         parts, first, avoided = self._parts, members[0], self._avoided()
         async with parts.steps.step("select", request=first.context.request_id, members=len(members)) as step:
             try:
-                spec = await resolved(parts, first.spec)
+                spec = await resolved(parts, first.spec, [one.instance.uuid for one in members])
                 notifications.select(parts.notifier, "start", spec, members)
                 reply = await parts.transport.call(
                     SCHEDULER,
@@ -142,7 +143,7 @@ class Builds:
             if any(isinstance(decision, Placed) for decision in reply.decisions):
                 notifications.select(parts.notifier, "end", spec, members)
             return [
-                (one, _not_final(decision) if avoided else decision)
+                (one, not_final(decision) if avoided else decision)
                 for one, decision in zip(members, reply.decisions, strict=True)
             ]
 
@@ -241,7 +242,7 @@ class Builds:
     def _avoided(self) -> tuple[CellUuid, ...]:
         now = self._parts.clock.now()
         self._avoid = {cell: until for cell, until in self._avoid.items() if until > now}
-        return tuple(self._avoid)
+        return tuple(cell for cell in {*self._avoid, *self._parts.silent} if cell != CELL0)
 
     def _too_late(self, one: Taken) -> bool:
         """Tell whether a server has waited too long; while nobody ran who could place it, it did not wait for us."""
@@ -299,13 +300,6 @@ def _named_once(members: Sequence[Fated]) -> _Named:
     host = fate.host if isinstance(fate, Placed) else ""
     instance = one.instance.uuid
     return {"request": one.context.request_id, "instance": instance, "attempt": one.attempt, "host": host}
-
-
-def _not_final(decision: Decision) -> Decision:
-    """Make "no valid host" wait while a cell is left out that could not store a moment ago: it may have one."""
-    if isinstance(decision, NoValidHost):
-        return NotReady(reason=f"a cell cannot store now; without it: {decision.message()}")
-    return decision
 
 
 def _never_ready(decision: NotReady) -> NoValidHost:

@@ -7,7 +7,7 @@ cell's row, again and again until the row is deleted; then quota, mapping and sp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import sqlalchemy as sa
@@ -32,12 +32,16 @@ class Deletes:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self.nudge_forget: Callable[[], None] = lambda: None
+        """Has `forget` run soon: cell0 has no conductor that tells of its deletes."""
 
     async def begin(self) -> bool:
         """Act on delete intents: raise the attempts in the cells' rows."""
         parts = self._parts
         again = parts.after(parts.settings.resend_seconds)
-        due = await parts.api.write(partial(mappings.deletes_due, now=parts.clock.now(), again_at=again, limit=BATCH))
+        # Those in silent cells wait: however many they are, they hold up no others.
+        unit = partial(mappings.deletes_due, now=parts.clock.now(), again_at=again, limit=BATCH, without=parts.silent)
+        due = await parts.api.write(unit)
         by_cell: dict[CellUuid, list[DeleteIntent]] = {}
         for intent in due:
             if intent.cell in parts.cells:
@@ -71,26 +75,21 @@ class Deletes:
             await self._forget_above([Gone(instance=instance, group=None) for instance in absent])
         await parts.nudge(cell)
         if access.transport is None:
-            await self.forget_in(access)
+            self.nudge_forget()
 
     async def forget(self) -> bool:
         """Note the end of servers that their cells have deleted: of all cells."""
-        more = await asyncio.gather(*(self.forget_in(access) for access in self._parts.cells.values()))
-        return any(more)
+        return await self._parts.in_each_cell("ends of deletes", self.forget_in)
 
     async def forget_in(self, access: CellAccess) -> bool:
         """Note the end of servers that one cell has deleted."""
-        try:
-            gone = await access.read(partial(cell_deletes.unforgotten, limit=BATCH))
-            if not gone:
-                return False
-            async with self._parts.steps.step("forget", cell=access.cell.name, members=len(gone)):
-                await self._forget_above(gone)
-                uuids = [one.instance for one in gone]
-                await access.write(partial(cell_deletes.mark_forgotten, uuids=uuids))
-        except SkepError as error:
-            log.warning("deletes of a cell wait", cell=access.cell.name, error=str(error))
+        gone = await access.read(partial(cell_deletes.unforgotten, limit=BATCH))
+        if not gone:
             return False
+        async with self._parts.steps.step("forget", cell=access.cell.name, members=len(gone)):
+            await self._forget_above(gone)
+            uuids = [one.instance for one in gone]
+            await access.write(partial(cell_deletes.mark_forgotten, uuids=uuids))
         return len(gone) >= BATCH
 
     async def _forget_above(self, gone: Sequence[Gone]) -> None:

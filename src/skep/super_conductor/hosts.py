@@ -8,7 +8,7 @@ from skep.database.api import host_mappings, operator_state
 from skep.database.cell import agents
 from skep.database.cell.agents import Agent
 from skep.domain.cells import Cell, HostMapping
-from skep.domain.errors import Conflict, SkepError
+from skep.domain.errors import Conflict
 from skep.messages.to_scheduler import GetHostStates, OperatorStatePart, PublishOperatorState
 from skep.reconciler.operator_state import publish
 from skep.super_conductor.namespaces import PublishedNamespaces
@@ -35,23 +35,17 @@ class Hosts:
         self._published: dict[OperatorStatePart, PublishOperatorState] | None = None
         """What was told last, part by part."""
         self._again_at = 0
-        self._epoch: str | None = None
 
     async def map_agents(self) -> bool:
         """Map the agents that their cells know and the API database does not; nothing else is needed to use a host."""
-        mapped = False
-        for access in self._parts.cells.values():
-            if access.transport is None:
-                continue
-            try:
-                mapped = await self._map_agents_of(access) or mapped
-            except SkepError as error:
-                log.warning("agents of a cell wait", cell=access.cell.name, error=str(error))
-        if mapped:
+        if await self._parts.in_each_cell("mapping of agents", self._map_agents_of):
             await self.publish()
         return False
 
     async def _map_agents_of(self, access: CellAccess) -> bool:
+        """Map those of one cell; True when there were some."""
+        if access.transport is None:
+            return False
         new = await access.read(agents.unmapped)
         if not new:
             return False
@@ -87,7 +81,7 @@ class Hosts:
     async def follow_epoch(self) -> bool:
         """Publish at once under a new epoch: until then no host is mapped, and nothing can be placed."""
         reply = await self._parts.transport.call(SCHEDULER, GetHostStates(nodes=()))
-        known, self._epoch = self._epoch, reply.epoch
+        known, self._parts.latest.epoch = self._parts.latest.epoch, reply.epoch
         if known not in (None, reply.epoch):
             log.info("host states began a new epoch", epoch=reply.epoch)
             self._published = None

@@ -1,13 +1,15 @@
-"""On which hosts servers are, by asking the mappings and then the cells: the scheduler knows hosts only."""
+"""Where servers are, by asking the mappings and then the cells: the scheduler knows hosts only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 import msgspec
 
 from skep.database.api import instance_mappings as mappings
+from skep.database.api import server_groups
 from skep.database.cell import instances
 from skep.domain.ids import CellUuid
 from skep.domain.request_specs import RequestSpec
@@ -21,18 +23,29 @@ async def hosts_of(parts: Parts, uuids: Sequence[str]) -> dict[str, str]:
     for uuid, mapping in found.items():
         if mapping.cell is not None and mapping.deleted_at is None:
             by_cell.setdefault(mapping.cell, []).append(uuid)
-    hosts: dict[str, str] = {}
-    for cell, members in by_cell.items():
-        if cell not in parts.cells:
-            continue
-        for instance in await parts.cells[cell].read(partial(instances.get_many, uuids=members)):
-            if instance.host is not None and instance.deleted_at is None:
-                hosts[instance.uuid] = instance.host
-    return hosts
+    asked = [
+        parts.cells[cell].read(partial(instances.get_many, uuids=members))
+        for cell, members in by_cell.items()
+        if cell in parts.cells
+    ]
+    return {
+        one.uuid: one.host
+        for found_there in await asyncio.gather(*asked)
+        for one in found_there
+        if one.host is not None and one.deleted_at is None
+    }
 
 
-async def resolved(parts: Parts, spec: RequestSpec) -> RequestSpec:
-    """Put the hosts of other servers, which hints name by id, into the spec."""
+async def resolved(parts: Parts, spec: RequestSpec, members: Collection[str]) -> RequestSpec:
+    """Put into the spec what the scheduler cannot know: the hosts of other servers, which hints name by id, and which
+    cells hold members of the group. What is returned is for this one selection of `members`; it grows old.
+    """
+    group = spec.group
+    if group is not None and group.is_hard and parts.latest.epoch is not None:
+        # The epoch is older than the answer: what gets a cell after it under this epoch has its slot in it.
+        epoch = parts.latest.epoch
+        cells = await parts.api.read(partial(server_groups.cells_of, uuid=group.uuid, without=members))
+        spec = msgspec.structs.replace(spec, group=msgspec.structs.replace(group, cells=cells, epoch=epoch))
     if not spec.same_host and not spec.different_host:
         return spec
     hosts = await hosts_of(parts, (*spec.same_host, *spec.different_host))

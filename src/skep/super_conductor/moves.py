@@ -20,10 +20,11 @@ from skep.domain.builds import Decision, NotReady, NoValidHost, Placed
 from skep.domain.claims import ClaimKey
 from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError, Unavailable
-from skep.domain.ids import CellUuid, InstanceUuid
+from skep.domain.ids import CELL0, CellUuid, InstanceUuid
 from skep.domain.instances import Fault, State
 from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
 from skep.super_conductor import notifications
+from skep.super_conductor.decisions import not_final
 from skep.super_conductor.locations import resolved
 from skep.super_conductor.parts import CellAccess, Parts
 from skep.telemetry.logs import get_logger
@@ -43,20 +44,15 @@ class Moves:
 
     async def run(self) -> bool:
         """Look at every cell for servers that wait for another."""
-        more = False
-        for access in self._parts.cells.values():
-            if access.cell.is_cell0:
-                continue
-            try:
-                now = self._parts.clock.now()
-                leavers = await access.read(partial(below.waiting, now=now, limit=BATCH))
-            except SkepError as error:
-                log.warning("servers that wait for another cell wait on", cell=access.cell.name, error=str(error))
-                continue
-            for leaver in leavers:
-                await self._try(access, leaver)
-            more = more or len(leavers) >= BATCH
-        return more
+        return await self._parts.in_each_cell("moves", self._run_in)
+
+    async def _run_in(self, access: CellAccess) -> bool:
+        if access.cell.is_cell0:
+            return False
+        leavers = await access.read(partial(below.waiting, now=self._parts.clock.now(), limit=BATCH))
+        for leaver in leavers:
+            await self._try(access, leaver)
+        return len(leavers) >= BATCH
 
     async def _try(self, access: CellAccess, leaver: Leaver) -> None:
         """One that fails does not hold up the others; its row is found again."""
@@ -125,10 +121,11 @@ class Moves:
 
     async def _select(self, work: Work, attempt: int, tried: tuple[CellUuid, ...]) -> Decision:
         parts = self._parts
+        silent = parts.silent
         request = SelectDestinations(
-            spec=await resolved(parts, work.spec),
+            spec=await resolved(parts, work.spec, [work.instance.uuid]),
             members=(Member(work.instance.uuid, attempt),),
-            exclude_cells=tried,
+            exclude_cells=tuple({*tried, *silent}),
             alternates=parts.max_attempts - 1,
             supersedes_above=work.instance.attempt,
         )
@@ -136,7 +133,8 @@ class Moves:
             reply = await parts.transport.call(SCHEDULER, request, context=work.context)
         except Unavailable as error:
             return NotReady(reason=f"no scheduler answered: {error}")
-        return reply.decisions[0]
+        decision = reply.decisions[0]
+        return not_final(decision) if set(silent) - set(tried) - {CELL0} else decision
 
     async def _stage(
         self, access: CellAccess, work: Work, attempt: int, placed: Placed, tried: tuple[CellUuid, ...]

@@ -11,12 +11,15 @@ from skep.config.sections import ConductorSettings
 from skep.database.engine import Database, T, Unit
 from skep.domain.cells import Cell
 from skep.domain.clock import SECOND, Clock
-from skep.domain.errors import StorageUnavailable
+from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, Incarnation
 from skep.messages.to_cell_conductor import InstancesChanged
+from skep.telemetry.logs import get_logger
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
 from skep.transport.base import Transport, cell_conductor
+
+log = get_logger(__name__)
 
 CELL_SECONDS = 2.0
 """How long the level above waits for one answer of a cell's database."""
@@ -34,20 +37,22 @@ class CellAccess:
     async def write(self, unit: Unit[T]) -> T:
         """Write in the cell.
 
-        Raises StorageUnavailable when it does not answer soon: one slow cell must not hold up the others. What it
-        stores later all the same is fenced by its attempt.
+        Raises StorageUnavailable when it does not answer soon, and at once while it is silent: one slow cell must not
+        hold up the others. What it stores later all the same is fenced by its attempt.
         """
-        return await self._in_time(self.database.write(unit))
+        return await self.database.write(unit, within=CELL_SECONDS)
 
     async def read(self, unit: Unit[T]) -> T:
         """Read in the cell. Raises StorageUnavailable as `write` does."""
-        return await self._in_time(self.database.read(unit))
+        return await self.database.read(unit, within=CELL_SECONDS)
 
-    async def _in_time(self, answer: Awaitable[T]) -> T:
-        try:
-            return await asyncio.wait_for(answer, CELL_SECONDS)
-        except TimeoutError:
-            raise StorageUnavailable(f"cell {self.cell.name} did not answer in {CELL_SECONDS:g} s") from None
+
+@dataclass
+class Latest:
+    """What one story of the super conductor found out and others use."""
+
+    epoch: str | None = None
+    """The epoch of the host states a moment ago."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,11 @@ class Parts:
     max_cells: int = 2
     runs_on: str = ""
     """Where this process runs, as lists of services say."""
+    latest: Latest = field(default_factory=Latest)
     busy: Callable[[], int] = field(default=lambda: 0)
     """Requests of users under way in this process: building makes room for them."""
+    _put_off: set[tuple[str, str]] = field(default_factory=set)
+    """Work and cell: what could not be done the last time."""
 
     @property
     def sources(self) -> Sources:
@@ -84,8 +92,39 @@ class Parts:
         """Return the time `seconds` from now, in microseconds."""
         return self.clock.now() + round(seconds * SECOND)
 
+    @property
+    def silent(self) -> tuple[CellUuid, ...]:
+        """Cells whose database did not answer lately: nothing new goes there."""
+        return tuple(cell for cell, access in self.cells.items() if not access.database.answers)
+
+    async def in_each_cell(self, what: str, work: Callable[[CellAccess], Awaitable[bool]]) -> bool:
+        """Do some of the same work in all cells at once; True when there is more to do in one.
+
+        A cell in which it cannot be done does not keep it from the others. It is said once until it can.
+        """
+        return any(await asyncio.gather(*(self._in_cell(what, work, access) for access in list(self.cells.values()))))
+
+    async def _in_cell(self, what: str, work: Callable[[CellAccess], Awaitable[bool]], access: CellAccess) -> bool:
+        name = access.cell.name
+        try:
+            more = await work(access)
+        except SkepError as error:
+            if (what, name) not in self._put_off:
+                self._put_off.add((what, name))
+                log.warning("work in a cell waits", work=what, cell=name, error=str(error))
+            return False
+        except Exception:
+            log.exception("work in a cell failed", work=what, cell=name)
+            return False
+        self._put_off.discard((what, name))
+        return more
+
     async def nudge(self, cell: CellUuid) -> None:
-        """Tell a cell's conductors that rows of theirs wait for work."""
-        access = self.cells[cell]
-        if access.transport is not None:
+        """Tell a cell's conductors that rows of theirs wait for work. It is a hint: they look by themselves too."""
+        access = self.cells.get(cell)
+        if access is None or access.transport is None:
+            return
+        try:
             await access.transport.cast(cell_conductor(cell), InstancesChanged())
+        except SkepError as error:
+            log.warning("cell conductor not told", cell=access.cell.name, error=str(error))

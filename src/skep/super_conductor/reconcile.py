@@ -14,7 +14,6 @@ from skep.database.cell import builds as cell_builds
 from skep.database.cell import deletes as cell_deletes
 from skep.domain.claims import ClaimKey
 from skep.domain.clock import SECOND
-from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import ReleaseClaims
 from skep.super_conductor.parts import CellAccess, Parts
@@ -36,13 +35,7 @@ class Leftovers:
 
     async def run(self) -> bool:
         """Look at every cell for rows that have been staged for too long."""
-        more = False
-        for access in self._parts.cells.values():
-            try:
-                more = await self._run_in(access) or more
-            except SkepError as error:
-                log.warning("staged rows of a cell wait", cell=access.cell.name, error=str(error))
-        return more
+        return await self._parts.in_each_cell("staged rows", self._run_in)
 
     async def _run_in(self, access: CellAccess) -> bool:
         parts = self._parts
@@ -102,12 +95,8 @@ class Retention:
         before = self._parts.clock.now() - self._settings.days * 86_400 * SECOND
         rows = self._settings.batch_rows
         gone = await self._parts.api.write(partial(mappings.purge, before=before, limit=rows))
-        more = gone >= rows
-        for access in self._parts.cells.values():
-            try:
-                gone = await access.write(partial(cell_deletes.purge, before=before, limit=rows))
-            except SkepError as error:
-                log.warning("purging of a cell waits", cell=access.cell.name, error=str(error))
-                continue
-            more = more or gone >= rows
-        return more
+
+        async def purge(access: CellAccess) -> bool:
+            return await access.write(partial(cell_deletes.purge, before=before, limit=rows)) >= rows
+
+        return await self._parts.in_each_cell("purging", purge) or gone >= rows

@@ -34,6 +34,7 @@ class SuperConductor:
         self._builds = Loop("builds", Builds(parts).run, every=min(0.5, resend))
         self._deletes = Loop("deletes", deletes.begin, every=resend)
         self._forget = Loop("forget", deletes.forget, every=resend)
+        deletes.nudge_forget = self._forget.nudge
         self._agents = Loop("agents", hosts.map_agents, every=resend)
         self._operator = Loop("operator-state", hosts.publish, every=5.0)
         self._epoch = Loop("epoch", hosts.follow_epoch, every=1.0)

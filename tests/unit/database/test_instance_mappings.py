@@ -7,11 +7,12 @@ import pytest
 import sqlalchemy as sa
 
 from skep.database import leases as lease_rows
-from skep.database.api import build_requests
+from skep.database.api import build_requests, server_groups
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Placement
-from skep.database.api.tables import leases, request_specs, requests
-from skep.domain.ids import CELL0, CellUuid, Incarnation, InstanceUuid
+from skep.database.api.server_groups import ServerGroup
+from skep.database.api.tables import leases, request_specs, requests, server_group_members
+from skep.domain.ids import CELL0, CellUuid, GroupUuid, Incarnation, InstanceUuid, ProjectId, UserId
 from skep.domain.instances import Instance
 from skep.testing.rows import ME, context, request
 
@@ -204,6 +205,7 @@ def test_an_intent_comes_again_until_the_server_is_gone(api: sa.Connection) -> N
     [due] = mappings.deletes_due(api, NOW, NOW + 2, 10)
     assert (due.instance, due.cell, due.context.request_id) == (ONE, CELL, "req-delete")
     assert mappings.deletes_due(api, NOW + 1, NOW + 3, 10) == []
+    assert mappings.deletes_due(api, NOW + 2, NOW + 4, 10, without=(CELL,)) == []
     assert len(mappings.deletes_due(api, NOW + 2, NOW + 4, 10)) == 1
     assert mappings.deleting(api) == {ONE}
     mappings.close(api, [ONE], NOW + 5)
@@ -211,6 +213,26 @@ def test_an_intent_comes_again_until_the_server_is_gone(api: sa.Connection) -> N
     assert mappings.deletes_due(api, NOW + 99, NOW + 100, 10) == []
     assert mapping(api, ONE).deleted_at == NOW + 5
     assert mappings.deleting(api) == set()
+
+
+def test_the_cells_of_a_group_are_those_that_hold_others(api: sa.Connection) -> None:
+    group = GroupUuid("group")
+    new = ServerGroup(
+        uuid=group, name="g", policy="affinity", project_id=ProjectId("p"), user_id=UserId("u"), created_at=1
+    )
+    server_groups.add(api, new, most=-1)
+    for number, (uuid, cell) in enumerate(((ONE, CELL), (TWO, CellUuid("cell-b")), (THREE, CELL0))):
+        store(api, uuid, name=f"req-{number}")
+        [taken] = mappings.take(api, ME, NOW, 10)
+        mappings.map_to_cell(api, cell, [placement(uuid, taken.attempt)])
+    four = InstanceUuid("four")
+    store(api, four, name="req-4")
+    for uuid in (ONE, TWO, THREE, four):
+        api.execute(server_group_members.insert().values(group_uuid=group, instance=uuid))
+    assert server_groups.cells_of(api, group) == (CELL, "cell-b")
+    assert server_groups.cells_of(api, group, without=[ONE, four]) == ("cell-b",)
+    mappings.close(api, [TWO], NOW)
+    assert server_groups.cells_of(api, group) == (CELL,)
 
 
 def test_a_request_is_met_once_and_its_members_stand_alone(api: sa.Connection) -> None:

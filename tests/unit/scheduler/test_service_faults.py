@@ -183,7 +183,9 @@ async def test_a_group_waits_only_for_the_cells_that_hold_members(small: Small, 
     await small.report()
     rule = group("affinity")
     assert isinstance(await small.select(group=rule), NotReady)
-    rule_of_one_cell = type(rule)(uuid=rule.uuid, policy=rule.policy, cells=(CELL,))
+    of_before = type(rule)(uuid=rule.uuid, policy=rule.policy, cells=(CELL,), epoch="the epoch before")
+    assert isinstance(await small.select(group=of_before), NotReady), "a member may have got a cell since"
+    rule_of_one_cell = type(rule)(uuid=rule.uuid, policy=rule.policy, cells=(CELL,), epoch=epoch)
     assert isinstance(await small.select(group=rule_of_one_cell), Placed)
 
 

@@ -305,8 +305,12 @@ def delete_unplaced(connection: sa.Connection, instance: InstanceUuid, now: int)
     return True
 
 
-def deletes_due(connection: sa.Connection, now: int, again_at: int, limit: int) -> list[DeleteIntent]:
-    """Return servers in cells whose delete intent is to be acted on now; they come again at `again_at`."""
+def deletes_due(
+    connection: sa.Connection, now: int, again_at: int, limit: int, without: Sequence[CellUuid] = ()
+) -> list[DeleteIntent]:
+    """Return servers in cells, `without` some cells, whose delete intent is to be acted on now; they come again at
+    `again_at`.
+    """
     rows = connection.execute(
         instance_mappings.update()
         .where(
@@ -316,6 +320,7 @@ def deletes_due(connection: sa.Connection, now: int, again_at: int, limit: int) 
                     mappings.delete_intent_at.is_not(None),
                     mappings.deleted_at.is_(None),
                     mappings.cell.is_not(None),
+                    *([mappings.cell.not_in(without)] if without else ()),
                     mappings.not_before <= now,
                 )
                 .order_by(mappings.delete_intent_at)

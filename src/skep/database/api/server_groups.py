@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.api.tables import server_group_members, server_groups
+from skep.database.api.tables import instance_mappings, server_group_members, server_groups
 from skep.database.upsert import insert
 from skep.domain.groups import GroupRule, Policy
-from skep.domain.ids import GroupUuid, InstanceUuid, ProjectId, UserId
+from skep.domain.ids import CELL0, CellUuid, GroupUuid, InstanceUuid, ProjectId, UserId
 
 MAX_NAMED = 500
 """Servers named in one statement."""
 
 member = server_group_members.c
+mapping = instance_mappings.c
 
 
 class ServerGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +40,20 @@ def get(connection: sa.Connection, uuid: str) -> ServerGroup | None:
     """Return one group."""
     row = connection.execute(sa.select(server_groups).where(server_groups.c.uuid == uuid)).first()
     return None if row is None else _group(row)
+
+
+def cells_of(connection: sa.Connection, uuid: GroupUuid, without: Collection[str] = ()) -> tuple[CellUuid, ...]:
+    """Return the cells that hold members of a group, `without` some members.
+
+    A member without a cell is on no host, unless it was chosen a moment ago: then its claim has a slot already.
+    """
+    rows = connection.execute(
+        sa.select(member.instance, mapping.cell)
+        .join(instance_mappings, mapping.instance == member.instance)
+        .where(member.group_uuid == uuid, mapping.cell.is_not(None), mapping.deleted_at.is_(None))
+    )
+    left_out = frozenset(without)
+    return tuple(sorted({row.cell for row in rows if row.instance not in left_out} - {CELL0}))
 
 
 def page(
