@@ -16,6 +16,12 @@ from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 
+STATES_AWAITED_SECONDS = 60.0
+"""For so long after an epoch began no server is refused for want of another service's states: those services write
+again when they notice."""
+STATES_FOLLOW_SECONDS = 5.0
+"""For so long after the first of its states others of the same service are expected to follow."""
+
 
 class Knowledge:
     """The columns with their indexes, who may be asked, and who cannot be judged now."""
@@ -29,7 +35,13 @@ class Knowledge:
         self.placement = Placement(self.table, self.groups, settings)
         self.lost_groups: dict[GroupUuid, tuple[CellUuid, ...]] = {}
         """Groups whose record was lost, with the cells that have told their members again."""
+        self.awaits_states = False
+        """An epoch has begun so lately that other services may not have written their states again."""
         self._beats = Beats(settings.beat_lapse_seconds)
+        self._awaits_until: float | None = None
+        self._told_since: dict[str, float] = {}
+        """When states of a namespace were first seen in this epoch; kept while any are awaited."""
+        self._now = 0.0
 
     def take_beat(
         self,
@@ -64,6 +76,26 @@ class Knowledge:
         """Let the beats lapse that have not changed for too long by now, a reading of the monotonic clock."""
         for cell in self._beats.observe(now):
             self._listen(cell)
+        if self.awaits_states:
+            self._await_states(now)
+
+    def await_states(self) -> None:
+        """Expect other services to write their states again, for a while from the next `observe` on."""
+        self.awaits_states, self._awaits_until = True, None
+        self._told_since.clear()
+
+    def _await_states(self, now: float) -> None:
+        self._now = now
+        if self._awaits_until is None:
+            self._awaits_until = now + STATES_AWAITED_SECONDS
+        self.awaits_states = now < self._awaits_until
+        for name in self.table.joined.names_told():
+            self._told_since.setdefault(name, now)
+
+    def _is_told(self, namespace: str) -> bool:
+        """Tell whether what a namespace does not say has been left out, rather than not been said yet."""
+        since = self._told_since.get(namespace)
+        return since is not None and self._now - since >= STATES_FOLLOW_SECONDS
 
     def conductors_gone(self, cell: CellUuid, now: float) -> list[str]:
         """Return the conductors of a cell whose beats are of no use any more."""
@@ -108,9 +140,22 @@ class Knowledge:
                 waiting |= mine
         if not request.is_forced:
             waiting &= ~table.disabled[:size] & ~table.forced_down[:size]
-        if not (waiting & self.placement.might_fit(request, instance)).any():
+        if (waiting & self.placement.might_fit(request, instance)).any():
+            return "a cell that may hold the server is not ready yet"
+        return self._states_missing(request, instance)
+
+    def _states_missing(self, request: PlacementRequest, instance: InstanceUuid) -> str | None:
+        """Return of which services states are awaited that may let a host through; None if of none."""
+        if not self.awaits_states:
             return None
-        return "a cell that may hold the server is not ready yet"
+        names = {name for name in self.placement.namespaces_read(request) if not self._is_told(name)}
+        if not names:
+            return None
+        size = self.table.size
+        usable = self.table.ready[:size] & self.table.up[:size] & ~self.table.disabled[:size]
+        if not (usable & self.placement.might_fit(request, instance, unknown=names)).any():
+            return None
+        return f"states of {', '.join(sorted(names))} may not have been written again yet"
 
     def known_cells(self) -> list[CellUuid]:
         """Return the cells that the operator has named."""

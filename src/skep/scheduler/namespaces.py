@@ -68,6 +68,10 @@ class JoinedStates:
         namespace = self._namespaces.get(name)
         return len(namespace.states) if namespace is not None else 0
 
+    def names_told(self) -> list[str]:
+        """Return the namespaces that have any states."""
+        return [name for name, namespace in self._namespaces.items() if namespace.states]
+
     def keys(self, name: str) -> list[str]:
         """Return the keys of a namespace's states in their order. Callers must not change the list."""
         namespace = self._namespaces.get(name)

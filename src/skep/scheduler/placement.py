@@ -6,6 +6,7 @@ in which hosts became known.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -98,16 +99,24 @@ class Placement:
         explanation = Explanation(considered=shared.considered, scores=self._scores(request, [row, *others]))
         return self._choice(row, others, explanation)
 
-    def might_fit(self, request: PlacementRequest, instance: InstanceUuid) -> Mask:
+    def namespaces_read(self, request: PlacementRequest) -> set[str]:
+        """Return the namespaces of other services that filters read for this request."""
+        running = (entry for entry in self._pipeline.filters if explain.runs(entry, request))
+        return {entry.namespace for entry in running if entry.namespace is not None}
+
+    def might_fit(
+        self, request: PlacementRequest, instance: InstanceUuid, *, unknown: Collection[str | None] = ()
+    ) -> Mask:
         """Return which mapped hosts would fit for all that is known of them, if only they were up and ready.
 
-        Of a host that is not ready nothing is known but what the operator published.
+        Of a host that is not ready nothing is known but what the operator published; `unknown` are namespaces of which
+        nothing is known.
         """
         request = self._with_group(request, instance)
         hosts = HostView(self._table)
         mask = hosts.mapped.copy()
         for entry in self._pipeline.filters:
-            if entry.name in _STATE_FILTERS or not explain.runs(entry, request):
+            if entry.name in _STATE_FILTERS or entry.namespace in unknown or not explain.runs(entry, request):
                 continue
             passed = entry.passes(hosts, request)
             mask &= passed if entry.from_operator else passed | ~hosts.ready

@@ -34,5 +34,7 @@ class Filter:
     """Whether it judges a forced host too."""
     steady: bool = False
     """Whether it never looks at what is free, used or claimed: then claims do not have it asked again."""
+    namespace: str | None = None
+    """The namespace of another service that it reads; in a new epoch it is empty until that service writes."""
     from_operator: bool = False
     """Whether it needs only what the operator published, so that it can judge a host that has not reported."""

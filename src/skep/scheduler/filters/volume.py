@@ -68,6 +68,7 @@ FILTERS = (
         stage=lambda _: "hosts that the volume service tells of",
         applies=lambda request: bool(request.volume_specs),
         steady=True,
+        namespace=NAMESPACE,
     ),
     Filter(
         name="VolumeFilter",
@@ -75,6 +76,7 @@ FILTERS = (
         stage=_conditions,
         applies=lambda request: bool(request.volume_specs),
         steady=True,
+        namespace=NAMESPACE,
     ),
     Filter(
         name="SameHostAsVolumeFilter",
@@ -83,5 +85,6 @@ FILTERS = (
         applies=lambda request: request.volume_wanted is not None,
         per_request=True,
         steady=True,
+        namespace=NAMESPACE,
     ),
 )

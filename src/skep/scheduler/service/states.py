@@ -119,6 +119,7 @@ class HostStates(Knowledge):
         self._removed.clear()
         self.quarantined.clear()
         self.epoch = epoch
+        self.await_states()
 
     def take(self, key: Key, generation: int, value: Any, now: float | None) -> None:
         """Take a record, unless a younger one is known. `now` is None where its age is not known (a snapshot)."""
