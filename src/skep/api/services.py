@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -74,15 +74,16 @@ class RunningService(msgspec.Struct, frozen=True, kw_only=True):
     binary: str
     """`nova-scheduler`, `nova-conductor`: the names that operators' tools look for."""
     host: str
-    started_at: int
-    """Microseconds since the epoch."""
+    alive: bool = True
+    seen_at: int
+    """When it was known to live last, microseconds since the epoch."""
 
 
 def _no_backlog() -> int:
     return 0
 
 
-def _nothing_running() -> tuple[RunningService, ...]:
+async def _nothing_running() -> tuple[RunningService, ...]:
     return ()
 
 
@@ -110,6 +111,6 @@ class ApiServices:
     """How many builds wait; asked before each create, so it must be cheap."""
     lookups: Lookups = field(default_factory=Lookups)
     """Flavors, images and hosts as read a moment ago. Whoever changes a flavor calls `lookups.flavors.forget`."""
-    running: Callable[[], tuple[RunningService, ...]] = _nothing_running
+    running: Callable[[], Awaitable[tuple[RunningService, ...]]] = _nothing_running
     observe: Callable[[str, str, int, float], None] = _unobserved
     """Metrics: method, route template, status, seconds."""

@@ -12,7 +12,7 @@ import click
 from skep.cli.failures import Failed
 
 DRAIN_SECONDS = 30.0
-"""A stop that takes longer is given up: what was under way goes on at the next start all the same."""
+"""A stop that takes longer, where nothing else is configured, is given up."""
 
 
 class Running(Protocol):
@@ -25,8 +25,10 @@ class Running(Protocol):
         """Finish what is under way and stop."""
 
 
-async def serve(cloud: Running, greet: Callable[[], Awaitable[None]]) -> None:
+async def serve(cloud: Running, greet: Callable[[], Awaitable[None]], drain_seconds: float = DRAIN_SECONDS) -> None:
     """Start the cloud, greet, and serve until SIGINT or SIGTERM; a second signal ends the process at once.
+
+    A stop that takes more than `drain_seconds` is given up: what was under way goes on at the next start all the same.
 
     Raises whatever starting or greeting raises, after the cloud has stopped; Failed when stopping takes too long.
     """
@@ -46,7 +48,7 @@ async def serve(cloud: Running, greet: Callable[[], Awaitable[None]]) -> None:
                 if await _unless(told, greet()):
                     await told.wait()
             finally:
-                await _drain(cloud)
+                await _drain(cloud, drain_seconds)
     finally:
         stop()
 
@@ -72,10 +74,10 @@ async def _unless(told: asyncio.Event, work: Awaitable[None]) -> bool:
         task.cancel()
 
 
-async def _drain(cloud: Running) -> None:
+async def _drain(cloud: Running, seconds: float) -> None:
     click.echo("Stopping: finishing what is under way ...", err=True)
     try:
-        await asyncio.wait_for(cloud.stop(), DRAIN_SECONDS)
+        await asyncio.wait_for(cloud.stop(), seconds)
     except TimeoutError:
-        raise Failed(f"stopping took more than {DRAIN_SECONDS:g} s and was given up") from None
+        raise Failed(f"stopping took more than {seconds:g} s and was given up") from None
     click.echo("Stopped. Everything is kept.", err=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from cryptography.fernet import Fernet
@@ -50,8 +53,8 @@ class StateDirectory:
             return ()
         return tuple(sorted(entries, key=lambda name: (len(name), name)))
 
-    def open(self) -> None:
-        """Make the directory and hold it.
+    def open(self, *, shared: bool = False) -> None:
+        """Make the directory and hold it, alone or with other processes that share it.
 
         Raises Misconfigured when it cannot be made or written, or another process holds it.
         """
@@ -64,7 +67,7 @@ class StateDirectory:
         except OSError as error:
             raise Misconfigured(f"state directory {self.root} cannot be used: {error.strerror}") from error
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
             raise Misconfigured(f"state directory {self.root} is in use by another `skep up`") from None
@@ -75,6 +78,16 @@ class StateDirectory:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    @asynccontextmanager
+    async def turn(self, what: str) -> AsyncIterator[None]:
+        """Wait until no other process of this machine that shares the directory does the same."""
+        lock = os.open(self.root / f"{what}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
 
     def seal(self) -> Fernet:
         """Return what encrypts the secrets of servers between the API and their hosts; its key is made once."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from skep.admin.app import AdminApi
+from skep.processes.health import health_app
 
 
 class Front:
@@ -26,3 +31,27 @@ class Front:
             await self._compute(scope, receive, send)
         finally:
             self.under_way -= 1
+
+
+class Door:
+    """Stands on the API's port while the process starts: says how it is, and sends everybody else away until later."""
+
+    def __init__(self, reasons: Callable[[], Sequence[str]], metrics: Callable[[], bytes]) -> None:
+        self.inside: ASGIApp | None = None
+        """What answers once it can."""
+        self._health = health_app(reasons, metrics)
+        self._paths = {route.path for route in self._health.routes if isinstance(route, Route)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if self.inside is not None:
+            await self.inside(scope, receive, send)
+        elif scope["path"] in self._paths:
+            await self._health(scope, receive, send)
+        else:
+            await _STARTING(scope, receive, send)
+
+
+_STARTING = JSONResponse(
+    {"error": {"code": 503, "message": "The service is starting."}}, status_code=503, headers={"Retry-After": "1"}
+)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from skep.database.api import build_requests
+from skep.database.engine import Database
+from skep.domain.cells import Cell
 from skep.domain.errors import SkepError
-from skep.processes.control_plane import ControlPlane
+from skep.domain.ids import CellUuid
 from skep.reconciler.loop import Loop
 from skep.telemetry.metrics import Metrics
+from skep.transport.base import Transport
 from skep.transport.host_states import host_states
 
 STATES = ("up", "silent", "disabled")
@@ -17,10 +21,12 @@ STATES = ("up", "silent", "disabled")
 class Gauges:
     """Keeps the gauges of a process, and the backlog that the API asks for before each create."""
 
-    def __init__(self, plane: ControlPlane, metrics: Metrics) -> None:
+    def __init__(self, api: Database, cells: Mapping[CellUuid, Cell], transport: Transport, metrics: Metrics) -> None:
         self.backlog = 0
         """Servers that wait for a cell, as of half a second ago."""
-        self._plane = plane
+        self._api = api
+        self._cells = cells
+        self._transport = transport
         self._metrics = metrics
         self._loops = (
             Loop("backlog", self._count_backlog, every=0.5),
@@ -39,7 +45,7 @@ class Gauges:
 
     async def _count_backlog(self) -> bool:
         try:
-            self.backlog = await self._plane.databases.api.read(build_requests.count)
+            self.backlog = await self._api.read(build_requests.count)
         except SkepError:
             # A database that cannot be read says so to the next create itself.
             self.backlog = 0
@@ -47,15 +53,15 @@ class Gauges:
         return False
 
     async def _count_hosts(self) -> bool:
-        states = await host_states(self._plane.transport)
+        states = await host_states(self._transport)
         hosts: Counter[tuple[str, str]] = Counter()
         claims: Counter[str] = Counter()
         for host in states:
-            known = self._plane.cells.get(host.cell)
+            known = self._cells.get(host.cell)
             name = known.name if known is not None else str(host.cell)
             hosts[name, "disabled" if host.disabled else "up" if host.up else "silent"] += 1
             claims[name] += len(host.claims)
-        for cell in self._plane.cells.values():
+        for cell in self._cells.values():
             if not cell.is_cell0:
                 self._metrics.claims.labels(cell.name).set(claims[cell.name])
                 for state in STATES:

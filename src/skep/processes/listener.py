@@ -61,6 +61,10 @@ class Listener:
         if self._task.done():
             await self._task
 
+    def close(self) -> None:
+        """Give up a port on which nothing was served."""
+        self._socket.close()
+
     async def stop(self) -> None:
         """Take no more connections, finish the requests under way within a few seconds."""
         if self._server is not None and self._task is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from skep.config.sections import Config
 from skep.domain.errors import Misconfigured
 from skep.synchronizer.base import Backend
@@ -51,6 +53,23 @@ def backend_of(config: Config) -> Backend:
     Raises Misconfigured when there is none of this name, or when it does not take its settings.
     """
     return make_backend(config.synchronizer)
+
+
+def transport_in_cell(config: Config, metrics: Metrics, name: str, cell: str) -> ProcessTransport:
+    """Return the transport of a cell, not opened yet: its own servers', or the one of all."""
+    own = next((one.transport_url for one in config.cells if one.name == cell and one.transport_url), "")
+    if own:
+        config = replace(config, transport=replace(config.transport, url=own))
+    return transport_of(config, metrics, name)
+
+
+def check_apart(config: Config) -> None:
+    """Refuse a role in a process of its own where messages stay in the process. Raises Misconfigured."""
+    if config.transport.kind == MEMORY:
+        raise Misconfigured(
+            "transport.kind is `memory`, which stays inside one process, and roles in processes of their own would "
+            "never hear of each other: set it to `nats`"
+        )
 
 
 def check_shared(config: Config) -> None:

@@ -76,12 +76,11 @@ async def test_a_greeting_that_fails_stops_the_cloud() -> None:
     assert cloud.log == ["started", "stopped"]
 
 
-async def test_a_stop_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "DRAIN_SECONDS", 0.01)
+async def test_a_stop_that_hangs_is_given_up() -> None:
     cloud = Cloud(hangs=True)
 
     async def greet() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Failed, match="given up"):
-        await asyncio.wait_for(serving.serve(cloud, greet), 10)
+        await asyncio.wait_for(serving.serve(cloud, greet, 0.01), 10)

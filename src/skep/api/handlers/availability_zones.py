@@ -32,8 +32,8 @@ async def detail(request: ApiRequest) -> Answer:
         by_zone.setdefault(host.zone, {})[host.mapping.host] = {"nova-compute": _agent(host)}
     shown = [_zone(name, name in enabled, by_zone[name]) for name in _order(set(by_zone), enabled)]
     own: dict[str, Any] = {}
-    for service in services.running():
-        own.setdefault(service.host, {})[service.binary] = _own(service, services.clock.now())
+    for service in await services.running():
+        own.setdefault(service.host, {})[service.binary] = _own(service)
     if own:
         shown.insert(0, _zone(services.settings.internal_service_availability_zone, True, own))
     return _answer(shown)
@@ -53,9 +53,8 @@ def _agent(host: Host) -> dict[str, Any]:
     }
 
 
-def _own(_service: RunningService, now: int) -> dict[str, Any]:
-    """A service of this process is up as surely as this answer is given."""
-    return {"active": True, "available": True, "updated_at": isoformat_micro(now)}
+def _own(service: RunningService) -> dict[str, Any]:
+    return {"active": True, "available": service.alive, "updated_at": isoformat_micro(service.seen_at)}
 
 
 def _zone(name: str, available: bool, members: dict[str, Any] | None) -> dict[str, Any]:

@@ -22,12 +22,10 @@ AGENT = "nova-compute"
 async def index(request: ApiRequest) -> Answer:
     """`GET /os-services`, by `host` and `binary`."""
     everything = await hosts(request.services)
-    now = request.services.clock.now()
+    running = await request.services.running()
     zone = request.services.settings.internal_service_availability_zone
     shown = [view(host) for host in everything]
-    shown += [
-        _own(service, len(everything) + place, zone, now) for place, service in enumerate(request.services.running(), 1)
-    ]
+    shown += [_own(service, len(everything) + place, zone) for place, service in enumerate(running, 1)]
     host, binary = request.first("host"), request.first("binary")
     shown = [one for one in shown if (not host or one["host"] == host) and (not binary or one["binary"] == binary)]
     return Answer({"services": shown})
@@ -126,16 +124,16 @@ def view(host: Host) -> dict[str, Any]:
     }
 
 
-def _own(service: RunningService, number: int, zone: str, now: int) -> dict[str, Any]:
-    """A service of this deployment that answers the wiring's roll call is up now."""
+def _own(service: RunningService, number: int, zone: str) -> dict[str, Any]:
+    """Return all that the API says of a process of this deployment that is no agent."""
     return {
         "id": (number, service.uuid),
         "binary": service.binary,
         "host": service.host,
         "zone": zone,
         "status": "enabled",
-        "state": "up",
-        "updated_at": isoformat_micro(now),
+        "state": "up" if service.alive else "down",
+        "updated_at": isoformat_micro(service.seen_at),
         "disabled_reason": None,
         "forced_down": False,
     }
@@ -175,7 +173,7 @@ async def _store(
 
 
 async def _check_agent(request: ApiRequest, node: NodeUuid) -> None:
-    for service in request.services.running():
+    for service in await request.services.running():
         if service.uuid == node:
             raise BadRequest(
                 f"Updating a {service.binary} service is not supported. Only nova-compute services can be updated."

@@ -1,0 +1,49 @@
+"""One conductor of a cell in a process of its own: `skep serve cell-conductor --cell NAME`."""
+
+from __future__ import annotations
+
+from skep.database.cell import identity
+from skep.database.engine import Database
+from skep.domain.cells import Cell
+from skep.domain.errors import StorageUnavailable
+from skep.processes.conducting import make_cell_conductor
+from skep.processes.opening import open_database
+from skep.processes.process import Process
+from skep.processes.role import Role
+from skep.processes.wiring import check_apart, transport_in_cell
+
+
+class CellConductorProcess(Role):
+    """Reaches its cell's database and messaging, nothing else. Any number may run for a cell."""
+
+    name = "cell-conductor"
+
+    def __init__(self, process: Process, cell: str) -> None:
+        """Take the name of the cell. Raises Misconfigured when no other process could reach it."""
+        check_apart(process.config)
+        port = process.config.conductor.cell_conductor_health_port
+        super().__init__(process, health_port=port, setting="conductor.cell_conductor_health_port")
+        self._cell = cell
+        self._transport = transport_in_cell(self.config, process.metrics, "skep-cell-conductor", cell)
+
+    async def _open(self) -> None:
+        self._on_stop("messaging", self._transport.close)
+        await self._wait_for("messaging", self._transport.open)
+        part = f"database {self._cell}"
+        database = await self._wait_for(part, lambda: open_database(self.config, self._cell))
+        self._on_stop(part, database.close)
+        cell = await self._wait_for(part, lambda: _whose(database))
+        conductor = make_cell_conductor(self.process, cell, database, transport=self._transport, above=self._transport)
+        self._on_stop("cell conductor", conductor.stop)
+        await self._wait_for(part, conductor.start)
+
+    def _troubles(self) -> list[str]:
+        return [] if self._transport.connected else ["messaging: there is no connection"]
+
+
+async def _whose(database: Database) -> Cell:
+    """Return which cell a database belongs to. Raises StorageUnavailable until the level above has written it down."""
+    cell = await database.read(identity.read)
+    if cell is None:
+        raise StorageUnavailable("nobody has written yet which cell it belongs to: `skep cell create` does")
+    return cell

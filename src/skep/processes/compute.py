@@ -1,0 +1,57 @@
+"""The agent of one host in a process of its own: `skep serve compute`. It opens no database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from skep.compute.flusher import Flusher
+from skep.domain.cells import Cell
+from skep.domain.errors import Misconfigured
+from skep.domain.ids import CellUuid, is_uuid
+from skep.processes.directory import StateDirectory
+from skep.processes.hosts import FakeHost
+from skep.processes.process import Process
+from skep.processes.role import Role
+from skep.processes.wiring import check_apart, transport_in_cell
+
+
+class ComputeProcess(Role):
+    """Reaches its cell's messaging and its host's directory, nothing else."""
+
+    name = "compute"
+
+    def __init__(self, process: Process, host: str = "") -> None:
+        """Take the name of the host, if the configuration's is not meant.
+
+        Raises Misconfigured when the configuration does not say which cell the host belongs to, or when no other
+        process could reach it.
+        """
+        check_apart(process.config)
+        section = process.config.compute
+        super().__init__(process, health_port=section.health_port, setting="compute.health_port")
+        if not is_uuid(section.cell):
+            raise Misconfigured("compute.cell: the UUID of the cell of this host is missing (`skep cell show NAME`)")
+        self.cell = Cell(uuid=CellUuid(section.cell), name=section.cell_name or section.cell)
+        self.host = host or section.host or process.host
+        self._transport = transport_in_cell(self.config, process.metrics, f"skep-compute-{self.host}", self.cell.name)
+        self._made: FakeHost | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Where the host's identity, journal and guests are."""
+        return StateDirectory(Path(self.config.state.directory)).host(self.cell.name, self.host)
+
+    async def _open(self) -> None:
+        self._on_stop("messaging", self._transport.close)
+        await self._wait_for("messaging", self._transport.open)
+        self._made = FakeHost(self.process, self.cell, self.host, self.directory, self._transport, Flusher())
+        self._on_stop("agent", self._made.stop)
+        await self._wait_for("driver", self._made.start)
+
+    def _troubles(self) -> list[str]:
+        found = [] if self._transport.connected else ["messaging: there is no connection"]
+        if self._made is not None and self._made.agent.fenced:
+            found.append("another agent with this identity has registered: this one has stopped")
+        elif self._made is not None and not self._made.agent.registered:
+            found.append("no conductor of the cell has registered this host yet")
+        return found

@@ -1,0 +1,36 @@
+"""One super conductor in a process of its own: `skep serve super-conductor`."""
+
+from __future__ import annotations
+
+from skep.processes.conducting import make_super_conductor
+from skep.processes.opening import open_cells, open_database
+from skep.processes.process import Process
+from skep.processes.role import Role
+from skep.processes.wiring import check_apart, transport_of
+
+
+class SuperConductorProcess(Role):
+    """Reaches the API database, all cells and NATS. Any number may run."""
+
+    name = "super-conductor"
+
+    def __init__(self, process: Process) -> None:
+        """Raises Misconfigured when no other process could reach it."""
+        check_apart(process.config)
+        port = process.config.conductor.super_conductor_health_port
+        super().__init__(process, health_port=port, setting="conductor.super_conductor_health_port")
+        self._transport = transport_of(self.config, process.metrics, "skep-super-conductor")
+
+    async def _open(self) -> None:
+        self._on_stop("messaging", self._transport.close)
+        await self._wait_for("messaging", self._transport.open)
+        api = await self._wait_for("database api", lambda: open_database(self.config, "api"))
+        self._on_stop("database api", api.close)
+        cells = await self._wait_for("cells", lambda: open_cells(self.config, api, self._transport))
+        self._on_stop("cells", cells.close)
+        conductor = make_super_conductor(self.process, api, cells.accesses, transport=self._transport)
+        self._on_stop("super conductor", conductor.stop)
+        await self._wait_for("database api", conductor.start)
+
+    def _troubles(self) -> list[str]:
+        return [] if self._transport.connected else ["messaging: there is no connection"]
