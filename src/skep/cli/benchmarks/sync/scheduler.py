@@ -11,7 +11,7 @@ from skep.messages.base import Call, Cast
 from skep.scheduler.service import SchedulerService
 from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Backend
-from skep.transport.base import Address, Handlers
+from skep.transport.base import Address, CellHandlers, Handlers
 
 ReplyT = TypeVar("ReplyT")
 
@@ -36,6 +36,9 @@ class _Here:
     async def serve(self, _address: Address, handlers: Handlers) -> _Here:
         self.handlers.update(handlers)
         return self
+
+    async def serve_cells(self, _role: Address, _handlers: CellHandlers) -> _Here:
+        return self  # there is no cell here that would ask
 
     async def close(self) -> None:
         self.handlers.clear()

@@ -55,8 +55,8 @@ class Worker:
         took = []
         for _ in range(schedulers):
             began = time.monotonic()
-            backend = self._memory.another() if settings.backend == "memory" else make_backend(settings)
-            scheduler = BenchScheduler(backend, partition=partition)
+            handle = self._memory.another() if settings.backend == "memory" else make_backend(settings)
+            scheduler = BenchScheduler(handle, partition=partition)
             await scheduler.start()
             took.append(time.monotonic() - began)
             self.schedulers.append(scheduler)
