@@ -237,6 +237,20 @@ def set_wish(wish: Any) -> Changing[None]:
     return change
 
 
+def remove_unchanged(judged: Any) -> Changing[bool]:
+    """Remove a record that still is what was judged to be of no use; answer whether it was.
+
+    Whoever was halted finds everybody else's records old by his own clock, until he has read what came meanwhile.
+    """
+
+    def change(value: Any) -> Change[bool]:
+        if value is None or value is not judged:
+            return Change(value, answer=False)
+        return Change(None, answer=True)
+
+    return change
+
+
 def set_cell_wish(wish: CellWish | None) -> Changing[None]:
     """Set what the operator wants of a cell; whether it has asserted is not touched."""
 

@@ -72,7 +72,8 @@ async def _forget_gone(states: HostStates, commits: Commits, beat: Beat, now: fl
     for conductor in states.conductors_gone(beat.cell, now):
         key = beat_key(beat.cell, conductor)
         pages = states.hearing.pages_of(key.name)
-        await asyncio.gather(
-            commits.change(key, changes.set_wish(None)),
-            *(commits.change(hearing_key(beat.cell, conductor, page), changes.set_wish(None)) for page in pages),
-        )
+        removed = await commits.change(key, changes.remove_unchanged(states.held(key).value))
+        if removed.answer:
+            await asyncio.gather(
+                *(commits.change(hearing_key(beat.cell, conductor, page), changes.set_wish(None)) for page in pages)
+            )

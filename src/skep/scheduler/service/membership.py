@@ -64,7 +64,8 @@ class Membership:
         await self._commits.change(self._key(self.run), changes.set_wish(value))
         for run in self._states.members.gone(self._monotonic()):
             if run != self.run:
-                await self._commits.change(self._key(run), changes.set_wish(None))
+                key = self._key(run)
+                await self._commits.change(key, changes.remove_unchanged(self._states.held(key).value))
 
     def share(self) -> None:
         """Share the hosts with the schedulers that are known to live now."""
