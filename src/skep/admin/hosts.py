@@ -10,7 +10,7 @@ import sqlalchemy as sa
 import structlog
 
 from skep.admin.requests import AdminRequest
-from skep.admin.services import AdminServices
+from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database.api import host_mappings
 from skep.database.api.operator_state import Concerned
 from skep.database.cell import agents, fences
@@ -117,8 +117,8 @@ async def fence(request: AdminRequest) -> Any:
     if not mapping.forced_down:
         raise Conflict(f"Host {mapping.host} is not forced down: fencing is for dead hosts. Force it down first.")
     await _check_silent(services, mapping)
-    cell = services.cells[mapping.cell]
-    if not await cell.write(partial(fences.declare, node=mapping.node, now=services.clock.now())):
+    unit = partial(fences.declare, node=mapping.node, now=services.clock.now())
+    if not await services.cell(mapping.cell).write(unit, intake=True, within=CELL_SECONDS):
         raise NotFound(f"The cell of host {mapping.host} does not know it.")
     await services.transport.cast(cell_conductor(mapping.cell), InstancesChanged(), request.context)
     log.warning("host fenced", host=mapping.host, node=mapping.node, user=request.context.user_id)
@@ -158,7 +158,7 @@ async def _states(
 
 async def _agent(services: AdminServices, mapping: HostMapping) -> dict[str, Any]:
     """Say what the cell knows of the agent: since when the host is fenced, and whether two agents have its identity."""
-    agent = await services.cells[mapping.cell].read(partial(agents.get, node=mapping.node))
+    agent = await services.cell(mapping.cell).read(partial(agents.get, node=mapping.node), within=CELL_SECONDS)
     if agent is None:
         return {"fenced_at": None, "stale_agent": None}
     fenced_at = isoformat_micro(agent.fenced_at) if agent.fenced_at is not None else None
@@ -170,7 +170,7 @@ async def _stale_agents(services: AdminServices, cells: set[CellUuid]) -> dict[N
     found: dict[NodeUuid, dict[str, Any] | None] = {}
     for cell in cells & services.cells.keys():
         try:
-            spoke = await services.cells[cell].read(agents.stale)
+            spoke = await services.cell(cell).read(agents.stale, within=CELL_SECONDS)
         except SkepError as error:
             log.warning("agents of a cell are not known", cell=services.cell_name(cell), error=str(error))
             continue

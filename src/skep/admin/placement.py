@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from skep.admin import explanations
 from skep.admin.requests import AdminRequest
-from skep.admin.services import AdminServices
+from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database.api import build_requests, flavors, instance_mappings
 from skep.database.api.flavors import FlavorQuery
 from skep.database.api.instance_mappings import Mapping
@@ -64,7 +64,7 @@ async def _of_cell(services: AdminServices, mapping: Mapping) -> tuple[Instance 
         instance = instances.get(connection, mapping.instance, deleted=True)
         return instance, attempts.history(connection, mapping.instance), moves.cells_left(connection, mapping.instance)
 
-    instance, tried, left = await database.read(unit)
+    instance, tried, left = await database.read(unit, within=CELL_SECONDS)
     earlier = [await _left_in(services, cell, mapping.instance) for cell in left]
     return instance, [*(record for records in earlier for record in records), *tried]
 
@@ -75,7 +75,7 @@ async def _left_in(services: AdminServices, cell: CellUuid, instance: InstanceUu
     if database is None:
         return []
     try:
-        return await database.read(partial(attempts.history, instance=instance))
+        return await database.read(partial(attempts.history, instance=instance), within=CELL_SECONDS)
     except Unavailable:
         return []
 

@@ -10,10 +10,13 @@ from skep.audit.sources import Sources
 from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
-from skep.domain.errors import NotFound
+from skep.domain.errors import NotFound, Unavailable
 from skep.domain.ids import CellUuid
 from skep.neighbours.identity.base import IdentityService
 from skep.transport.base import Transport
+
+CELL_SECONDS = 2.0
+"""How long an operator's request waits for one cell."""
 
 
 def _nothing_missing() -> Sequence[str]:
@@ -52,6 +55,13 @@ class AdminServices:
     def sources(self) -> Sources:
         """What an audit reads."""
         return Sources(api=self.database, cells=self.cells, names=self.names, transport=self.transport)
+
+    def cell(self, uuid: CellUuid) -> Database:
+        """Return the database of a cell. Raises Unavailable where this process does not know it."""
+        database = self.cells.get(uuid)
+        if database is None:
+            raise Unavailable(f"This process does not know cell {uuid}.")
+        return database
 
     def cell_name(self, uuid: CellUuid | str | None) -> str | None:
         """Return the name of a cell; its UUID where this process does not know it."""

@@ -1,25 +1,66 @@
-"""The servers on hosts, gathered from all cells."""
+"""The servers on hosts, gathered from their cells."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from functools import partial
 
+import msgspec
+import structlog
+
+from skep.api.cells import read_cell
 from skep.api.services import ApiServices
 from skep.database.cell import residents
 from skep.database.cell.residents import Resident
+from skep.domain.errors import Unavailable
+from skep.domain.ids import CellUuid
+
+log = structlog.get_logger("skep.api.hosts")
+
+
+class Residents(msgspec.Struct, frozen=True):
+    """Who lives where, as far as it can be read."""
+
+    by_host: dict[str, list[Resident]]
+    """Of each host whose cell was read, also when nobody lives there."""
+    unread: frozenset[CellUuid]
+    """Cells that could not be read: of their hosts nothing is known, which is not that they are empty."""
+
+
+async def servers_of(services: ApiServices, hosts: Mapping[str, CellUuid]) -> Residents:
+    """Return the servers on each of these hosts, each asked for in its cell."""
+    by_cell: dict[CellUuid, list[str]] = {}
+    for host, cell in hosts.items():
+        by_cell.setdefault(cell, []).append(host)
+    answers = await asyncio.gather(*(_on_hosts(services, cell, names) for cell, names in by_cell.items()))
+    read: dict[str, list[Resident]] = {}
+    for names, found in zip(by_cell.values(), answers, strict=True):
+        if found is not None:
+            read |= {name: [] for name in names}
+            for resident in found:
+                read[resident.host].append(resident)
+    return Residents(read, frozenset(cell for cell, found in zip(by_cell, answers, strict=True) if found is None))
 
 
 async def servers_by_host(services: ApiServices, hosts: Collection[str]) -> dict[str, list[Resident]]:
-    """Return the servers on each of these hosts.
+    """Return the servers on each of these hosts, looked for in every cell.
 
     Raises Unavailable when a cell's database cannot be read: a host must not seem empty because of that.
     """
     found: dict[str, list[Resident]] = {host: [] for host in hosts}
     if not hosts:
         return found
-    cells = services.cells.values()
-    for part in await asyncio.gather(*(cell.read(lambda c: residents.on_hosts(c, hosts)) for cell in cells)):
+    unit = partial(residents.on_hosts, hosts=hosts)
+    for part in await asyncio.gather(*(read_cell(services, cell, unit) for cell in list(services.cells))):
         for resident in part:
             found[resident.host].append(resident)
     return found
+
+
+async def _on_hosts(services: ApiServices, cell: CellUuid, hosts: Collection[str]) -> list[Resident] | None:
+    try:
+        return await read_cell(services, cell, partial(residents.on_hosts, hosts=hosts))
+    except Unavailable as error:
+        log.warning("servers of hosts not known", cell=cell, error=str(error))
+        return None

@@ -7,6 +7,7 @@ what was read later is never older. Whoever frees asks twice, with a pause: what
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -17,6 +18,7 @@ from skep.audit.sources import Sources
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
 from skep.database.cell.tables import UNDER_WAY, attempts, instances
+from skep.database.engine import Unit
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid
 from skep.domain.instances import State
@@ -67,14 +69,17 @@ async def unnamed(sources: Sources, seen: Sequence[Holding]) -> list[Unnamed]:
 
 async def _read_cells(sources: Sources, page: Sequence[Holding]) -> dict[CellUuid, InCell]:
     """Read what the cells say of these servers; those that cannot be read are left out."""
-    uuids = sorted({one.key.instance for one in page})
-    found: dict[CellUuid, InCell] = {}
-    for cell in sources.names:
-        try:
-            found[cell] = await sources.read_cell(cell, partial(_in_cell, uuids=uuids))
-        except SkepError:
-            continue
-    return found
+    unit = partial(_in_cell, uuids=sorted({one.key.instance for one in page}))
+    cells = list(sources.names)
+    answers = await asyncio.gather(*(_read_cell(sources, cell, unit) for cell in cells))
+    return {cell: answer for cell, answer in zip(cells, answers, strict=True) if answer is not None}
+
+
+async def _read_cell(sources: Sources, cell: CellUuid, unit: Unit[InCell]) -> InCell | None:
+    try:
+        return await sources.read_cell(cell, unit)
+    except SkepError:
+        return None
 
 
 def _in_cell(connection: sa.Connection, uuids: Sequence[str]) -> InCell:

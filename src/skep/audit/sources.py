@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -42,9 +41,7 @@ class Sources:
         if database is None:
             raise StorageUnavailable("this process was not told of it")
         try:
-            return await asyncio.wait_for(database.read(unit), CELL_SECONDS)
-        except TimeoutError:
-            raise StorageUnavailable(f"it did not answer in {CELL_SECONDS:g} s") from None
+            return await database.read(unit, within=CELL_SECONDS)
         except DBAPIError as error:
             # A schema of another release, say: an audit says so and goes on with the other cells.
             raise StorageUnavailable(f"it cannot be read: {error.orig}") from error

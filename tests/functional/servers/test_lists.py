@@ -19,6 +19,8 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import CELL0, InstanceUuid, RequestId
 from skep.testing.api import PROJECT
+from skep.testing.eventually import eventually
+from skep.testing.hanging import HangingDatabase
 from skep.testing.servers import CELL1, CELL2, IMAGE, ServersUnderTest, servers_under_test
 
 CONTEXT = RequestContext(request_id=RequestId("req-1"))
@@ -87,23 +89,10 @@ async def test_staged_in_cell0_shows_the_error_at_once(cloud: ServersUnderTest) 
     assert await ids(cloud, "?status=build") == []
 
 
-class Pausing(Database):
-    """A cell whose reads wait until they are let go."""
-
-    def __init__(self, real: Database) -> None:
-        self.real, self.name = real, real.name
-        self.reached, self.go_on = asyncio.Event(), asyncio.Event()
-
-    async def read(self, unit: Unit[Any]) -> Any:
-        self.reached.set()
-        await self.go_on.wait()
-        return await self.real.read(unit)
-
-
 async def test_a_server_mapped_between_the_reads_is_listed_once(cloud: ServersUnderTest) -> None:
     uuid = await cloud.create()
     taken = await cloud.stage(uuid, CELL1)
-    slow = Pausing(cloud.services.cells[CELL1])
+    slow = HangingDatabase(cloud.services.cells[CELL1])
     cells = {**cloud.services.cells, CELL1: slow}
     other = ServersUnderTest(dataclasses.replace(cloud.services, cells=cells), cloud.told)
     listing = asyncio.create_task(ids(other))
@@ -118,7 +107,7 @@ async def test_a_server_mapped_between_the_reads_is_listed_once(cloud: ServersUn
 async def test_deleted_between_mapping_and_row_is_not_found(cloud: ServersUnderTest) -> None:
     uuid = await cloud.create()
     await cloud.build(uuid)
-    slow = Pausing(cloud.services.cells[CELL1])
+    slow = HangingDatabase(cloud.services.cells[CELL1])
     other = ServersUnderTest(
         dataclasses.replace(cloud.services, cells={**cloud.services.cells, CELL1: slow}), cloud.told
     )
@@ -247,7 +236,7 @@ class Broken(Database):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    async def read(self, unit: Unit[Any]) -> Any:  # noqa: ARG002 - as a database
+    async def read(self, unit: Unit[Any], *, within: float | None = None) -> Any:  # noqa: ARG002 - as a database
         raise StorageUnavailable("the disk is gone")
 
 
@@ -276,12 +265,22 @@ async def test_a_cell_that_cannot_be_read(cloud: ServersUnderTest) -> None:
 
 async def test_a_cell_that_hangs_is_not_waited_for(cloud: ServersUnderTest) -> None:
     made = await everywhere(cloud)
-    silent = Pausing(cloud.services.cells[CELL1])
+    silent = HangingDatabase(cloud.services.cells[CELL1])
     other = ServersUnderTest(
         dataclasses.replace(cloud.services, cells={**cloud.services.cells, CELL1: silent}), cloud.told
     )
     assert await ids(other) == [made[place] for place in ("waiting", "cell2", "cell0")]
-    assert not silent.go_on.is_set()
+    asked = silent.asked
+    assert await ids(other, version=69) == [made[place] for place in ("waiting", "cell2", "cell0", "cell1")]
+    assert (await other.bad("POST", f"/servers/{made['cell1']}/action", {"os-stop": None}))[0] == 503
+    assert silent.asked == asked, "only a probe waits for it"
+    silent.go_on.set()
+
+    async def heals() -> bool:
+        return len(await ids(other)) == len(made)
+
+    await eventually(heals, "the cell is read again")
+    await silent.reading.close()
     await other.client.aclose()
 
 

@@ -6,14 +6,15 @@ from typing import Any
 
 from skep.api.operator_state import Host, hosts
 from skep.api.requests import Answer, ApiRequest
-from skep.api.residents import servers_by_host
+from skep.api.residents import Residents, servers_of
 from skep.api.schemas.fields import FALSE_WORDS, TRUE_WORDS
 from skep.database.cell.residents import Resident
-from skep.domain.errors import BadRequest, NotFound
-from skep.domain.ids import is_uuid
+from skep.domain.errors import BadRequest, NotFound, Unavailable
+from skep.domain.ids import CellUuid, is_uuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU
 
-Servers = dict[str, list[Resident]]
+ALWAYS_WITH_SERVERS_SINCE = 75
+"""From 2.75 on a hypervisor without servers shows an empty list; before, no `servers` at all."""
 
 
 async def index(request: ApiRequest) -> Answer:
@@ -30,6 +31,8 @@ async def show(request: ApiRequest) -> Answer:
     """`GET /os-hypervisors/{id}`."""
     host = await _one(request)
     servers = await _servers(request, [host])
+    if servers is not None and servers.unread:
+        raise _unread(host)
     return Answer({"hypervisor": _with_servers(request, whole(host), host, servers)})
 
 
@@ -60,12 +63,14 @@ async def search(request: ApiRequest) -> Answer:
 async def servers(request: ApiRequest) -> Answer:
     """`GET /os-hypervisors/{pattern}/servers` (until 2.52)."""
     found = await _matching(request)
-    living = await servers_by_host(request.services, [host.mapping.host for host in found])
+    living = await servers_of(request.services, _cells(found))
     shown = []
     for host in found:
         one = basic(host)
-        if living[host.mapping.host]:
-            one["servers"] = [_server(server) for server in living[host.mapping.host]]
+        if host.mapping.cell in living.unread:
+            raise _unread(host)
+        if living.by_host[host.mapping.host]:
+            one["servers"] = [_server(server) for server in living.by_host[host.mapping.host]]
         shown.append(one)
     return Answer({"hypervisors": shown})
 
@@ -154,7 +159,8 @@ async def _list(request: ApiRequest, view: Any, path: str) -> Answer:
         found = _named_like(found, pattern)
     page = _page(request, found)
     living = await _servers(request, page)
-    body: dict[str, Any] = {"hypervisors": [_with_servers(request, view(host), host, living) for host in page]}
+    known = [host for host in page if not _seems_empty(request, host, living)]
+    body: dict[str, Any] = {"hypervisors": [_with_servers(request, view(host), host, living) for host in known]}
     if "limit" in request.query and page:
         last = page[-1].number if request.version < 53 else page[-1].mapping.node
         more = request.next_link(path, len(page), last)
@@ -211,22 +217,39 @@ def _named_like(found: list[Host], pattern: str) -> list[Host]:
     return matching
 
 
-async def _servers(request: ApiRequest, found: list[Host]) -> Servers | None:
+async def _servers(request: ApiRequest, found: list[Host]) -> Residents | None:
     """Return the servers on these hosts where the caller asked for them with `with_servers` (2.53)."""
     wanted = request.first("with_servers")
     if wanted is None or wanted in FALSE_WORDS:
         return None
     if wanted not in TRUE_WORDS:
         raise BadRequest(f"Invalid input for query parameters with_servers. Value: {wanted[:80]}. Expected: a boolean")
-    return await servers_by_host(request.services, [host.mapping.host for host in found])
+    return await servers_of(request.services, _cells(found))
 
 
-def _with_servers(request: ApiRequest, shown: dict[str, Any], host: Host, living: Servers | None) -> dict[str, Any]:
-    if living is not None:
-        there = [_server(server) for server in living[host.mapping.host]]
-        if there or request.version >= 75:
+def _cells(found: list[Host]) -> dict[str, CellUuid]:
+    return {host.mapping.host: host.mapping.cell for host in found}
+
+
+def _seems_empty(request: ApiRequest, host: Host, living: Residents | None) -> bool:
+    """Tell whether the host would look as if it had no servers only because its cell cannot be read.
+
+    Such a one is left out, as Nova does; from 2.75 on it is seen that `servers` is missing.
+    """
+    unread = living is not None and host.mapping.cell in living.unread
+    return unread and request.version < ALWAYS_WITH_SERVERS_SINCE
+
+
+def _with_servers(request: ApiRequest, shown: dict[str, Any], host: Host, living: Residents | None) -> dict[str, Any]:
+    if living is not None and host.mapping.cell not in living.unread:
+        there = [_server(server) for server in living.by_host[host.mapping.host]]
+        if there or request.version >= ALWAYS_WITH_SERVERS_SINCE:
             shown["servers"] = there
     return shown
+
+
+def _unread(host: Host) -> Unavailable:
+    return Unavailable(f"The servers on host {host.mapping.host} cannot be read now. Try again later.")
 
 
 def _server(server: Resident) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from skep.api.handlers.server_lookup import Found, find, read_cell
+from skep.api.cells import read_cell
+from skep.api.handlers.server_lookup import CellUnreadable, Found, find
 from skep.api.requests import Answer, ApiRequest
 from skep.api.views import instance_actions as views
+from skep.database.api import build_requests
 from skep.database.cell import actions, attempts
 from skep.database.cell.actions import Action, ActionEvent
 from skep.domain.clock import parse_iso
@@ -24,12 +26,12 @@ PAGED_SINCE = 58
 EVENTS_FOR_ALL_SINCE = 51
 HOSTS_SINCE = 62
 DETAILS_SINCE = 84
+PARTIAL_SINCE = 69
 
 
 async def index(request: ApiRequest) -> Answer:
     """List the actions of a server, newest first."""
-    found = await _find(request)
-    listed = await _actions(request, found)
+    listed = await _listed(request)
     if request.version < PAGED_SINCE:
         return Answer({"instanceActions": [views.action(one) for one in listed]})
     limit, marker = request.page()
@@ -39,7 +41,7 @@ async def index(request: ApiRequest) -> Answer:
     shown = [views.action(one) for one in listed[:limit]]
     body: dict[str, object] = {"instanceActions": shown}
     if len(listed) > limit and shown:
-        path = f"servers/{found.instance.uuid}/os-instance-actions"
+        path = f"servers/{shown[-1]['instance_uuid']}/os-instance-actions"
         body["links"] = request.links.next(path, request.raw_query, shown[-1]["request_id"])
     return Answer(body)
 
@@ -68,6 +70,17 @@ async def show(request: ApiRequest) -> Answer:
     return Answer({"instanceAction": body})
 
 
+async def _listed(request: ApiRequest) -> list[Action]:
+    """Return the actions; of a server whose cell cannot be read the create, which is known above it (2.69)."""
+    try:
+        return await _actions(request, await _find(request))
+    except CellUnreadable as error:
+        if request.version < PARTIAL_SINCE:
+            raise
+        spec = await request.services.database.read(partial(build_requests.spec_of, instance=error.mapping.instance))
+        return [views.known_create(error.mapping, spec.user_id if spec is not None else "")]
+
+
 async def _find(request: ApiRequest) -> Found:
     return await find(request, deleted=request.version >= OF_DELETED_SINCE)
 
@@ -76,7 +89,7 @@ async def _actions(request: ApiRequest, found: Found) -> list[Action]:
     if found.cell is None:
         return [views.create_of(found.instance)]
     unit = partial(actions.list_of, instance=found.instance.uuid)
-    listed = await read_cell(request.services.cells[found.cell], unit)
+    listed = await read_cell(request.services, found.cell, unit)
     return [views.with_outcome(one, found.instance) if one.action == "create" else one for one in listed]
 
 
@@ -84,7 +97,7 @@ async def _events(request: ApiRequest, found: Found, action: Action) -> list[Act
     if found.cell is None:
         return []
     unit = partial(_read_events, action=action, instance=found.instance)
-    return await read_cell(request.services.cells[found.cell], unit)
+    return await read_cell(request.services, found.cell, unit)
 
 
 def _read_events(connection: sa.Connection, action: Action, instance: Instance) -> list[ActionEvent]:

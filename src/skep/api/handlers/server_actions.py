@@ -6,6 +6,7 @@ from functools import partial
 
 import structlog
 
+from skep.api.cells import write_cell
 from skep.api.handlers.server_lookup import Found, find, refuse_if_locked
 from skep.api.requests import Answer, ApiRequest
 from skep.database.cell import tasks
@@ -61,7 +62,7 @@ async def _begin(request: ApiRequest, word: str, task: Task, allowed: frozenset[
         context=request.context,
         now=services.clock.now(),
     )
-    if not await services.cells[found.cell].write(unit, intake=True):
+    if not await write_cell(services, found.cell, unit):
         await _refuse(request, word, allowed)
     await _tell(request, found)
     return Answer()

@@ -14,8 +14,9 @@ import msgspec
 import sqlalchemy as sa
 import structlog
 
+from skep.api.cells import read_cell
 from skep.api.handlers.server_filters import Selection, ordered, selection
-from skep.api.handlers.server_lookup import CellUnreadable, look_up, read_cell, settled
+from skep.api.handlers.server_lookup import CellUnreadable, look_up, settled
 from skep.api.handlers.server_views import view_for
 from skep.api.requests import Answer, ApiRequest
 from skep.api.services import ApiServices
@@ -47,8 +48,8 @@ async def index(request: ApiRequest) -> Answer:
 
 async def detail(request: ApiRequest) -> Answer:
     """List servers with all keys."""
-    listed = await _page(request)
-    view = await view_for(request, hosts=bool(listed))
+    # Both at once: neither a cell nor a scheduler that is away is waited for after the other.
+    listed, view = await asyncio.gather(_page(request), view_for(request))
     shown = [view.unknown(one) if isinstance(one, Mapping) else view.whole(one) for one in listed]
     return _answer(request, "servers/detail", shown)
 
@@ -163,7 +164,7 @@ def _read_above(connection: sa.Connection, query: ListQuery) -> tuple[list[Insta
 async def _read_cell(services: ApiServices, cell: CellUuid, query: ListQuery) -> list[Instance] | None:
     """Return the rows of a cell; None when it does not answer."""
     try:
-        return await read_cell(services.cells[cell], partial(list_all, query=query))
+        return await read_cell(services, cell, partial(list_all, query=query))
     except Unavailable as error:
         log.warning("cell left out of a list", cell=cell, error=str(error))
         return None

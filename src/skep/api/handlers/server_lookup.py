@@ -9,26 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 import sqlalchemy as sa
 
+from skep.api.cells import read_cell, write_cell
 from skep.api.requests import ApiRequest
 from skep.api.services import ApiServices
 from skep.database.api import build_requests
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
 from skep.database.cell import instances
-from skep.database.engine import Database, Unit
-from skep.domain.errors import Conflict, NotFound, StorageUnavailable, Unavailable
+from skep.domain.errors import Conflict, NotFound, Unavailable
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Instance, State, Task
 
-T = TypeVar("T")
-
-ANSWER_SECONDS = 0.8
-"""No answer waits longer for one cell."""
 TRIES = 50
 PAUSE_SECONDS = 0.02
 """Between looks at a server that is just being mapped to a cell."""
@@ -53,7 +48,10 @@ class CellUnreadable(Unavailable):
     def __init__(self, mapping: Mapping, groups: tuple[str, ...]) -> None:
         self.mapping = mapping
         self.groups = groups
-        super().__init__(f"The cell of server {mapping.instance} cannot be read now.")
+        super().__init__(
+            f"The part of the cloud that has instance {mapping.instance} does not answer now. Nothing was changed; "
+            "try again later."
+        )
 
 
 async def find(request: ApiRequest, *, deleted: bool = False) -> Found:
@@ -102,11 +100,8 @@ async def look_up(services: ApiServices, uuid: InstanceUuid, *, deleted: bool = 
             return Found(instance=waiting, mapping=mapping, groups=groups)
         if mapping.cell is None:
             return None
-        database = services.cells.get(mapping.cell)
-        if database is None:
-            raise CellUnreadable(mapping, groups)
         try:
-            row = await read_cell(database, partial(instances.get, uuid=uuid, deleted=deleted))
+            row = await read_cell(services, mapping.cell, partial(instances.get, uuid=uuid, deleted=deleted))
         except Unavailable as error:
             raise CellUnreadable(mapping, groups) from error
         if row is not None:
@@ -114,17 +109,6 @@ async def look_up(services: ApiServices, uuid: InstanceUuid, *, deleted: bool = 
         if not await _moved(services, mapping):
             return None
     return None
-
-
-async def read_cell(database: Database, unit: Unit[T]) -> T:
-    """Read in a cell.
-
-    Raises StorageUnavailable when it cannot be read, or not in time.
-    """
-    try:
-        return await asyncio.wait_for(database.read(unit), ANSWER_SECONDS)
-    except TimeoutError:
-        raise StorageUnavailable(f"database {database.name} did not answer in {ANSWER_SECONDS} s") from None
 
 
 async def change(request: ApiRequest, alter: Callable[[Instance], Instance]) -> Found:
@@ -144,7 +128,7 @@ async def change(request: ApiRequest, alter: Callable[[Instance], Instance]) -> 
             changed = await services.database.write(unit, intake=True)
         else:
             row_unit = partial(instances.change, uuid=uuid, alter=alter, now=now)
-            changed = await services.cells[found.cell].write(row_unit, intake=True)
+            changed = await write_cell(services, found.cell, row_unit)
         if changed is not None:
             return msgspec.structs.replace(found, instance=_overlaid(changed, found.mapping))
         await asyncio.sleep(PAUSE_SECONDS)

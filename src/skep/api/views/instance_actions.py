@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from skep.api.views.servers import host_id
+from skep.database.api.instance_mappings import Mapping
 from skep.database.cell.actions import Action, ActionEvent
 from skep.domain.builds import AttemptRecord
 from skep.domain.clock import isoformat_micro
@@ -43,6 +44,19 @@ def create_of(instance: Instance) -> Action:
         user_id=instance.user_id,
         project_id=instance.project_id,
         started_at=instance.created_at,
+    )
+
+
+def known_create(mapping: Mapping, user_id: str) -> Action:
+    """Return the create of a server whose cell cannot be read; its message says that this is not all."""
+    return Action(
+        instance=mapping.instance,
+        request_id=mapping.request_id,
+        action="create",
+        user_id=user_id,
+        project_id=mapping.project_id,
+        started_at=mapping.created_at,
+        message="Unknown: what became of it and what was done later cannot be read now",
     )
 
 
