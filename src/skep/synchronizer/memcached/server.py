@@ -57,6 +57,9 @@ class Server:
     async def stream(self, commands: Sequence[bytes]) -> AsyncIterator[list[Reply]]:
         """Execute many commands, some pipelines ahead of what is taken; yield their replies in order."""
         connection = await self.connection("reading")
+        if len(commands) <= PIPELINE:
+            yield await connection.execute(commands) if commands else []
+            return
         sent: deque[asyncio.Future[list[Reply]]] = deque()
         for start in range(0, len(commands), PIPELINE):
             sent.append(connection.send(commands[start : start + PIPELINE]))
