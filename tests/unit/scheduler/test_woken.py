@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from skep.domain.claims import Claim
 from skep.domain.clock import Clock
 from skep.domain.hosts import nodes_version
-from skep.domain.ids import CellUuid, NodeUuid
-from skep.messages.to_scheduler import Beat, HeardPage
+from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+from skep.messages.to_scheduler import AssertClaims, AssertReply, Beat, HeardPage, HostReport
+from skep.scheduler.service.asserting import assert_claims
+from skep.scheduler.service.changes import add_claim, merge_report
 from skep.scheduler.service.commits import Commits
 from skep.scheduler.service.liveness import take_beat
 from skep.scheduler.service.members import FORGET_SECONDS
 from skep.scheduler.service.membership import Membership
 from skep.scheduler.service.mirror import Mirror
-from skep.scheduler.service.records import BEATS, HEARING, SCHEDULERS
+from skep.scheduler.service.records import BEATS, CELLS, COMPUTE, HEARING, SCHEDULERS
 from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
+from skep.synchronizer.base import Epoch, Key
 from skep.synchronizer.memory import MemoryBackend, MemoryRecords
 
-CELL = CellUuid("cell-1")
+CELL, NODE = CellUuid("cell-1"), NodeUuid("n1")
 LONG = 1000.0
 """Seconds after which any beat that has not changed is that of somebody who is no more."""
 
@@ -41,6 +49,14 @@ class One:
     async def names(self, namespace: str) -> set[str]:
         await self.mirror.catch_up()
         return {key.name for key in self.states.keys(namespace)}
+
+    async def assert_claims(self, *claims: Claim) -> AssertReply:
+        message = AssertClaims(cell=CELL, epoch=self.states.epoch, claims=claims)
+        return await assert_claims(self.states, self.commits, message)
+
+
+def claim(instance: str) -> Claim:
+    return Claim(instance=InstanceUuid(instance), attempt=1, node=NODE, resources={"VCPU": 1})
 
 
 async def two() -> tuple[One, One]:
@@ -81,3 +97,26 @@ async def test_schedulers_stay_that_went_on_meanwhile() -> None:
     halted.now = 2 * FORGET_SECONDS
     await halted.membership.beat()
     assert await awake.names(SCHEDULERS) == {halted.membership.run, awake.membership.run}
+
+
+async def test_a_cells_second_assertion_must_fit_also_by_a_scheduler_that_has_not_heard_of_the_first(
+    usage: Callable[..., Any],
+) -> None:
+    halted, awake = await two()
+    report = HostReport(node=NODE, cell=CELL, incarnation=1, seq=1, usage=usage("h1", vcpus=1, cpu_ratio=1.0))
+    await awake.commits.change(Key(COMPUTE, NODE), merge_report(report))
+    assert (await awake.assert_claims()).refused == ()
+    stored = await awake.commits.change(Key(COMPUTE, NODE), add_claim(claim("placed meanwhile")))
+    assert stored.answer
+    assert [key.instance for key in (await halted.assert_claims(claim("too late"))).refused] == ["too late"]
+
+
+async def test_nothing_is_asserted_under_another_epoch_than_the_one_it_was_told_for() -> None:
+    halted, awake = await two()
+    first = Epoch(halted.states.epoch)
+    asserting = asyncio.create_task(halted.assert_claims(claim("told")))
+    await halted.backend.begin_epoch(first)
+    await awake.mirror.catch_up()
+    assert (await asserting).epoch != first
+    assert await awake.names(COMPUTE) == set()
+    assert await awake.names(CELLS) == set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, TypeVar, cast
 
 from skep.domain.claims import Claim
 from skep.domain.groups import GroupRule, Policy
@@ -14,14 +14,16 @@ from skep.scheduler.groups import GroupSlot
 from skep.scheduler.service import changes
 from skep.scheduler.service.changes import Change, Changing
 from skep.scheduler.service.commits import Commits
-from skep.scheduler.service.records import CELLS, COMPUTE, GROUPS, OPERATOR, CellValue
+from skep.scheduler.service.records import CELLS, COMPUTE, GROUPS, OPERATOR, CellValue, ComputeValue, GroupValue
 from skep.scheduler.service.releasing import free_slots
 from skep.scheduler.service.reporting import claim_key
 from skep.scheduler.service.states import HostStates
 from skep.synchronizer.base import Key
 
+AnswerT = TypeVar("AnswerT")
 MOST_LOST = 500
 """Nodes, and groups, that one beat's answer names."""
+_NONE: tuple[Claim, ...] = ()
 
 
 async def assert_claims(states: HostStates, commits: Commits, message: AssertClaims) -> AssertReply:
@@ -34,15 +36,18 @@ async def assert_claims(states: HostStates, commits: Commits, message: AssertCla
         return AssertReply(epoch=states.epoch)
     if message.nodes is not None:
         return await _complete(states, commits, message, message.nodes)
-    checked = states.asserted(message.cell)
-    taken = await asyncio.gather(*(_take_slot(commits, slot, checked=checked) for slot in message.slots))
+    if not states.asserted(message.cell):
+        # Another conductor of the cell may have asserted by another scheduler, and others claimed there since.
+        await commits.look()
+    told = _Told(states, message)
+    taken = await asyncio.gather(*(_take_slot(commits, told, slot) for slot in message.slots))
     no_place = {slot.key for slot, yes in zip(message.slots, taken, strict=True) if not yes}
     refused = [slot.key for slot in message.slots if slot.key in no_place]
     without_place = {(key.instance, key.attempt) for key in no_place}
     by_node = _by_node(claim for claim in message.claims if claim.key not in without_place)
     stored = await asyncio.gather(
         *(
-            commits.change(Key(COMPUTE, node), changes.assert_claims(tuple(claims), message.cell, checked=checked))
+            commits.change(Key(COMPUTE, node), told.guarded(_asserting(told, tuple(claims)), _NONE))
             for node, claims in by_node.items()
         )
     )
@@ -51,6 +56,35 @@ async def assert_claims(states: HostStates, commits: Commits, message: AssertCla
     if states.epoch == message.epoch and not message.more:
         await commits.change(Key(CELLS, message.cell), _set_asserted(states, message.epoch))
     return AssertReply(epoch=states.epoch, refused=tuple(refused))
+
+
+class _Told:
+    """What a cell tells, judged when it is written: by then others may have, or another epoch has begun."""
+
+    def __init__(self, states: HostStates, message: AssertClaims) -> None:
+        self._states = states
+        self._epoch = message.epoch
+        self.cell = message.cell
+
+    @property
+    def checked(self) -> bool:
+        """Whether the cell has asserted already, so that others may have claimed beside it."""
+        return self._states.asserted(self.cell)
+
+    def guarded(self, changing: Changing[AnswerT], unchanged: AnswerT) -> Changing[AnswerT]:
+        """Change nothing, and answer `unchanged`, under another epoch than that for which it was told."""
+
+        def change(value: Any) -> Change[AnswerT]:
+            return changing(value) if self._states.epoch == self._epoch else Change(value, unchanged)
+
+        return change
+
+
+def _asserting(told: _Told, claims: tuple[Claim, ...]) -> Changing[tuple[Claim, ...]]:
+    def change(value: ComputeValue | None) -> Change[tuple[Claim, ...]]:
+        return changes.assert_claims(claims, told.cell, checked=told.checked)(value)
+
+    return change
 
 
 def _set_asserted(states: HostStates, epoch: str) -> Changing[None]:
@@ -83,16 +117,22 @@ async def _complete(
         if slot.key.group in members:
             members[slot.key.group].append(GroupSlot(slot.key.instance, slot.key.attempt, slot.key.node))
     cells = states.known_cells()
+    told = _Told(states, message)
     await asyncio.gather(
         *(
-            commits.change(Key(GROUPS, group), changes.tell_members(slots, message.cell, cells, more=message.more))
+            commits.change(
+                Key(GROUPS, group),
+                told.guarded(changes.tell_members(slots, message.cell, cells, more=message.more), None),
+            )
             for group, slots in members.items()
         )
     )
     by_node = _by_node(message.claims)
     stored = await asyncio.gather(
         *(
-            commits.change(Key(COMPUTE, node), changes.tell_again(tuple(by_node.get(node, ())), message.cell))
+            commits.change(
+                Key(COMPUTE, node), told.guarded(changes.tell_again(tuple(by_node.get(node, ())), message.cell), _NONE)
+            )
             for node in nodes
             if _is_of(states, node, message.cell)
         )
@@ -113,7 +153,7 @@ def _by_node(claims: Iterable[Claim]) -> dict[NodeUuid, list[Claim]]:
     return by_node
 
 
-async def _take_slot(commits: Commits, slot: Slot, *, checked: bool) -> bool:
+async def _take_slot(commits: Commits, told: _Told, slot: Slot) -> bool:
     group = slot.key.group
     if group is None:
         return True
@@ -123,5 +163,8 @@ async def _take_slot(commits: Commits, slot: Slot, *, checked: bool) -> bool:
         max_server_per_host=slot.max_server_per_host,
     )
     place = GroupSlot(slot.key.instance, slot.key.attempt, slot.key.node)
-    stored = await commits.change(Key(GROUPS, group), changes.take_slot(rule, place, checked=checked))
-    return stored.answer
+
+    def taking(value: GroupValue | None) -> Change[bool]:
+        return changes.take_slot(rule, place, checked=told.checked)(value)
+
+    return (await commits.change(Key(GROUPS, group), told.guarded(taking, unchanged=True))).answer
