@@ -19,7 +19,7 @@ from skep.domain.ids import GroupUuid, NodeUuid
 from skep.messages.to_scheduler import AssertClaims, AssertReply, Beat, BeatReply
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
-from skep.transport.base import SCHEDULER
+from skep.transport.base import scheduler_for
 
 log = get_logger(__name__)
 
@@ -96,7 +96,7 @@ class Beats:
         while True:
             told = hearing.pages(wanted[:PAGES_TOLD])
             reply = await parts.above.call(
-                SCHEDULER,
+                scheduler_for(parts.cell.uuid),
                 Beat(cell=parts.cell.uuid, conductor=parts.owner, listening=listening, pages=versions, told=told),
             )
             hearing.note_told(told)
@@ -141,7 +141,7 @@ class Beats:
             message = AssertClaims(
                 cell=parts.cell.uuid, epoch=epoch, claims=page.claims, slots=page.slots, more=number < len(pages)
             )
-            reply = await parts.above.call(SCHEDULER, message)
+            reply = await parts.above.call(scheduler_for(parts.cell.uuid), message)
             if reply.epoch != epoch:
                 return False
             refused += len(reply.refused)
@@ -199,7 +199,7 @@ class Beats:
             groups=groups,
             more=more,
         )
-        reply = await self._parts.above.call(SCHEDULER, message)
+        reply = await self._parts.above.call(scheduler_for(self._parts.cell.uuid), message)
         if reply.epoch == epoch:
             await self._store(reply, Owned(claims=(), slots=()), epoch)
 

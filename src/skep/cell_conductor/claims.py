@@ -11,7 +11,7 @@ from skep.domain.errors import SkepError
 from skep.messages.to_scheduler import ReleaseClaims
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
-from skep.transport.base import SCHEDULER
+from skep.transport.base import scheduler_for
 
 log = get_logger(__name__)
 
@@ -39,7 +39,7 @@ class Releases:
         if not keys:
             return False
         try:
-            await self._parts.above.call(SCHEDULER, ReleaseClaims(claims=keys))
+            await self._parts.above.call(scheduler_for(self._parts.cell.uuid), ReleaseClaims(claims=keys))
         except SkepError as error:
             log.warning("claims stay for now", claims=len(keys), error=str(error))
             return False

@@ -22,7 +22,7 @@ from skep.messages.to_compute import ReportHostNow
 from skep.messages.to_scheduler import HostReport, ReportAnswer, UpdateHostState, UpdateHostStateReply
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
-from skep.transport.base import SCHEDULER, compute
+from skep.transport.base import compute, scheduler_for
 
 log = get_logger(__name__)
 
@@ -201,7 +201,7 @@ class Hosts:
     async def _carry(self, reports: tuple[HostReport, ...]) -> UpdateHostStateReply:
         """Hand reports over; those that no message can hold together go in halves."""
         try:
-            return await self._parts.above.call(SCHEDULER, UpdateHostState(reports=reports))
+            return await self._parts.above.call(scheduler_for(self._parts.cell.uuid), UpdateHostState(reports=reports))
         except TooLarge as error:
             if len(reports) == 1:
                 answer = ReportAnswer(node=reports[0].node, error=f"usage: {error}")

@@ -12,7 +12,7 @@ from skep.domain.ids import Incarnation
 from skep.messages.to_super_conductor import CellChanged
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
-from skep.transport.base import SUPER_CONDUCTOR, Transport
+from skep.transport.base import Transport, super_conductor_for
 
 
 @dataclass(frozen=True)
@@ -45,4 +45,4 @@ class Parts:
 
     async def tell_above(self) -> None:
         """Say that a row reached a state that concerns the level above; it would find out by itself, later."""
-        await self.above.cast(SUPER_CONDUCTOR, CellChanged(cell=self.cell.uuid))
+        await self.above.cast(super_conductor_for(self.cell.uuid), CellChanged(cell=self.cell.uuid))

@@ -22,7 +22,7 @@ from skep.domain.instances import Fault
 from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
-from skep.transport.base import SCHEDULER
+from skep.transport.base import scheduler_for
 
 log = get_logger(__name__)
 
@@ -81,7 +81,7 @@ class Reschedules:
                 alternates=max(0, parts.max_attempts - len(tried) - 1),
             )
             try:
-                reply = await parts.above.call(SCHEDULER, request, context=work.context)
+                reply = await parts.above.call(scheduler_for(parts.cell.uuid), request, context=work.context)
                 decision = reply.decisions[0]
             except SkepError as error:
                 log.warning("no decision", instance=instance.uuid, attempt=instance.attempt, error=str(error))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from skep.config.sections import RetentionSettings
 from skep.database.api.tables import leases
 from skep.domain.context import RequestContext
+from skep.domain.errors import Forbidden
+from skep.domain.ids import CellUuid
 from skep.messages.to_super_conductor import (
     CellChanged,
     DeleteInstances,
@@ -21,7 +23,7 @@ from skep.super_conductor.moves import Moves
 from skep.super_conductor.parts import Parts
 from skep.super_conductor.reconcile import Leftovers, Retention
 from skep.super_conductor.sweeper import Sweeper
-from skep.transport.base import SUPER_CONDUCTOR, Subscription
+from skep.transport.base import SUPER_CONDUCTOR, Handlers, Subscription
 
 
 class SuperConductor:
@@ -52,7 +54,7 @@ class SuperConductor:
             seconds=parts.settings.lease_seconds,
             host=parts.runs_on,
         )
-        self._subscription: Subscription | None = None
+        self._subscriptions: list[Subscription] = []
 
     @property
     def _loops(self) -> tuple[Loop, ...]:
@@ -73,22 +75,24 @@ class SuperConductor:
     async def start(self) -> None:
         """Take the lease, listen for hints, look at the whole once."""
         await self._lease.start()
-        self._subscription = await self._parts.transport.serve(
-            SUPER_CONDUCTOR,
-            {
-                ScheduleAndBuildInstances: self._on_build,
-                DeleteInstances: self._on_delete,
-                OperatorStateChanged: self._on_operator_state,
-                CellChanged: self._on_cell_changed,
-            },
-        )
+        transport = self._parts.transport
+        hints: Handlers = {
+            ScheduleAndBuildInstances: self._on_build,
+            DeleteInstances: self._on_delete,
+            OperatorStateChanged: self._on_operator_state,
+            CellChanged: self._on_cell_changed,
+        }
+        self._subscriptions = [
+            await transport.serve(SUPER_CONDUCTOR, hints),
+            await transport.serve_cells(SUPER_CONDUCTOR, {CellChanged: self._on_told}),
+        ]
         for loop in self._loops:
             loop.start()
 
     async def stop(self) -> None:
         """Finish the passes under way, stop, and let others take over at once."""
-        if self._subscription is not None:
-            await self._subscription.close()
+        for subscription in self._subscriptions:
+            await subscription.close()
         for loop in self._loops:
             await loop.stop()
         await self._lease.stop()
@@ -101,6 +105,11 @@ class SuperConductor:
 
     async def _on_operator_state(self, _message: OperatorStateChanged, _context: RequestContext | None) -> None:
         self._operator.nudge()
+
+    async def _on_told(self, cell: CellUuid, message: CellChanged, context: RequestContext | None) -> None:
+        if message.cell != cell:
+            raise Forbidden(f"cell: cell {cell} may not speak of cell {message.cell}.")
+        await self._on_cell_changed(message, context)
 
     async def _on_cell_changed(self, _message: CellChanged, _context: RequestContext | None) -> None:
         self._forget.nudge()

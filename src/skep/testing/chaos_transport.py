@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, get_args
 from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError, Unreachable
 from skep.messages.base import Call, Cast
-from skep.transport.base import Address, Handlers, Subscription
+from skep.transport.base import Address, CellHandlers, Handlers, Subscription
 from skep.transport.memory import MemoryTransport
 
 ReplyT = TypeVar("ReplyT")
@@ -80,6 +80,10 @@ class ChaosTransport:
     async def serve(self, address: Address, handlers: Handlers) -> Subscription:
         """Take messages for `address`."""
         return await self._inner.serve(address, handlers)
+
+    async def serve_cells(self, role: Address, handlers: CellHandlers) -> Subscription:
+        """Take messages that cells send to `role`."""
+        return await self._inner.serve_cells(role, handlers)
 
     async def settled(self) -> None:
         """Wait until nothing is on its way any more."""

@@ -41,7 +41,16 @@ from skep.messages.to_cell_conductor import InstancesChanged, MayBuild, Permissi
 from skep.messages.to_scheduler import ListNamespaces, ListNamespacesReply
 from skep.messages.to_super_conductor import CellChanged
 from skep.testing.eventually import eventually
-from skep.transport.base import Address, Handlers, Transport, compute
+from skep.transport.base import (
+    SCHEDULER,
+    Address,
+    Handlers,
+    Transport,
+    cell_conductor,
+    compute,
+    scheduler_for,
+    super_conductor_for,
+)
 
 SHORT = 0.05
 """Seconds that a call waits where nobody will answer."""
@@ -249,6 +258,26 @@ class TransportContract:
             await transport.call(compute(CellUuid("c"), name), question)
         heard = {name: [message.host for message, _ in server.taken] for name, server in servers.items()}
         assert heard == {name: [name] for name in ODD_NAMES}
+
+    async def test_who_serves_all_cells_hears_which_one_speaks(self, transport: Transport, server: Server) -> None:
+        heard: list[tuple[str, str]] = []
+
+        async def answer(cell: CellUuid, message: MayBuild, _context: RequestContext | None) -> Permission:
+            heard.append((cell, message.host))
+            return Permission(granted=True)
+
+        subscription = await transport.serve_cells(SCHEDULER, {MayBuild: answer})
+        await transport.serve(cell_conductor("a"), server.handlers)
+        for cell in ("a", "b"):
+            question = MayBuild(instance=InstanceUuid("i"), attempt=1, host=f"of {cell}")
+            assert await transport.call(scheduler_for(cell), question) == Permission(granted=True)
+        assert heard == [("a", "of a"), ("b", "of b")]
+        assert server.taken == [], "what else is served for a cell has its own address"
+        with pytest.raises(Unreachable, match="nobody serves"):
+            await transport.call(super_conductor_for("a"), QUESTION)
+        await subscription.close()
+        with pytest.raises(Unreachable):
+            await transport.call(scheduler_for("a"), QUESTION, timeout=SHORT)
 
     async def test_a_crowd_is_told_to_come_again_and_casts_of_it_are_dropped_and_counted(
         self, crowded: Transport, address: Address, server: Server

@@ -6,12 +6,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NewType, Protocol, TypeVar
 
 from skep.domain.context import RequestContext
+from skep.domain.ids import CellUuid
 from skep.messages.base import Call, Cast
 
 ReplyT = TypeVar("ReplyT")
 
 Address = NewType("Address", str)
-"""Who is meant, in dotted words: `super_conductor`, `scheduler`, `cell.CELL.conductor`, `cell.CELL.compute.HOST`."""
+"""Who is meant, in dotted words: `super_conductor`, `scheduler`, `cell.CELL.conductor`, `cell.CELL.compute.HOST`.
+
+`cell.CELL.scheduler` and `cell.CELL.super_conductor` are the same schedulers and super conductors as one cell may speak
+to them: there only of itself. What knows one cell only is given no other way up.
+"""
 
 SUPER_CONDUCTOR = Address("super_conductor")
 SCHEDULER = Address("scheduler")
@@ -27,11 +32,27 @@ def compute(cell: str, host: str) -> Address:
     return Address(f"cell.{cell}.compute.{host}")
 
 
+def scheduler_for(cell: str) -> Address:
+    """Return the address by which the cell with this UUID reaches the schedulers."""
+    return Address(f"cell.{cell}.{SCHEDULER}")
+
+
+def super_conductor_for(cell: str) -> Address:
+    """Return the address by which the cell with this UUID reaches the super conductors."""
+    return Address(f"cell.{cell}.{SUPER_CONDUCTOR}")
+
+
 Handler = Callable[[Any, RequestContext | None], Awaitable[Any]]
 """Takes the message and who asked; returns the reply of a call, nothing for a cast."""
 
 Handlers = Mapping[type[Any], Handler]
 """One handler for each type of message that an address takes."""
+
+
+CellHandler = Callable[[CellUuid, Any, RequestContext | None], Awaitable[Any]]
+"""As `Handler`, with the cell that speaks: the carrier vouches for it, whatever the message says."""
+
+CellHandlers = Mapping[type[Any], CellHandler]
 
 
 class Subscription(Protocol):
@@ -63,3 +84,6 @@ class Transport(Protocol):
 
     async def serve(self, address: Address, handlers: Handlers) -> Subscription:
         """Take messages for `address`; several servers of one address share them (a queue group)."""
+
+    async def serve_cells(self, role: Address, handlers: CellHandlers) -> Subscription:
+        """Take messages for `cell.CELL.ROLE` of every cell, of those too that come later, as `serve` does."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import structlog
 
 from skep.domain.errors import Overloaded, SkepError, TooLarge, Unreachable
+from skep.domain.ids import CellUuid
 from skep.messages.base import Cast
 from skep.transport import codec
-from skep.transport.base import Address, Handlers
+from skep.transport.base import Address, CellHandlers, Handlers
 from skep.transport.refusals import Refusals
 
 Answer = Callable[[bytes], Awaitable[None]]
@@ -34,22 +36,25 @@ class Endpoint:
     def __init__(
         self,
         address: Address,
-        handlers: Handlers,
+        handlers: Handlers | CellHandlers,
         refusals: Refusals,
         *,
         max_under_way: int,
         largest: Callable[[], int] = _unlimited,
     ) -> None:
-        """Take at most `max_under_way` messages at once; an answer has at most `largest()` bytes."""
+        """Take at most `max_under_way` messages at once; an answer has at most `largest()` bytes.
+
+        `CellHandlers` go with an address that stands for all cells: each message is then taken with its cell.
+        """
         self.address = address
-        self._handlers = handlers
+        self._handlers: Mapping[type[Any], Callable[..., Awaitable[Any]]] = handlers
         self._refusals = refusals
         self._max_under_way = max_under_way
         self._largest = largest
         self._under_way: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def take(self, data: bytes, answer: Answer | None) -> bytes | None:
+    def take(self, data: bytes, answer: Answer | None, cell: CellUuid | None = None) -> bytes | None:
         """Begin to work on an encoded message; `answer` is None for one that nobody waits for.
 
         Returns an encoded error instead if it is not taken, for the carrier to send back if somebody waits.
@@ -59,7 +64,7 @@ class Endpoint:
         if len(self._under_way) >= self._max_under_way:
             self._refusals.note("cast" if answer is None else "call", "overloaded", self.address)
             return codec.encode_error(Overloaded(f"{self.address} has {len(self._under_way)} messages in hand"))
-        task = asyncio.create_task(self._work(data, answer))
+        task = asyncio.create_task(self._work(data, answer, cell))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         return None
@@ -70,12 +75,12 @@ class Endpoint:
         while self._under_way:
             await asyncio.wait(self._under_way)
 
-    async def _work(self, data: bytes, answer: Answer | None) -> None:
-        reply = await self._reply(data)
+    async def _work(self, data: bytes, answer: Answer | None, cell: CellUuid | None) -> None:
+        reply = await self._reply(data, cell)
         if answer is not None:
             await answer(reply)
 
-    async def _reply(self, data: bytes) -> bytes:
+    async def _reply(self, data: bytes, cell: CellUuid | None) -> bytes:
         """Have a message handled and return the encoded answer; of a cast it means nothing."""
         try:
             message, context = codec.decode(data)
@@ -87,7 +92,7 @@ class Endpoint:
         try:
             if handler is None:
                 raise SkepError(f"{self.address} does not take {name}")
-            value = await handler(message, context)
+            value = await (handler(message, context) if cell is None else handler(cell, message, context))
             if isinstance(message, Cast):
                 return b""
             reply = codec.encode_reply(value)

@@ -9,9 +9,10 @@ from typing import TypeVar
 from skep.config.sections import TransportSettings
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unreachable
+from skep.domain.ids import CellUuid
 from skep.messages.base import Call, Cast
 from skep.transport import codec
-from skep.transport.base import Address, Handlers
+from skep.transport.base import Address, CellHandlers, Handlers
 from skep.transport.endpoint import Endpoint, too_large
 from skep.transport.refusals import OnRefused, Refusals
 
@@ -54,7 +55,7 @@ class MemoryTransport:
         """Hand an encoded message to one server of `address`, if there is one. The answer goes nowhere."""
         server = self._pick(address)
         if server is not None:
-            server.endpoint.take(data, None)
+            server.endpoint.take(data, None, server.cell_of(address))
 
     async def call(
         self,
@@ -74,7 +75,7 @@ class MemoryTransport:
             if not waiting.done():
                 waiting.set_result(reply)
 
-        refusal = server.endpoint.take(self._encoded(message, context), settle)
+        refusal = server.endpoint.take(self._encoded(message, context), settle, server.cell_of(address))
         if refusal is None:
             try:
                 async with asyncio.timeout(timeout):
@@ -88,6 +89,13 @@ class MemoryTransport:
 
     async def serve(self, address: Address, handlers: Handlers) -> _Server:
         """Take messages for `address` until the returned subscription is closed."""
+        return self._serve(address, handlers, of_cells=False)
+
+    async def serve_cells(self, role: Address, handlers: CellHandlers) -> _Server:
+        """Take messages for `cell.CELL.ROLE` of every cell, as `serve` does."""
+        return self._serve(Address(f"cell.*.{role}"), handlers, of_cells=True)
+
+    def _serve(self, address: Address, handlers: Handlers | CellHandlers, *, of_cells: bool) -> _Server:
         endpoint = Endpoint(
             address,
             handlers,
@@ -95,7 +103,7 @@ class MemoryTransport:
             max_under_way=self._settings.max_under_way,
             largest=lambda: self._largest,
         )
-        server = _Server(self, endpoint)
+        server = _Server(self, endpoint, of_cells=of_cells)
         self._servers.setdefault(address, []).append(server)
         return server
 
@@ -107,7 +115,7 @@ class MemoryTransport:
         return data
 
     def _pick(self, address: Address) -> _Server | None:
-        servers = self._servers.get(address)
+        servers = self._servers.get(address) or self._servers.get(_of_every_cell(address))
         return servers[next(self._turns) % len(servers)] if servers else None
 
     def remove(self, server: _Server) -> None:
@@ -117,10 +125,21 @@ class MemoryTransport:
             servers.remove(server)
 
 
+def _of_every_cell(address: Address) -> Address:
+    """Return where those listen who serve this address for all cells."""
+    words = address.split(".", 2)
+    return Address(f"cell.*.{words[2]}") if len(words) == 3 and words[0] == "cell" else address
+
+
 class _Server:
-    def __init__(self, transport: MemoryTransport, endpoint: Endpoint) -> None:
+    def __init__(self, transport: MemoryTransport, endpoint: Endpoint, *, of_cells: bool) -> None:
         self.endpoint = endpoint
         self._transport = transport
+        self._of_cells = of_cells
+
+    def cell_of(self, address: Address) -> CellUuid | None:
+        """Return the cell that an address names, where this serves those of all cells."""
+        return CellUuid(address.split(".")[1]) if self._of_cells else None
 
     async def close(self) -> None:
         self._transport.remove(self)

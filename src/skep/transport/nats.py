@@ -24,13 +24,13 @@ from skep.domain.errors import Overloaded, Unreachable
 from skep.domain.ids import new_uuid
 from skep.messages.base import Call, Cast
 from skep.transport import codec
-from skep.transport.base import Address, Handlers
+from skep.transport.base import Address, CellHandlers, Handlers
 from skep.transport.endpoint import Endpoint, too_large
 from skep.transport.nats_client import EndingClient
 from skep.transport.nats_connection import Connection
 from skep.transport.refusals import Kind, OnRefused, Refusals
 from skep.transport.repeats import AGAIN_AFTER, Repeat
-from skep.transport.subjects import subject_of
+from skep.transport.subjects import cell_in, subject_of, subject_of_cells
 
 ReplyT = TypeVar("ReplyT")
 
@@ -144,10 +144,20 @@ class NatsTransport:
 
     async def serve(self, address: Address, handlers: Handlers) -> _Served:
         """Take messages for `address`, now and after each loss of the connection, until the subscription is closed."""
+        return await self._serve(address, handlers, subject_of(self._settings.prefix, address))
+
+    async def serve_cells(self, role: Address, handlers: CellHandlers) -> _Served:
+        """Take messages for `cell.CELL.ROLE` of every cell, as `serve` does."""
+        subject = subject_of_cells(self._settings.prefix, role)
+        return await self._serve(Address(f"cell.*.{role}"), handlers, subject, of_cells=True)
+
+    async def _serve(
+        self, address: Address, handlers: Handlers | CellHandlers, subject: str, *, of_cells: bool = False
+    ) -> _Served:
         endpoint = Endpoint(
             address, handlers, self.refusals, max_under_way=self._settings.max_under_way, largest=self._largest
         )
-        served = _Served(self, endpoint, subject_of(self._settings.prefix, address))
+        served = _Served(self, endpoint, subject, of_cells=of_cells)
         self._served.add(served)
         client = self._latest
         if client is not None and not client.is_closed:
@@ -230,10 +240,11 @@ class NatsTransport:
 class _Served:
     """One address as this process serves it, whatever client it is subscribed on."""
 
-    def __init__(self, transport: NatsTransport, endpoint: Endpoint, subject: str) -> None:
+    def __init__(self, transport: NatsTransport, endpoint: Endpoint, subject: str, *, of_cells: bool) -> None:
         self.endpoint = endpoint
         self._transport = transport
         self._subject = subject
+        self._of_cells = of_cells
         self._client: EndingClient | None = None
         self._subscription: ClientSubscription | None = None
 
@@ -261,6 +272,6 @@ class _Served:
 
     async def _take(self, message: Msg) -> None:
         answer = partial(self._transport.answer, message.reply, self.endpoint.address) if message.reply else None
-        refusal = self.endpoint.take(message.data, answer)
+        refusal = self.endpoint.take(message.data, answer, cell_in(message.subject) if self._of_cells else None)
         if refusal is not None and answer is not None:
             await answer(refusal)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from skep.domain.errors import BadRequest
+from skep.domain.ids import CellUuid
 from skep.transport.base import Address
 
 MOST_WORDS = 4
@@ -26,6 +27,16 @@ def subject_of(prefix: str, address: Address) -> str:
     if len(subject) > LONGEST:
         raise BadRequest(f"address {address[:80]!r}...: longer than {LONGEST} characters as a subject")
     return subject
+
+
+def subject_of_cells(prefix: str, role: Address) -> str:
+    """Return the subject that stands for `cell.CELL.ROLE` of every cell."""
+    return ".".join((prefix, "cell", "*", _word(role)))
+
+
+def cell_in(subject: str) -> CellUuid:
+    """Return the cell that a subject of the kind `PREFIX.cell.CELL.ROLE` names."""
+    return CellUuid(unquote(subject.split(".")[2]))
 
 
 def _word(word: str) -> str:

@@ -67,6 +67,9 @@ class Here:
         self.handlers.update(handlers)
         return self
 
+    async def serve_cells(self, _role: Address, _handlers: Any) -> Subscription:
+        return self  # there is no cell here that would ask
+
     async def close(self) -> None:
         self.handlers.clear()
 

@@ -29,7 +29,7 @@ from skep.messages.to_scheduler import ReportAnswer, UpdateHostState, UpdateHost
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
-from skep.transport.base import SCHEDULER, compute
+from skep.transport.base import compute, scheduler_for
 from skep.transport.memory import MemoryTransport
 
 NODES = tuple(NodeUuid(f"node-{number}") for number in range(3))
@@ -64,7 +64,7 @@ async def test_every_report_of_a_batch_is_answered_whatever_the_scheduler_says(p
         assert message.reports
         return UpdateHostStateReply(answers=(), epoch="e")
 
-    subscription = await parts.above.serve(SCHEDULER, {UpdateHostState: one_answer_too_few})
+    subscription = await parts.above.serve(scheduler_for(parts.cell.uuid), {UpdateHostState: one_answer_too_few})
     hosts = Hosts(parts)
     for node in NODES:
         identity = AgentIdentity(node=node, host=f"host-{node}", process=Incarnation("p"))
@@ -84,7 +84,7 @@ async def conducting(parts: Parts, answer: ReportAnswer) -> Hosts:
         answers = tuple(replace(answer, node=report.node) for report in message.reports)
         return UpdateHostStateReply(answers=answers, epoch="e")
 
-    await parts.above.serve(SCHEDULER, {UpdateHostState: update})
+    await parts.above.serve(scheduler_for(parts.cell.uuid), {UpdateHostState: update})
     hosts = Hosts(parts)
     identity = AgentIdentity(node=NODES[0], host="host-0", process=Incarnation("p"))
     await hosts.register(RegisterAgent(identity=identity), None)
@@ -164,7 +164,7 @@ async def test_reports_that_no_message_holds_together_go_in_halves(parts: Parts)
         answers = tuple(ReportAnswer(node=report.node) for report in message.reports)
         return UpdateHostStateReply(answers=answers, epoch="e")
 
-    await parts.above.serve(SCHEDULER, {UpdateHostState: update})
+    await parts.above.serve(scheduler_for(parts.cell.uuid), {UpdateHostState: update})
     hosts = Hosts(parts)
     for node in NODES:
         identity = AgentIdentity(node=node, host=f"host-{node}", process=Incarnation("p"))

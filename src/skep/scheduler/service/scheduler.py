@@ -40,6 +40,7 @@ from skep.messages.to_scheduler import (
 )
 from skep.scheduler.service.asserting import assert_claims
 from skep.scheduler.service.commits import Commits
+from skep.scheduler.service.for_cells import ForCells
 from skep.scheduler.service.listing import holdings, listed
 from skep.scheduler.service.liveness import take_beat
 from skep.scheduler.service.membership import Membership
@@ -53,7 +54,7 @@ from skep.scheduler.service.selecting import Selecting
 from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Backend
-from skep.transport.base import SCHEDULER, Subscription, Transport
+from skep.transport.base import SCHEDULER, Handlers, Subscription, Transport
 
 FOLLOW_SECONDS = 5.0
 """How long one reading of changes waits for the next."""
@@ -102,7 +103,7 @@ class SchedulerService:
         self._observed = float("-inf")
         """The monotonic clock when it was last looked whose beats have lapsed."""
         self._under_way: dict[InstanceUuid, asyncio.Future[None]] = {}
-        self._subscription: Subscription | None = None
+        self._subscriptions: list[Subscription] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._trouble: str | None = None
 
@@ -120,28 +121,28 @@ class SchedulerService:
         """Read all records, then take messages. Raises Unavailable when the backend is away."""
         await self._mirror.load()
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._membership.live())]
-        self._subscription = await self._transport.serve(
-            SCHEDULER,
-            {
-                SelectDestinations: self._select,
-                UpdateHostState: self._update_host_state,
-                PublishOperatorState: self._publish_operator_state,
-                GetHostStates: self._get_host_states,
-                ReleaseClaims: self._release_claims,
-                ReleaseSlots: self._release_slots,
-                AssertClaims: self._assert_claims,
-                Beat: self._beat,
-                ListNamespaces: self._list_namespaces,
-                ListSchedulers: self._list_schedulers,
-                ListClaims: self._list_claims,
-                **Namespaced(self._states, self._commits, self._monotonic).handlers,
-            },
-        )
+        handlers: Handlers = {
+            SelectDestinations: self._select,
+            UpdateHostState: self._update_host_state,
+            PublishOperatorState: self._publish_operator_state,
+            GetHostStates: self._get_host_states,
+            ReleaseClaims: self._release_claims,
+            ReleaseSlots: self._release_slots,
+            AssertClaims: self._assert_claims,
+            Beat: self._beat,
+            ListNamespaces: self._list_namespaces,
+            ListSchedulers: self._list_schedulers,
+            ListClaims: self._list_claims,
+            **Namespaced(self._states, self._commits, self._monotonic).handlers,
+        }
+        self._subscriptions = [await self._transport.serve(SCHEDULER, handlers)]
+        cells = ForCells(self._states, handlers)
+        self._subscriptions.append(await self._transport.serve_cells(SCHEDULER, cells.handlers))
 
     async def stop(self) -> None:
         """Take no more messages, finish those under way."""
-        if self._subscription is not None:
-            await self._subscription.close()
+        for subscription in self._subscriptions:
+            await subscription.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
