@@ -1,4 +1,4 @@
-"""`skep up`: the whole cloud in one process, with a first server built by the real client."""
+"""`skep up`: a whole cloud, in one process or in many, with a first server built by the real client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import click
 from msgspec.structs import replace
@@ -14,8 +14,16 @@ from msgspec.structs import replace
 from skep.cli.config import config_option
 
 if TYPE_CHECKING:
+    from skep.cli.greeting import Served
+    from skep.cli.serving import Running
     from skep.config import Config
     from skep.processes.all_in_one import Cloud
+    from skep.processes.supervisor.cloud import ProcessCloud
+    from skep.processes.supervisor.plan import Numbers
+
+    class Whole(Running, Served, Protocol):
+        """A cloud that is started, greeted and stopped."""
+
 
 cells_option = click.option(
     "--cells",
@@ -33,6 +41,20 @@ ports_option = click.option(
 )
 
 
+processes_option = click.option(
+    "--processes",
+    is_flag=True,
+    help="Run each role in processes of its own, over NATS and PostgreSQL, which are started too.",
+)
+
+
+def number_option(role: str, default: int, what: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    """Return the option for the number of processes of a role."""
+    return click.option(
+        f"--{role}s", type=click.IntRange(1, 50), default=default, show_default=True, help=f"With --processes: {what}."
+    )
+
+
 class Asked(NamedTuple):
     """What a start is asked for beside its configuration."""
 
@@ -45,6 +67,11 @@ class Asked(NamedTuple):
 @cells_option
 @hosts_option
 @ports_option
+@processes_option
+@number_option("api", 1, "API processes; the first has the configured ports, the others free ones")
+@number_option("super-conductor", 1, "super conductors")
+@number_option("scheduler", 2, "schedulers")
+@number_option("cell-conductor", 1, "conductors of each cell")
 @click.option("--no-first-server", is_flag=True, help="Build no server at the first start.")
 @click.option("--verbose", is_flag=True, help="Log from the beginning, not only once the greeting is said.")
 @config_option
@@ -52,22 +79,36 @@ def up(
     cells: int | None,
     hosts: int | None,
     free_ports: bool,
+    processes: bool,
+    apis: int,
+    super_conductors: int,
+    schedulers: int,
+    cell_conductors: int,
     no_first_server: bool,
     verbose: bool,
     config_file: Path | None,
 ) -> None:
-    """Start a whole cloud in this process and serve it until Ctrl-C.
+    """Start a whole cloud, in this process or with --processes in many, and serve it until Ctrl-C.
 
     Everything is kept in the state directory (`.skep`); a second start finds it as it was left, guests too. The first
     start writes clouds.yaml there and builds a server `one` through the real `openstack` client.
 
     \b
-    Example: skep up --cells 1 --hosts 5
+    Examples: skep up --cells 1 --hosts 5
+              skep up --processes --apis 2
     """
     from skep.cli.greeting import greet
     from skep.telemetry import logs
 
-    config, cloud = cloud_of(config_file, Asked(cells, hosts, free_ports))
+    asked = Asked(cells, hosts, free_ports)
+    cloud: Whole
+    if processes:
+        from skep.processes.supervisor.plan import Numbers
+
+        numbers = Numbers(apis, super_conductors, schedulers, cell_conductors)
+        config, cloud = processes_of(config_file, asked, numbers)
+    else:
+        config, cloud = cloud_of(config_file, asked)
     output = logs.configure(config.log.level, config.log.format)
     if not verbose and config.log.level != "debug":
         output.hold()
@@ -78,15 +119,30 @@ def up(
         output.release(write=not sys.stderr.isatty())
 
     try:
-        _serve(cloud, say_hello)
+        _serve(cloud, say_hello, config)
     finally:
         output.release(write=True)
 
 
 def cloud_of(config_file: Path | None, asked: Asked) -> tuple[Config, Cloud]:
-    """Return the configuration and a cloud that has not started."""
-    from skep.config import load
+    """Return the configuration and a cloud of one process that has not started."""
     from skep.processes.all_in_one import make_cloud
+
+    config, hosts = _read(config_file, asked)
+    return config, make_cloud(config, cells=asked.cells, hosts=hosts)
+
+
+def processes_of(config_file: Path | None, asked: Asked, numbers: Numbers) -> tuple[Config, ProcessCloud]:
+    """Return the configuration and a cloud of many processes that has not started."""
+    from skep.processes.supervisor.cloud import ProcessCloud
+
+    config, hosts = _read(config_file, asked)
+    return config, ProcessCloud(config, numbers, cells=asked.cells, hosts=hosts, config_file=config_file)
+
+
+def _read(config_file: Path | None, asked: Asked) -> tuple[Config, int | None]:
+    """Return the configuration, and how many fake hosts each cell is asked to have."""
+    from skep.config import load
 
     loaded = load(config_file, os.environ)
     config = loaded.config
@@ -96,12 +152,12 @@ def cloud_of(config_file: Path | None, asked: Asked) -> tuple[Config, Cloud]:
     hosts = asked.hosts
     if hosts is None and "compute.fake.hosts" in loaded.sources:
         hosts = config.compute.fake.hosts
-    return config, make_cloud(config, cells=asked.cells, hosts=hosts)
+    return config, hosts
 
 
-def _serve(cloud: Cloud, greet: Callable[[], Awaitable[None]]) -> None:
+def _serve(cloud: Whole, greet: Callable[[], Awaitable[None]], config: Config) -> None:
     import uvloop
 
     from skep.cli.serving import serve as serve_until_told
 
-    uvloop.run(serve_until_told(cloud, greet))
+    uvloop.run(serve_until_told(cloud, greet, config.process.drain_seconds))

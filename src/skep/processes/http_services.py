@@ -81,6 +81,11 @@ class HttpServices:
         return self._url("images", section.public_url, section.port)
 
     @property
+    def ports(self) -> dict[str, int]:
+        """The ports that were taken, by the names of the services."""
+        return {name: listener.port for name, listener in self._listeners.items()}
+
+    @property
     def under_way(self) -> int:
         """Requests to the compute API that are being answered."""
         return self._front.under_way if self._front is not None else 0

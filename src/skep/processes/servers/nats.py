@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -32,12 +33,20 @@ class NatsServer:
     """One `nats-server` with a folder of its own; used as an async context manager, or by `start` and `stop`."""
 
     def __init__(
-        self, folder: Path, *, jetstream: bool = True, max_payload: int | None = None, config: str = ""
+        self,
+        folder: Path,
+        *,
+        jetstream: bool = True,
+        max_payload: int | None = None,
+        config: str = "",
+        prefix: Sequence[str] = (),
+        own_session: bool = False,
     ) -> None:
         """Prepare a server that keeps its store, its configuration and its log (`log`) in `folder`.
 
         `max_payload` is in bytes (NATS's own default is 1 MiB); `config` is further text of its configuration file,
-        e.g. accounts or cluster settings.
+        e.g. accounts or cluster settings; `prefix` is a command that becomes the server, e.g. `setpriv`.
+        With `own_session` a Ctrl-C on our terminal does not reach it.
         """
         self.folder = folder
         self.store = folder / "jetstream"
@@ -46,6 +55,8 @@ class NatsServer:
         self._jetstream = jetstream
         self._max_payload = max_payload
         self._config = config
+        self._prefix = tuple(prefix)
+        self._own_session = own_session
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -57,6 +68,11 @@ class NatsServer:
     def pid(self) -> int | None:
         """The process, or None when none runs."""
         return self._process.pid if self._process else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the server was started and has not ended, by itself or by anybody."""
+        return self._process is not None and self._process.poll() is None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -124,9 +140,11 @@ class NatsServer:
         if program is None:
             raise FileNotFoundError("nats-server")
         self.folder.mkdir(parents=True, exist_ok=True)
-        command = [str(program), "-c", str(self._write_config())]
+        command = [*self._prefix, str(program), "-c", str(self._write_config())]
         with self.log.open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            return subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=self._own_session
+            )
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is None:

@@ -20,6 +20,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,14 +46,23 @@ SETTINGS = {
 
 
 class PostgresServer:
-    """One cluster in a temporary folder of its own; a context manager, or used by `start` and `remove`.
+    """One cluster in a folder of its own; a context manager, or used by `start` and `remove`.
 
     PostgreSQL refuses to run as root, so there the user `postgres` runs it, or `nobody`.
     """
 
-    def __init__(self, **settings: str) -> None:
-        """Prepare a server; `settings` are its own parameters (`fsync="on"` for measuring)."""
-        self.folder = Path(tempfile.mkdtemp(prefix="skep-postgres-"))
+    def __init__(
+        self, folder: Path | None = None, *, prefix: Sequence[str] = (), own_session: bool = False, **settings: str
+    ) -> None:
+        """Prepare a server; `settings` are its own parameters (`fsync="on"` for measuring).
+
+        The folder is a temporary one unless one is given; `prefix` is a command that becomes the server, as whoever
+        runs it, e.g. `setpriv`. With `own_session` a Ctrl-C on our terminal does not reach it.
+        """
+        self.folder = folder if folder is not None else Path(tempfile.mkdtemp(prefix="skep-postgres-"))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._prefix = tuple(prefix)
+        self._own_session = own_session
         self.data = self.folder / "data"
         self.log = self.folder / "postgres.log"
         self.port = 0
@@ -66,6 +76,11 @@ class PostgresServer:
     def pid(self) -> int | None:
         """The process, or None when none runs."""
         return self._process.pid if self._process else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the server was started and has not ended, by itself or by anybody."""
+        return self._process is not None and self._process.poll() is None
 
     def url(self, database: str = "postgres") -> str:
         """Return the SQLAlchemy URL of a database; the same after each start."""
@@ -98,10 +113,26 @@ class PostgresServer:
             self._initdb()
         self.port = self.port or _free_port()
         settings = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
-        command = [_program("postgres"), "-D", str(self.data), "-h", "127.0.0.1", "-p", str(self.port), *settings]
+        command = [
+            *self._prefix,
+            _program("postgres"),
+            "-D",
+            str(self.data),
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+            *settings,
+        ]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, **self._as
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=self._own_session,
+                **self._as,
             )
         self._wait_until_ready()
 
@@ -113,8 +144,9 @@ class PostgresServer:
     def kill(self) -> None:
         """End all its processes at once (SIGKILL); what the kernel was given of its files stays."""
         if self._process is not None:
-            self._signal(signal.SIGKILL)
-            self._process.wait(STOP_SECONDS)
+            if self._process.poll() is None:
+                self._signal(signal.SIGKILL)
+                self._process.wait(STOP_SECONDS)
             self._process = None
 
     def stop(self) -> None:

@@ -1,0 +1,239 @@
+"""The cloud of `skep up --processes`: NATS, PostgreSQL and every role beside each other, looked after from here."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import httpx
+from msgspec.structs import replace
+
+from skep.config.loading import FILE_VARIABLE
+from skep.config.sections import CellSettings, Config
+from skep.database.api import cells as cell_rows
+from skep.domain.cells import Cell
+from skep.domain.errors import Misconfigured, Unavailable
+from skep.processes.databases import Places
+from skep.processes.directory import StateDirectory, write_private
+from skep.processes.http_services import HttpServices
+from skep.processes.installation import CELL0_NAME, choose_cells, choose_hosts, known_cells, open_installation
+from skep.processes.process import new_process
+from skep.processes.stopping import stop_part
+from skep.processes.supervisor.child import Child
+from skep.processes.supervisor.plan import Numbers, orders, settings_above
+from skep.processes.supervisor.servers import LocalServers
+from skep.processes.wiring import MEMORY
+from skep.telemetry.logs import get_logger
+
+ANSWER_SECONDS = 60.0
+"""How long the first API process may take until it says how it is."""
+POLL_SECONDS = 0.1
+
+NOT_FOR_ALL = ("SKEP_DATABASE__API_URL", "SKEP_DATABASE__CELL0_URL", "SKEP_CELLS", "SKEP_SYNCHRONIZER__URL")
+"""Variables that hold what some roles must not know."""
+
+SERVERS = "servers"
+"""Below the state directory: the data of NATS and PostgreSQL."""
+
+log = get_logger(__name__)
+
+
+class ProcessCloud:
+    """All processes of one cloud. What NATS and PostgreSQL are not configured is started here, and kept."""
+
+    def __init__(
+        self,
+        config: Config,
+        numbers: Numbers,
+        *,
+        cells: int | None = None,
+        hosts: int | None = None,
+        config_file: Path | None = None,
+    ) -> None:
+        """Take the cells and hosts of each cell that a new installation shall have; an old one may get more.
+
+        `config_file` is where the configuration was read from: the children read it too.
+        """
+        self.config = config
+        self.numbers = numbers
+        self._config_file = config_file
+        self.cells = cells
+        self.hosts = hosts
+        self.directory = StateDirectory(Path(config.state.directory).absolute())
+        self.notes: list[str] = []
+        """What differs from what was asked for, one line each."""
+        self.first_start = False
+        self.passwords: dict[str, str] = {}
+        """Of the users that this start made; told once."""
+        self.api_url = ""
+        self.identity_url = ""
+        self.images_url = ""
+        self.servers: LocalServers | None = None
+        self.children: dict[str, Child] = {}
+        """By name, in the order in which they were started."""
+        self._lock: int | None = None
+
+    @property
+    def clouds_yaml(self) -> Path:
+        """How clients find this cloud."""
+        return self.directory.clouds_yaml
+
+    @property
+    def admin_password(self) -> str | None:
+        """The first password of `admin`, at the first start only."""
+        return self.passwords.get("admin")
+
+    @property
+    def logs(self) -> Path:
+        """Where each child has its log."""
+        return self.directory.root / "logs"
+
+    async def start(self) -> None:
+        """Start everything, and return once the API says how it is.
+
+        Raises Misconfigured when the directory, a port, a program or a setting cannot be used; nothing runs then.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop the roles from the outside inwards, then the servers; all is kept."""
+        for role in ("api", "super-conductor", "compute", "cell-conductor", "scheduler"):
+            mine = [child for child in self.children.values() if child.order.role == role]
+            await asyncio.gather(*(stop_part(child.order.name, child.stop()) for child in mine))
+        self.children = {}
+        if self.servers is not None:
+            await stop_part("servers", self.servers.stop())
+            self.servers = None
+        self.directory.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    async def _start(self) -> None:
+        self._hold()
+        config = await self._with_servers()
+        config, names = await self._with_cells(config)
+        found, ports = await self._make(config, names)
+        self.logs.mkdir(exist_ok=True)
+        hosts = {cell: self._hosts(cell.name) for cell in found}
+        environment = self._environment()
+        for order in orders(config, self.numbers, hosts, ports, self.identity_url):
+            child = Child(order, environment, self.logs, config.process.drain_seconds)
+            self.children[order.name] = child
+            child.start()
+        self._write_settings(config)
+        await self._until_answered()
+
+    def _hold(self) -> None:
+        """Hold the directory: API processes share it with us, nobody else starts such a cloud on it."""
+        self.directory.open(shared=True)
+        self._lock = os.open(self.directory.root / "supervisor.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Misconfigured(
+                f"state directory {self.directory.root} is in use by another `skep up --processes`"
+            ) from None
+        file = Places(self.config, self.directory).api
+        if isinstance(file, Path) and file.is_file():
+            raise Misconfigured(
+                f"the cloud in {self.directory.root} runs in one process, over {file}: start it by `skep up`, or "
+                "choose another directory (SKEP_STATE__DIRECTORY) for one of many processes"
+            )
+
+    async def _with_servers(self) -> Config:
+        """Start the servers that are not configured; return the configuration with where they are."""
+        config = self.config
+        own_database, own_messaging = not config.database.api_url, config.transport.kind == MEMORY
+        if own_database or own_messaging or config.synchronizer.backend == MEMORY:
+            self.servers = LocalServers(self.directory.root / SERVERS)
+            await self.servers.start()
+            nats = self.servers.nats_url
+            if own_messaging:
+                config = replace(config, transport=replace(config.transport, kind="nats", url=nats))
+            if config.synchronizer.backend == MEMORY:
+                config = replace(config, synchronizer=replace(config.synchronizer, backend="nats", url=nats))
+            if own_database:
+                for name in ("api", CELL0_NAME):
+                    await self.servers.make_database(name)
+                above = replace(
+                    config.database,
+                    api_url=self.servers.database_url("api"),
+                    cell0_url=self.servers.database_url(CELL0_NAME),
+                )
+                config = replace(config, database=above)
+        return replace(config, scheduler=replace(config.scheduler, embedded=False))
+
+    async def _with_cells(self, config: Config) -> tuple[Config, Sequence[str]]:
+        """Choose the cells, and give those a database of their own that have none."""
+        there = await asyncio.to_thread(known_cells, Places(config, self.directory), self.directory)
+        known = [name for name in there if name != CELL0_NAME]
+        chosen = choose_cells(known, [cell.name for cell in config.cells], self.cells)
+        self.notes += chosen.notes
+        settings = {cell.name: cell for cell in config.cells}
+        for name in chosen.names:
+            cell = settings.get(name) or CellSettings(name=name)
+            if not cell.database_url and self.servers is not None:
+                await self.servers.make_database(name)
+                cell = replace(cell, database_url=self.servers.database_url(name))
+            settings[name] = cell
+        return replace(config, cells=tuple(settings.values())), chosen.names
+
+    async def _make(self, config: Config, names: Sequence[str]) -> tuple[tuple[Cell, ...], Mapping[str, int]]:
+        """Make schemas and what a new cloud needs; return the cells, and the ports that the first API process takes."""
+        databases, notes = await open_installation(config, self.directory, None)
+        self.notes += [note for note in notes if note not in self.notes]
+        http: HttpServices | None = None
+        try:
+            http = HttpServices(new_process(config), self.directory)
+            await http.open(databases.api)
+            self.passwords = await http.seed()
+            self.first_start = bool(self.passwords)
+            self.directory.seal()
+            self.api_url, self.identity_url, self.images_url = http.api_url, http.identity_url, http.images_url
+            cells = await databases.api.read(cell_rows.every)
+            return tuple(cell for cell in cells if cell.name in names), http.ports
+        finally:
+            if http is not None:
+                await http.stop()
+            await databases.close()
+
+    def _hosts(self, cell: str) -> tuple[str, ...]:
+        hosts = choose_hosts(cell, self.directory.hosts(cell), self.hosts, self.config.compute.fake.hosts)
+        self.notes += hosts.notes
+        return hosts.names
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name not in NOT_FOR_ALL}
+        if self._config_file is not None:
+            kept[FILE_VARIABLE] = str(self._config_file.absolute())
+        return kept | {"SKEP_STATE__DIRECTORY": str(self.directory.root)}
+
+    def _write_settings(self, config: Config) -> None:
+        """Write what other commands need to reach the same databases and servers, as variables for a shell."""
+        lines = [f"export {name}='{value}'" for name, value in settings_above(config)]
+        lines.append(f"export SKEP_STATE__DIRECTORY='{self.directory.root}'")
+        write_private(self.directory.root / "processes.env", ("\n".join(lines) + "\n").encode())
+
+    async def _until_answered(self) -> None:
+        """Wait until the first API process says how it is. Raises Unavailable with the end of its log."""
+        url = self.api_url.removesuffix("/v2.1") + "/healthz"
+        first = next(child for child in self.children.values() if child.order.role == "api")
+        end = asyncio.get_running_loop().time() + ANSWER_SECONDS
+        async with httpx.AsyncClient(trust_env=False, timeout=2.0) as client:
+            while True:
+                try:
+                    await client.get(url)
+                except httpx.TransportError:
+                    if asyncio.get_running_loop().time() > end:
+                        raise Unavailable(f"the API does not answer; {first.log} ends:\n{first.tail()}") from None
+                else:
+                    return
+                await asyncio.sleep(POLL_SECONDS)

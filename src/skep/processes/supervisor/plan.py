@@ -1,0 +1,113 @@
+"""Which children a cloud of processes has, and what each is told: no more than its role may know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from skep.config.sections import CellSettings, Config
+from skep.domain.cells import Cell
+from skep.processes.supervisor.child import Order
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """How many processes of each role; cell conductors are for each cell."""
+
+    api: int = 1
+    super_conductor: int = 1
+    scheduler: int = 2
+    cell_conductor: int = 1
+
+
+def orders(
+    config: Config,
+    numbers: Numbers,
+    hosts: Mapping[Cell, Sequence[str]],
+    ports: Mapping[str, int],
+    identity_url: str,
+) -> tuple[Order, ...]:
+    """Return the children in the order in which they are started; `ports` are those of the first API process.
+
+    `config` names every database and every cell.
+    """
+    above = (*_shared(config), *_above(config))
+    made = [
+        Order(f"scheduler-{number}", "scheduler", settings=_scheduler(config))
+        for number in range(1, numbers.scheduler + 1)
+    ]
+    for cell in hosts:
+        inside = (*_shared(config), ("SKEP_CELLS", _cells(config, cell.name)))
+        made += [
+            Order(f"cell-conductor-{cell.name}-{number}", "cell-conductor", ("--cell", cell.name), inside)
+            for number in range(1, numbers.cell_conductor + 1)
+        ]
+    made += [
+        Order(f"super-conductor-{number}", "super-conductor", settings=above)
+        for number in range(1, numbers.super_conductor + 1)
+    ]
+    made += [
+        Order(f"api-{number}", "api", settings=(*above, *_ports(ports, identity_url, first=number == 1)))
+        for number in range(1, numbers.api + 1)
+    ]
+    made += [
+        Order(f"compute-{host}", "compute", ("--host", host), (*_shared(config), *_host(config, cell)))
+        for cell, names in hosts.items()
+        for host in names
+    ]
+    return tuple(made)
+
+
+def _shared(config: Config) -> tuple[tuple[str, str], ...]:
+    return (("SKEP_TRANSPORT__KIND", config.transport.kind), ("SKEP_TRANSPORT__URL", config.transport.url))
+
+
+def _above(config: Config) -> tuple[tuple[str, str], ...]:
+    return (
+        ("SKEP_DATABASE__API_URL", config.database.api_url),
+        ("SKEP_DATABASE__CELL0_URL", config.database.cell0_url),
+        ("SKEP_CELLS", _cells(config)),
+    )
+
+
+def settings_above(config: Config) -> tuple[tuple[str, str], ...]:
+    """Return the variables with which a process reaches everything."""
+    return (*_scheduler(config), *_above(config))
+
+
+def _scheduler(config: Config) -> tuple[tuple[str, str], ...]:
+    synchronizer = config.synchronizer
+    return (
+        *_shared(config),
+        ("SKEP_SYNCHRONIZER__BACKEND", synchronizer.backend),
+        ("SKEP_SYNCHRONIZER__URL", synchronizer.url),
+    )
+
+
+def _host(config: Config, cell: Cell) -> tuple[tuple[str, str], ...]:
+    known = tuple(CellSettings(name=one.name, transport_url=one.transport_url) for one in config.cells)
+    mine = [one for one in known if one.name == cell.name]
+    return (
+        ("SKEP_COMPUTE__CELL", cell.uuid),
+        ("SKEP_COMPUTE__CELL_NAME", cell.name),
+        ("SKEP_CELLS", msgspec.json.encode(mine).decode()),
+    )
+
+
+def _cells(config: Config, name: str | None = None) -> str:
+    return msgspec.json.encode([one for one in config.cells if name in (None, one.name)]).decode()
+
+
+def _ports(ports: Mapping[str, int], identity_url: str, *, first: bool) -> tuple[tuple[str, str], ...]:
+    """The first API process has the ports that clients know; the others have an API of their own."""
+    if first:
+        return tuple((f"SKEP_{name.upper()}__PORT", str(port)) for name, port in ports.items())
+    return (
+        ("SKEP_API__PORT", "0"),
+        ("SKEP_IDENTITY__LISTEN", "false"),
+        ("SKEP_IDENTITY__PUBLIC_URL", identity_url),
+        ("SKEP_IMAGES__LISTEN", "false"),
+        ("SKEP_IMAGES__PORT", str(ports["images"])),
+    )
