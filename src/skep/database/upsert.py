@@ -9,7 +9,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 
 def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert:
-    """Return an insert into `table` that knows `on_conflict_do_update` and `on_conflict_do_nothing`."""
+    """Return an insert into `table` that knows `on_conflict_do_update` and `on_conflict_do_nothing`.
+
+    Its `rowcount` tells in both whether a row was written; without the option psycopg has forgotten it by then.
+    """
     if connection.dialect.name == "postgresql":
-        return cast(sqlite.Insert, postgresql.insert(table))
+        return cast(sqlite.Insert, postgresql.insert(table).execution_options(preserve_rowcount=True))
     return sqlite.insert(table)
