@@ -22,12 +22,12 @@ class Clock:
 
 def isoformat(at: int) -> str:
     """Format as Nova's API does: `2026-01-31T12:00:00Z`, whole seconds."""
-    return _utc(at).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _utc(at).isoformat(timespec="seconds")[:19] + "Z"
 
 
 def isoformat_micro(at: int) -> str:
     """Format with microseconds and without a zone, as Nova's actions and OS-SRV-USG fields do."""
-    return _utc(at).strftime("%Y-%m-%dT%H:%M:%S.%f")
+    return _utc(at).isoformat(timespec="microseconds")[:26]
 
 
 def parse_iso(text: str) -> Timestamp:
