@@ -12,7 +12,8 @@ from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import CellUuid
 from skep.scheduler.service import changes, records
 from skep.scheduler.service.changes import Change
-from skep.scheduler.service.records import ComputeValue
+from skep.scheduler.service.mirror import PAGE
+from skep.scheduler.service.records import ComputeValue, GroupValue
 from skep.synchronizer.base import Epoch, Key, Record, Snapshot, Write
 from skep.synchronizer.memory import MemoryBackend
 from skep.testing.synchronizer.memory import MemoryStore
@@ -160,4 +161,61 @@ async def test_who_looks_while_others_read_does_not_trust_their_reading(one: One
     await asyncio.sleep(0)
     go.set()
     await asyncio.gather(first, second)
+    assert one.instances == ["i1"]
+
+
+async def test_many_records_are_taken_while_others_go_on(one: One, store: MemoryStore) -> None:
+    turns = 0
+
+    async def go_on() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def fill() -> None:
+        epoch = store.records.epoch
+        body = records.encode(epoch, 1, GroupValue(slots=()))
+        keys = (Key("groups", f"g{number}") for number in range(3 * PAGE))
+        store.records.publish(tuple(Write(key=key, expected=0, body=body) for key in keys))
+
+    other = asyncio.create_task(go_on())
+    fill()
+    await one.mirror.catch_up()
+    by_changes, turns = turns, 0
+    await store.wipe()
+    fill()
+    await one.mirror.catch_up()
+    other.cancel()
+    assert len(one.states.keys("groups")) == 3 * PAGE
+    assert by_changes > 1
+    assert turns > 1
+
+
+async def test_who_looks_while_all_is_read_anew_sees_what_was_written_after_that_reading(store: MemoryStore) -> None:
+    go_on = asyncio.Event()
+    go_on.set()
+
+    class Slow(MemoryBackend):
+        async def snapshot(self) -> Snapshot:
+            snapshot = await super().snapshot()
+            await go_on.wait()
+            return snapshot
+
+    one, other = One(store.records), One(store.records)
+    one.mirror._backend = Slow(records=store.records)
+    for each in (one, other):
+        await each.mirror.load()
+    await store.wipe()
+    go_on.clear()
+    reading = asyncio.create_task(one.mirror.catch_up())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert one.mirror.lock.locked(), "its snapshot is on the way"
+    await other.mirror.catch_up()
+    await other.commits.change(GROUP, add(1))
+    looking = asyncio.create_task(one.commits.look())
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.gather(reading, looking)
     assert one.instances == ["i1"]

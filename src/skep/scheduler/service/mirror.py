@@ -30,6 +30,8 @@ from skep.synchronizer.base import (
     Snapshot,
 )
 
+PAGE = 2_000
+"""Records that are taken without letting others go on: some 20 ms."""
 MOST_LIVES = 5
 """So many epochs are begun in a row before the backend counts as broken."""
 
@@ -60,21 +62,27 @@ class Mirror:
 
     async def catch_up(self, *, wait: float = 0.0) -> None:
         """Read what changed since the last reading; wait up to `wait` seconds for a change."""
+        await self._read_changes(wait)
+
+    async def _read_changes(self, wait: float) -> bool:
+        """Read once; answer False where all was read anew meanwhile, by a snapshot that may be older than the call."""
         cursor, epoch = self._cursor, self._states.epoch
         changes = await self._backend.changes(cursor, wait=wait)
         async with self.lock:
             if self._states.epoch != epoch:
-                return
+                return False
             if isinstance(changes, CursorTooOld):
-                if self._cursor == cursor:
-                    await self._load()
-                return
+                if self._cursor != cursor:
+                    return False
+                await self._load()
+                return True
+            self._states.forget_removed(self._monotonic() - FORGET_REMOVED_SECONDS)
+            foreign = await self._take_many(changes.records, self._monotonic())
             if self._cursor == cursor:
                 self._cursor = changes.cursor
-            self._states.forget_removed(self._monotonic() - FORGET_REMOVED_SECONDS)
-            foreign = self._take_all(changes.records, self._monotonic())
             if foreign is not None:
                 await self.begin_again(foreign)
+            return True
 
     async def look(self) -> None:
         """Read what was written until now. Callers at the same time share one reading, however many they are."""
@@ -88,7 +96,10 @@ class Mirror:
             # What it reads may be older than what the callers of this one have to see.
             await asyncio.wait((self._looking,))
         self._looking, self._next_look = self._next_look, None
-        await self.catch_up()
+        for _ in range(MOST_LIVES):
+            if await self._read_changes(0.0):
+                return
+        raise StorageUnavailable("the synchronizer begins one epoch after another")
 
     async def read_again(self) -> None:
         """Read the changes; for who holds the lock."""
@@ -97,8 +108,8 @@ class Mirror:
         if isinstance(changes, CursorTooOld):
             await self._load()
         else:
+            foreign = await self._take_many(changes.records, self._monotonic())
             self._cursor = changes.cursor
-            foreign = self._take_all(changes.records, self._monotonic())
         if foreign is not None:
             await self.begin_again(foreign)
 
@@ -129,7 +140,7 @@ class Mirror:
     async def _load(self) -> None:
         for _ in range(MOST_LIVES):
             snapshot = await self._backend.snapshot()
-            lost = self._lost(snapshot) or self._take_snapshot(snapshot)
+            lost = self._lost(snapshot) or await self._take_snapshot(snapshot)
             if lost is None:
                 self._cursor = snapshot.cursor
                 return
@@ -152,20 +163,37 @@ class Mirror:
         missing = next((key for key in states.keys(COMPUTE) if key not in shown), None)
         return None if missing is None else f"{missing.namespace}/{missing.name} is gone"
 
-    def _take_snapshot(self, snapshot: Snapshot) -> str | None:
+    async def _take_snapshot(self, snapshot: Snapshot) -> str | None:
         states = self._states
         if snapshot.epoch != states.epoch:
             tell = log.warning if states.epoch else log.info
             tell("synchronizer epoch", epoch=snapshot.epoch, before=states.epoch, records=len(snapshot.records))
+            more = True
+            while more:
+                more = states.let_go(PAGE)
+                await asyncio.sleep(0)
             states.begin(snapshot.epoch)
             self._lives.add(snapshot.epoch)
         states.forget_removed(self._monotonic())
-        foreign = self._take_all(snapshot.records, None)
+        foreign = await self._take_many(snapshot.records, None)
         present = {record.key for record in snapshot.records}
         for namespace in records.KINDS:
             for key in states.keys(namespace):
                 if key not in present:
                     states.forget(key)
+        return foreign
+
+    async def _take_many(self, fresh: tuple[Record, ...], now: float | None) -> str | None:
+        """Take records a page at a time, and let others go on between: beats, answers, decisions.
+
+        They may know only some of a new epoch's records then. Whatever would be written meanwhile waits for the lock,
+        and before anybody is refused a host `look` waits for it too.
+        """
+        foreign: str | None = None
+        for start in range(0, len(fresh), PAGE):
+            if start:
+                await asyncio.sleep(0)
+            foreign = self._take_all(fresh[start : start + PAGE], now) or foreign
         return foreign
 
     def _take_all(self, fresh: Iterable[Record], now: float | None) -> str | None:

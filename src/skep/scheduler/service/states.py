@@ -53,6 +53,7 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 
 
 _ABSENT = Held(0, None)
+MOST_LET_GO = 10_000
 MOST_REASON = 500
 """Characters that are kept of why a record cannot be understood."""
 
@@ -110,16 +111,26 @@ class HostStates(Knowledge):
         return [Key(namespace, name) for name in self.names.of(namespace)]
 
     def begin(self, epoch: str) -> None:
-        """Forget every record: another epoch begins, or all is told again."""
-        for namespace, names in self._held.items():
-            for name, held in names.items():
-                if held.value is not None:
-                    self._apply(Key(namespace, name), held.value, None, None)
-        self._held.clear()
+        """Forget every record: another epoch begins."""
+        while self.let_go(MOST_LET_GO):
+            pass
         self._removed.clear()
         self.quarantined.clear()
         self.epoch = epoch
         self.await_states()
+
+    def let_go(self, most: int) -> bool:
+        """Forget some records of an epoch that is over; tell whether there are more."""
+        for namespace, names in list(self._held.items()):
+            while names:
+                if most == 0:
+                    return True
+                most -= 1
+                name, held = names.popitem()
+                if held.value is not None:
+                    self._apply(Key(namespace, name), held.value, None, None)
+            del self._held[namespace]
+        return False
 
     def take(self, key: Key, generation: int, value: Any, now: float | None) -> None:
         """Take a record, unless a younger one is known. `now` is None where its age is not known (a snapshot)."""
