@@ -11,13 +11,21 @@ from typing import Any
 import sqlalchemy as sa
 
 from skep.cell_conductor.hearing import SILENT_SECONDS, Hearing
+from skep.cell_conductor.host_keys import HostKeys
 from skep.cell_conductor.parts import Parts
 from skep.database.cell import agents
 from skep.database.cell.agents import Agent
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, NotFound, SkepError, StaleAgent, TooLarge
 from skep.domain.ids import NodeUuid
-from skep.messages.to_cell_conductor import Heartbeat, HostReported, RegisterAgent, Registration, ReportHost
+from skep.messages.to_cell_conductor import (
+    Heartbeat,
+    HostReported,
+    RegisterAgent,
+    Registration,
+    ReportHost,
+    SignedReport,
+)
 from skep.messages.to_compute import ReportHostNow
 from skep.messages.to_scheduler import HostReport, ReportAnswer, UpdateHostState, UpdateHostStateReply
 from skep.reconciler.loop import Loop
@@ -43,6 +51,7 @@ class Hosts:
         self._reports: list[tuple[HostReport, asyncio.Future[HostReported]]] = []
         self._stale: dict[NodeUuid, int] = {}
         """Older runs that were noted, so that each is noted once."""
+        self._keys = HostKeys(parts)
         self.hearing = Hearing()
         self.epoch: str | None = None
         """In which the schedulers are, as far as they said."""
@@ -56,6 +65,7 @@ class Hosts:
         clash = await parts.database.read(partial(agents.other_node_of, host=identity.host, node=identity.node))
         if clash is not None:
             raise Conflict(f"host {identity.host} of cell {parts.cell.name} is node {clash}, not {identity.node}")
+        signed = await self._keys.admit(message)
         agent = await parts.database.write(partial(agents.register, identity=identity, now=parts.clock.now()))
         self._know(agent)
         self.hearing.hear(agent.node, time.monotonic())
@@ -63,7 +73,7 @@ class Hosts:
             self.on_listening()
         if not agent.mapped:
             await parts.tell_above()
-        return Registration(incarnation=agent.incarnation, mapped=agent.mapped)
+        return Registration(incarnation=agent.incarnation, mapped=agent.mapped, signed=signed)
 
     async def heartbeat(self, message: Heartbeat, _context: RequestContext | None) -> None:
         """Note that an agent lives; an older one with the same identity does not count.
@@ -82,6 +92,15 @@ class Hosts:
             await self.have_report((message.node,))
 
     async def report(self, message: ReportHost, _context: RequestContext | None) -> HostReported:
+        """Carry one report of an agent that does not sign. Raises Forbidden when its node has a key all the same."""
+        await self._keys.refuse_unsigned(message)
+        return await self._take(message)
+
+    async def signed_report(self, message: SignedReport, _context: RequestContext | None) -> HostReported:
+        """Carry one report of an agent that signs. Raises Forbidden when it is not signed by the key of its node."""
+        return await self._take(await self._keys.opened(message))
+
+    async def _take(self, message: ReportHost) -> HostReported:
         """Carry one report to the scheduler, together with those that others send meanwhile."""
         agent = await self._current(message.node, message.incarnation)
         if message.incarnation < agent.incarnation:

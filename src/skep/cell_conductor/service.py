@@ -26,6 +26,7 @@ from skep.messages.to_cell_conductor import (
     Registration,
     ReportHost,
     ReportProgress,
+    SignedReport,
     TaskDone,
 )
 from skep.reconciler.lease import Lease
@@ -90,6 +91,7 @@ class CellConductor:
                 TaskDone: current(self._tasks.done),
                 RegisterAgent: self._register,
                 ReportHost: self._hosts.report,
+                SignedReport: self._hosts.signed_report,
                 Heartbeat: self._heartbeat,
             },
         )

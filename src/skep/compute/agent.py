@@ -12,7 +12,7 @@ from skep.compute.deletes import Deletes
 from skep.compute.drivers.base import Driver, DriverError, Guest, HostFacts
 from skep.compute.flusher import Flusher
 from skep.compute.host import Host
-from skep.compute.identity import load_or_mint
+from skep.compute.identity import Identity, load_or_mint
 from skep.compute.inventory import idle_usage
 from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
@@ -29,6 +29,7 @@ from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
 from skep.domain.ids import CellUuid, Incarnation, NodeUuid, new_uuid
+from skep.domain.signatures import Signer
 from skep.messages.to_compute import BuildAndRunInstance, ChangePower, ReportHostNow, TerminateInstance
 from skep.transport.base import Handlers, Subscription, Transport, compute
 
@@ -96,11 +97,11 @@ class Agent:
 
         Raises Misconfigured when the directory is in use or damaged, Unavailable when the driver does not answer.
         """
-        node = await asyncio.to_thread(load_or_mint, self._directory, self.name)
+        identity = await asyncio.to_thread(load_or_mint, self._directory, self.name)
         await asyncio.to_thread(self._journal.open)
         try:
             facts, guests = await self._ask_driver()
-            await self._begin(node, facts, guests)
+            await self._begin(identity, facts, guests)
         except BaseException:
             await self._work.stop(0)
             self._journal.close()
@@ -136,12 +137,12 @@ class Agent:
         except DriverError as error:
             raise Unavailable(f"the driver of host {self.name} does not answer: {error.message}") from error
 
-    async def _begin(self, node: NodeUuid, facts: HostFacts, guests: tuple[Guest, ...]) -> None:
+    async def _begin(self, identity: Identity, facts: HostFacts, guests: tuple[Guest, ...]) -> None:
         usage = idle_usage(self.name, facts, self.settings, self._clock.now())
-        reports = Reports(self._process, usage, self._fence)
+        reports = Reports(self._process, usage, self._fence, Signer(identity.seed, self.cell))
         host = self._host = Host(
             name=self.name,
-            node=node,
+            node=identity.node,
             cell=self.cell,
             cell_name=self.cell_name,
             settings=self.settings,

@@ -12,10 +12,11 @@ from skep.compute.host import Host
 from skep.compute.inventory import idle_usage, with_use
 from skep.domain.builds import BuildFailure
 from skep.domain.claims import ClaimKey
-from skep.domain.errors import SkepError
+from skep.domain.errors import Forbidden, SkepError
 from skep.domain.hosts import AgentIdentity, HostUsage
 from skep.domain.ids import Incarnation
-from skep.messages.to_cell_conductor import Heartbeat, HostReported, RegisterAgent, ReportHost
+from skep.domain.signatures import Signer
+from skep.messages.to_cell_conductor import Heartbeat, HostReported, RegisterAgent, ReportHost, SignedReport
 
 log = structlog.get_logger("skep.compute")
 
@@ -33,8 +34,11 @@ KEPT_KEYS = 4096
 class Reports:
     """Registers one agent, keeps its heart beating and reports its host: one report in flight, changes gathered."""
 
-    def __init__(self, process: Incarnation, usage: HostUsage, fenced: Callable[[], None]) -> None:
+    def __init__(self, process: Incarnation, usage: HostUsage, fenced: Callable[[], None], signer: Signer) -> None:
         self._process = process
+        self._signer = signer
+        self._signs = False
+        """Whether the cell conductor wants reports signed."""
         self._usage = usage
         self._fenced = fenced
         self._nudge = asyncio.Event()
@@ -88,10 +92,13 @@ class Reports:
 
     async def _register(self, identity: AgentIdentity) -> None:
         """Ask until the node is mapped to the cell."""
+        signer = self._signer
+        asked = RegisterAgent(identity=identity, public_key=signer.public_key, signature=signer.registration(identity))
         while True:
-            answer = await self._host.upcalls.ask(RegisterAgent(identity=identity))
+            answer = await self._host.upcalls.ask(asked)
             assert answer is not None
             self._number(answer.incarnation)
+            self._signs = answer.signed
             if answer.mapped:
                 log.info("registered", host=self._host.name, node=self._host.node, incarnation=answer.incarnation)
                 return
@@ -140,9 +147,10 @@ class Reports:
             self._nudge.clear()
             message = self._message()
             try:
-                answer = await self._host.upcalls.once(message)
+                answer = await self._host.upcalls.once(self._signed(message) if self._signs else message)
             except SkepError as error:
-                log.info("report not answered, sent again", host=self._host.name, error=str(error))
+                tell = log.error if isinstance(error, Forbidden) else log.info
+                tell("report not answered, sent again", host=self._host.name, error=str(error))
                 await asyncio.sleep(pause)
                 continue
             self._take(message, answer)
@@ -162,6 +170,10 @@ class Reports:
             usage=usage,
             settled=tuple(list(self._settled.values())[:SENT_KEYS]),
         )
+
+    def _signed(self, message: ReportHost) -> SignedReport:
+        body = msgspec.msgpack.encode(message)
+        return SignedReport(node=message.node, body=body, signature=self._signer.report(body))
 
     def _usage_now(self) -> HostUsage:
         host = self._host

@@ -266,6 +266,11 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
         Meta(gt=0, description="Seconds without progress until a start, stop or reboot is given up"),
     ] = 120.0
 
+    require_enrolment: Annotated[
+        bool,
+        Meta(description="Whether only hosts that were enrolled with a token may register; else any agent of the cell"),
+    ] = False
+
     @property
     def progress_seconds(self) -> float:
         """How often hosts say what they have in hand: several times within each deadline."""

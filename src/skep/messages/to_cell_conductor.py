@@ -137,6 +137,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
     incarnation: int
     mapped: bool
+    signed: bool = False
+    """The agent's key is bound to its node: from now on its reports are to be signed."""
 
 
 class RegisterAgent(Call[Registration], frozen=True, kw_only=True):
@@ -144,6 +146,10 @@ class RegisterAgent(Call[Registration], frozen=True, kw_only=True):
 
     reply_type: ClassVar[Any] = Registration
     identity: AgentIdentity
+    public_key: bytes = b""
+    """The agent's; it is bound to a node that has none. Empty: an agent of a release that did not sign."""
+    signature: bytes = b""
+    """See `domain/signatures.py`."""
 
 
 class HostReported(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +173,16 @@ class ReportHost(Call[HostReported], frozen=True, kw_only=True):
     seq: int
     usage: HostUsage
     settled: tuple[ClaimKey, ...] = ()
+
+
+class SignedReport(Call[HostReported], frozen=True, kw_only=True):
+    """A report of a host whose agent signs: the bytes that were signed are those that are read."""
+
+    reply_type: ClassVar[Any] = HostReported
+    node: NodeUuid
+    body: bytes
+    """A `ReportHost`, encoded as MessagePack."""
+    signature: bytes
 
 
 class Heartbeat(Cast, frozen=True, kw_only=True):

@@ -149,6 +149,17 @@ agents = sa.Table(
 that the host is dead for good. `stale_incarnation`, `stale_at`: the latest older run of the agent that spoke beside a
 younger one, and when: two agents have one identity."""
 
+host_keys = sa.Table(
+    "host_keys",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("public_key", sa.LargeBinary, nullable=False),
+    sa.Column("bound_at", sa.BigInteger, nullable=False),
+)
+"""Public keys (Ed25519) by which agents sign what they say of their hosts. A node that was enrolled has one before its
+agent registers for the first time."""
+
 leases = sa.Table(
     "leases",
     metadata,

@@ -1,0 +1,157 @@
+"""Who may speak for a node: the agent whose key is bound to it, and nobody else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+import structlog
+
+from skep.cell_conductor.host_keys import HostKeys
+from skep.cell_conductor.parts import Parts
+from skep.config.sections import ConductorSettings
+from skep.database.cell import host_keys
+from skep.database.cell.tables import metadata
+from skep.database.engine import Database
+from skep.domain.cells import Cell
+from skep.domain.clock import Clock
+from skep.domain.errors import BadRequest, Forbidden
+from skep.domain.hosts import AgentIdentity, HostUsage
+from skep.domain.ids import CellUuid, Incarnation, NodeUuid
+from skep.domain.resources import Inventory
+from skep.domain.signatures import Signer, new_seed
+from skep.messages.to_cell_conductor import RegisterAgent, ReportHost, SignedReport
+from skep.telemetry.metrics import Metrics
+from skep.telemetry.notifier import Notifier
+from skep.telemetry.steps import Steps
+from skep.transport.memory import MemoryTransport
+
+CELL, NODE = CellUuid("c"), NodeUuid("node-1")
+IDENTITY = AgentIdentity(node=NODE, host="h1", process=Incarnation("p"))
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+    database = Database(tmp_path / "cell1.db", readers=1)
+    metadata.create_all(database.engine)
+    transport, clock = MemoryTransport(), Clock()
+    yield Parts(
+        owner=Incarnation("me"),
+        cell=Cell(uuid=CELL, name="cell1"),
+        database=database,
+        transport=transport,
+        above=transport,
+        clock=clock,
+        steps=Steps(Metrics()),
+        notifier=Notifier(clock),
+        settings=ConductorSettings(),
+    )
+    await database.close()
+
+
+@pytest.fixture
+def signer() -> Signer:
+    return Signer(new_seed(), CELL)
+
+
+def registration(signer: Signer, identity: AgentIdentity = IDENTITY) -> RegisterAgent:
+    return RegisterAgent(identity=identity, public_key=signer.public_key, signature=signer.registration(identity))
+
+
+def report(node: NodeUuid = NODE, seq: int = 1) -> ReportHost:
+    usage = HostUsage(host="h1", inventory={"VCPU": Inventory(total=4)}, used={})
+    return ReportHost(node=node, incarnation=1, seq=seq, usage=usage)
+
+
+def signed(signer: Signer, message: ReportHost, node: NodeUuid = NODE) -> SignedReport:
+    body = msgspec.msgpack.encode(message)
+    return SignedReport(node=node, body=body, signature=signer.report(body))
+
+
+async def test_the_first_registration_binds_the_key_and_reports_are_read_by_it(parts: Parts, signer: Signer) -> None:
+    assert await HostKeys(parts).admit(registration(signer))
+    other_conductor = HostKeys(parts)
+    assert await other_conductor.admit(registration(signer)), "a repeat"
+    assert await other_conductor.opened(signed(signer, report())) == report()
+
+
+async def test_another_key_for_the_same_node_is_refused_and_said_once(parts: Parts, signer: Signer) -> None:
+    keys = HostKeys(parts)
+    await keys.admit(registration(signer))
+    thief = Signer(new_seed(), CELL)
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(3):
+            with pytest.raises(Forbidden, match="another key"):
+                await keys.admit(registration(thief))
+    assert [line["log_level"] for line in logged] == ["error"]
+    with pytest.raises(Forbidden, match="not signed by the key"):
+        await keys.opened(signed(thief, report()))
+    assert await keys.opened(signed(signer, report())) == report()
+
+
+async def test_a_key_that_is_borrowed_without_its_private_half_is_refused(parts: Parts, signer: Signer) -> None:
+    message = registration(Signer(new_seed(), CELL))
+    with pytest.raises(Forbidden, match="not signed by the key that it bears"):
+        await HostKeys(parts).admit(msgspec.structs.replace(message, public_key=signer.public_key))
+    with pytest.raises(BadRequest, match="32 bytes"):
+        await HostKeys(parts).admit(msgspec.structs.replace(message, public_key=b"short"))
+
+
+async def test_what_was_signed_for_another_cell_host_or_run_is_worth_nothing(parts: Parts, signer: Signer) -> None:
+    elsewhere = Signer(new_seed(), CellUuid("elsewhere"))
+    with pytest.raises(Forbidden):
+        await HostKeys(parts).admit(registration(elsewhere))
+    for other in ({"host": "h2"}, {"process": Incarnation("q")}, {"node": NodeUuid("node-2")}):
+        message = registration(signer)
+        changed = msgspec.structs.replace(message, identity=msgspec.structs.replace(IDENTITY, **other))
+        with pytest.raises(Forbidden):
+            await HostKeys(parts).admit(changed)
+
+
+async def test_a_changed_report_is_refused(parts: Parts, signer: Signer) -> None:
+    keys = HostKeys(parts)
+    await keys.admit(registration(signer))
+    message = signed(signer, report())
+    changed = msgspec.structs.replace(message, body=msgspec.msgpack.encode(report(seq=2)))
+    with pytest.raises(Forbidden):
+        await keys.opened(changed)
+    with pytest.raises(BadRequest, match="node-2"):
+        await keys.opened(signed(signer, report(NodeUuid("node-2"))))
+    garbage = SignedReport(node=NODE, body=b"\xc1", signature=signer.report(b"\xc1"))
+    with pytest.raises(BadRequest, match="body"):
+        await keys.opened(garbage)
+
+
+async def test_an_agent_that_does_not_sign_is_heard_until_its_node_has_a_key(parts: Parts, signer: Signer) -> None:
+    keys = HostKeys(parts)
+    assert not await keys.admit(RegisterAgent(identity=IDENTITY))
+    await keys.refuse_unsigned(report())
+    await HostKeys(parts).admit(registration(signer))
+    with pytest.raises(Forbidden, match="not signed"):
+        await keys.refuse_unsigned(report())
+    with pytest.raises(Forbidden, match="not signed"):
+        await keys.admit(RegisterAgent(identity=IDENTITY))
+
+
+async def test_a_key_that_an_operator_released_makes_room_for_another(parts: Parts, signer: Signer) -> None:
+    keys = HostKeys(parts)
+    await keys.admit(registration(signer))
+    assert await parts.database.write(partial(host_keys.release, node=NODE))
+    fresh = Signer(new_seed(), CELL)
+    assert await HostKeys(parts).admit(registration(fresh)), "it registers with another conductor"
+    assert await keys.opened(signed(fresh, report())) == report()
+
+
+async def test_where_enrolment_is_required_only_enrolled_hosts_register(parts: Parts, signer: Signer) -> None:
+    strict = HostKeys(dataclasses.replace(parts, settings=ConductorSettings(require_enrolment=True)))
+    with pytest.raises(Forbidden, match="skep enrol"):
+        await strict.admit(registration(signer))
+    with pytest.raises(Forbidden, match="skep enrol"):
+        await strict.admit(RegisterAgent(identity=IDENTITY))
+    binding = partial(host_keys.bind, node=NODE, host="h1", public_key=signer.public_key, now=1)
+    await parts.database.write(binding)
+    assert await strict.admit(registration(signer))
