@@ -96,14 +96,18 @@ def disk(directory: Path) -> Check:
 def databases(config: Config) -> Check:
     """Whether all that should be there are, and have this release's schema. Opening them at a start upgrades them."""
     from skep.cli.db import revisions, see_all_there
-    from skep.domain.errors import Misconfigured
+    from skep.domain.errors import Misconfigured, StorageUnavailable
 
     try:
         see_all_there(config)
-        rows = [row for row in revisions(config) if row["revision"] is not None]
-    except Misconfigured as error:
+        found = list(revisions(config))
+    except (Misconfigured, StorageUnavailable) as error:
         return Check("databases", "bad", str(error))
-    behind = [row["database"] for row in rows if row["revision"] != row["newest"]]
+    away = [f"{row['database']}: {row['error']}" for row in found if "error" in row]
+    if away:
+        return Check("databases", "bad", "; ".join(away))
+    rows = [row for row in found if row["revision"] is not None]
+    behind = [row["database"] for row in rows if not row["fits"]]
     if behind:
         return Check(
             "databases", "warning", f"other schema than this release's: {', '.join(behind)}; `skep db upgrade`"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,12 @@ import click
 from skep.cli.config import config_option
 from skep.cli.failures import Failed, Refused
 from skep.cli.output import Format, format_option, print_rows, progress
-from skep.domain.errors import Misconfigured
 
 if TYPE_CHECKING:
-    import sqlalchemy as sa
-
     from skep.config import Config
     from skep.database.schema import Kind
+    from skep.processes.databases import Location
+    from skep.processes.directory import StateDirectory
 
 COLUMNS = {"database": "Database", "revision": "Revision", "newest": "This release's", "file": "File"}
 
@@ -49,7 +49,7 @@ def current(config_file: Path | None, form: Format) -> None:
 @config_option
 @format_option
 def check(config_file: Path | None, form: Format) -> None:
-    """Exit with 1 unless every database has this release's schema.
+    """Exit with 1 unless this release can work with every database: each has its schema, or a newer one that takes it.
 
     \b
     Example: skep db check && skep up
@@ -58,9 +58,12 @@ def check(config_file: Path | None, form: Format) -> None:
     rows = list(revisions(config))
     print_rows(rows, COLUMNS, form)
     see_all_there(config)
-    behind = [row["database"] for row in rows if row["revision"] != row["newest"]]
+    away = [f"{row['database']} ({row['error']})" for row in rows if "error" in row]
+    behind = [row["database"] for row in rows if not row["fits"] and "error" not in row]
     if behind:
         raise Failed(f"not at this release's schema: {', '.join(behind)}; `skep db upgrade` mends it")
+    if away:
+        raise Failed(f"cannot be reached: {', '.join(away)}")
 
 
 @db.command()
@@ -97,43 +100,44 @@ def forget_cell(name: str, yes: bool, config_file: Path | None) -> None:
 
 
 async def _bring_up(config: Config) -> None:
-    """Open all databases as a start does, making none but those above the cells. Raises Misconfigured."""
-    from skep.processes.databases import open_all
-    from skep.processes.directory import StateDirectory
+    """Open all databases as a start does: those of known cells must be there, those above and configured are made."""
+    from skep.processes.databases import Places
+    from skep.processes.installation import known_cells, open_installation
 
-    directory = StateDirectory(Path(config.state.directory))
+    directory = _state(config)
     directory.open()
     try:
-        see_all_there(config)
-        await (await open_all(_paths(config))).close()
+        is_new = not known_cells(Places(config, directory), directory)
+        databases, notes = await open_installation(config, directory, 0 if is_new else None)
+        await databases.close()
     finally:
         directory.close()
+    for note in notes:
+        click.echo(note, err=True)
 
 
 async def _forget(config: Config, name: str) -> int:
     """Give up a cell; return how many servers it had. Raises Refused unless it is known and its database is gone."""
     from skep.database.api import cells
-    from skep.database.engine import Database
     from skep.domain.clock import Clock
-    from skep.processes.directory import StateDirectory
+    from skep.processes.databases import Places, is_absent, open_database, shown
     from skep.processes.installation import known_cells
 
-    directory = StateDirectory(Path(config.state.directory))
+    directory = _state(config)
     directory.open()
     try:
-        paths = _paths(config)
-        if name not in known_cells(paths["api"]):
-            raise Refused(f"the API database {paths['api']} knows no cell {name}")
-        if paths[name].is_file():
-            raise Refused(f"the database of cell {name} is there, {paths[name]}: use `skep cell delete {name}`")
-        database = Database(paths["api"])
-        now = Clock().now()
-
-        def unit(connection: sa.Connection) -> int:
-            return sum(cells.give_up(connection, one.uuid, now) for one in cells.every(connection) if one.name == name)
-
+        places = Places(config, directory)
+        known = known_cells(places, directory).get(name)
+        if known is None:
+            raise Refused(f"the API database {shown(places.api)} knows no cell {name}")
+        if not is_absent(known.location):
+            raise Refused(
+                f"the database of cell {name} is not known to be gone, {shown(known.location)}: "
+                f"use `skep cell delete {name}`"
+            )
+        database = await open_database("api", places.api, upgrade=True)
         try:
-            return await database.write(unit)
+            return await database.write(partial(cells.give_up, uuid=known.cell.uuid, now=Clock().now()))
         finally:
             await database.close()
     finally:
@@ -146,52 +150,63 @@ def _config(file: Path | None) -> Config:
     return load(file, os.environ).config
 
 
-def _paths(config: Config) -> dict[str, Path]:
-    """Return the databases: of the cells that the API database knows, that are configured or whose file is there."""
-    from skep.processes.databases import paths_of
+def _state(config: Config) -> StateDirectory:
     from skep.processes.directory import StateDirectory
+
+    return StateDirectory(Path(config.state.directory))
+
+
+def locations(config: Config) -> tuple[dict[str, Location], set[str]]:
+    """Return where each database is: those above, of the cells that are known or configured, or whose file is there;
+    and the names of the cells that are known.
+
+    Raises Misconfigured, or StorageUnavailable when the API database cannot be reached now.
+    """
+    from skep.processes.databases import Places
     from skep.processes.installation import known_cells
 
-    directory = StateDirectory(Path(config.state.directory))
-    above = paths_of(config, directory, [])
-    names = {cell.name for cell in config.cells} | {*known_cells(above["api"])}
-    if not config.cells:
-        names |= {path.stem for path in above["api"].parent.glob("*.db") if path not in above.values()}
-    return paths_of(config, directory, sorted(names - above.keys()))
+    directory = _state(config)
+    places = Places(config, directory)
+    known = known_cells(places, directory)
+    names = {cell.name for cell in config.cells} | ({*places.files()} if not config.cells else set())
+    found = {name: places.of(name) for name in ("api", "cell0", *sorted(names - {"api", "cell0"}))}
+    return found | {name: one.location for name, one in known.items()}, {*known}
 
 
 def see_all_there(config: Config) -> None:
     """See that no database is missing that the installation has. Raises Misconfigured naming it and what to do."""
-    from skep.processes.installation import known_cells, refuse_missing
+    from skep.processes.installation import refuse_missing
 
-    paths = _paths(config)
-    refuse_missing(paths, known_cells(paths["api"]))
+    refuse_missing(*locations(config))
 
 
 def revisions(config: Config) -> Iterator[dict[str, Any]]:
-    """Return each database with the revision of its schema (None: it is not there) and this release's."""
+    """Return each database with the revision of its schema (None: it is not there, or cannot be reached), this
+    release's, and whether this release can work with it.
+    """
     from skep.database import schema
+    from skep.domain.errors import StorageUnavailable
+    from skep.processes.databases import revision_of, shown
 
-    for name, path in _paths(config).items():
+    for name, location in locations(config)[0].items():
         kind: Kind = "api" if name == "api" else "cell"
-        yield {
-            "database": name,
-            "revision": _revision(path) if path.is_file() else None,
-            "newest": schema.head(kind),
-            "file": str(path),
-        }
+        row = {"database": name, "newest": schema.head(kind), "file": shown(location), "fits": False}
+        try:
+            row["revision"] = revision_of(location)
+        except StorageUnavailable as error:
+            row |= {"revision": None, "error": str(error)}
+        if row["revision"] is not None:
+            row["fits"] = fits(location, kind)
+        yield row
 
 
-def _revision(path: Path) -> str | None:
-    """Return the revision of a file. Raises Misconfigured when it is no database."""
-    import sqlalchemy as sa
-
+def fits(location: Location, kind: Kind) -> bool:
+    """Tell whether this release can work with a database that is there."""
     from skep.database import schema
+    from skep.processes.databases import bare_engine
 
-    engine = sa.create_engine(f"sqlite:///{path}")
+    engine = bare_engine(location)
     try:
-        return schema.current(engine)
-    except sa.exc.DatabaseError as error:
-        raise Misconfigured(f"{path}: {error.orig}") from error
+        return schema.is_fit(engine, kind)
     finally:
         engine.dispose()

@@ -51,21 +51,20 @@ def set_password(name: str, password_file: TextIO | None, config_file: Path | No
 
 async def _set(config: Config, name: str, password: str) -> Path:
     """Store the password; return the file that clients find it in. Raises Refused when there is no such user."""
-    from skep.database.engine import Database
     from skep.domain.clock import Clock
     from skep.processes import seeds
+    from skep.processes.databases import Places, open_database, revision_of, shown
     from skep.processes.directory import StateDirectory
-    from skep.processes.installation import api_database
     from skep.standalone.identity.passwords import Passwords
     from skep.standalone.identity.resetting import set_password as store
 
-    path = api_database(config, StateDirectory(Path(config.state.directory)))
-    if not path.is_file():
-        raise Refused(f"there is no API database {path} yet; `skep up` makes it")
     directory = StateDirectory(Path(config.state.directory))
+    location = Places(config, directory).api
+    if revision_of(location) is None:
+        raise Refused(f"there is no API database {shown(location)} yet; `skep up` makes it")
     directory.open()
     hashing = Passwords(cost=config.identity.scrypt_cost)
-    database = Database(path)
+    database = await open_database("api", location, upgrade=False)
     try:
         if not await store(database, hashing, Clock(), name, password):
             raise Refused(f"there is no user {name}")

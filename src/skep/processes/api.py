@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from skep.database.engine import Database
+from skep.processes.cells import LiveCells
 from skep.processes.directory import StateDirectory
 from skep.processes.http_services import HttpServices
 from skep.processes.opening import open_cells, open_database
@@ -38,7 +40,7 @@ class ApiProcess(Role):
         await self._wait_for("messaging", self._transport.open)
         api = await self._wait_for("database api", lambda: open_database(self.config, "api"))
         self._on_stop("database api", api.close)
-        cells = await self._wait_for("cells", lambda: open_cells(self.config, api, self._transport))
+        cells = await self._wait_for("cells", lambda: self._cells(api))
         self._on_stop("cells", cells.close)
         async with self.directory.turn("seed"):
             await self._wait_for("database api", lambda: http.open(api))
@@ -47,6 +49,9 @@ class ApiProcess(Role):
         # Requests under way need all of the above.
         self._on_stop("http", http.stop)
         await http.serve(cells.databases, cells.names, self._transport, missing=self.reasons)
+
+    async def _cells(self, api: Database) -> LiveCells:
+        return await open_cells(self.config, self.process.metrics, api, self._transport, "skep-api")
 
     def _troubles(self) -> list[str]:
         return [] if self._transport.connected else ["messaging: there is no connection"]

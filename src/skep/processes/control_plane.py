@@ -19,8 +19,10 @@ from skep.database.api import cells as cell_rows
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.ids import CELL0, CellUuid, new_uuid
+from skep.domain.live import LiveMapping
+from skep.processes.cells import LiveCells, own_transports
 from skep.processes.conducting import make_cell_conductor, make_super_conductor
-from skep.processes.databases import Databases
+from skep.processes.databases import Databases, Places
 from skep.processes.directory import StateDirectory
 from skep.processes.hosts import FakeHost
 from skep.processes.installation import CELL0_NAME, choose_hosts
@@ -28,6 +30,7 @@ from skep.processes.process import Process
 from skep.processes.scheduling import make_scheduler
 from skep.processes.stopping import stop_part
 from skep.processes.wiring import ProcessTransport, backend_of, check_shared, transport_of
+from skep.reconciler.loop import Loop
 from skep.scheduler.service import SchedulerService
 from skep.super_conductor.parts import CellAccess
 from skep.super_conductor.service import SuperConductor
@@ -71,7 +74,6 @@ class ControlPlane:
         self.metrics = metrics
         self.steps = self.process.steps
         self.directory = directory
-        self.databases = databases
         self.clock = clock
         self.hosts = hosts
         """Fake hosts that each cell is asked to have; None: what it has, or the configured number if it is new."""
@@ -84,9 +86,17 @@ class ControlPlane:
                 check_shared(config)
             self._own_transport = transport = transport_of(config, metrics, "skep")
         self.transport: Transport = transport
-        self.cells: dict[CellUuid, Cell] = {}
-        self.cell_transports: dict[CellUuid, Transport] = {}
-        """Of each cell but cell0. In one process it is one transport: addresses name their cell."""
+        self.live = LiveCells(
+            databases.api,
+            Places(config, directory),
+            directory,
+            transport,
+            make_transport=own_transports(config, metrics, "skep"),
+            opened=databases.cells,
+            upgrade=True,
+        )
+        self.cells: Mapping[CellUuid, Cell] = self.live.names
+        self.databases = Databases(databases.api, LiveMapping(lambda: {**databases.cells, **self.live.by_name}))
         self.backend: Backend | None = backend_of(config) if config.scheduler.embedded else None
         """Of the embedded scheduler."""
         self._scheduler: SchedulerService | None = None
@@ -99,6 +109,14 @@ class ControlPlane:
         self._super_conductor: SuperConductor | None = None
         self._cell_conductors: list[CellConductor] = []
         self._conductor_of: dict[CellUuid, CellConductor] = {}
+        self._stopped: set[CellUuid] = set()
+        """Cells that are being removed, or are already."""
+        self._keeping_cells = Loop("cells-kept", self._keep_cells, every=5.0)
+
+    @property
+    def cell_transports(self) -> Mapping[CellUuid, Transport]:
+        """Of each cell but cell0. Mostly it is one transport: addresses name their cell."""
+        return {uuid: one.transport for uuid, one in self.live.accesses.items() if one.transport is not None}
 
     @property
     def scheduler(self) -> SchedulerService:
@@ -115,16 +133,19 @@ class ControlPlane:
         await self._find_cells()
         if self._own_transport is not None:
             await self._own_transport.open()
+        await self.live.start()
         if self.backend is not None:
             await self.backend.open()
             await self.scheduler.start()
-        for cell in self.cells.values():
-            if not cell.is_cell0:
-                await self._start_cell(cell)
+        await self._keep_cells()
         await self._start_super_conductor()
+        self.live.on_change = self._keeping_cells.nudge
+        self._keeping_cells.start()
 
     async def stop(self) -> None:
         """Stop from the outside inwards; what is under way goes on at the next start."""
+        self.live.on_change = lambda: None
+        await stop_part("cells", self._keeping_cells.stop())
         if self._super_conductor is not None:
             await stop_part("super conductor", self._super_conductor.stop())
         await asyncio.gather(*(stop_part(f"agent of {host}", agent.stop()) for host, agent in self.agents.items()))
@@ -132,6 +153,7 @@ class ControlPlane:
             driver.close()
         for conductor in self._cell_conductors:
             await stop_part("cell conductor", conductor.stop())
+        await stop_part("cells", self.live.close())
         if self.backend is not None:
             await stop_part("scheduler", self.scheduler.stop())
             await stop_part("synchronizer", self.backend.close())
@@ -140,33 +162,35 @@ class ControlPlane:
 
     def cell_databases(self) -> Mapping[CellUuid, CellAccess]:
         """Return how the level above reaches each cell, cell0 too."""
-        return {
-            cell.uuid: CellAccess(cell, self.databases.cells[cell.name], self.cell_transports.get(cell.uuid))
-            for cell in self.cells.values()
-        }
+        return self.live.accesses
 
     async def _find_cells(self) -> None:
-        """Read the rows of the cells, making those of cells that are configured and have none."""
+        """Follow the rows of the cells, making those of databases that have none."""
         now = self.clock.now()
         names = list(self.databases.cells)
 
-        def unit(connection: sa.Connection) -> tuple[Cell, ...]:
+        def unit(connection: sa.Connection) -> None:
             for name in names:
                 uuid = CELL0 if name == CELL0_NAME else CellUuid(new_uuid())
                 cell_rows.add(connection, Cell(uuid=uuid, name=name), now)
-            return cell_rows.every(connection)
 
-        rows = await self.databases.api.write(unit)
-        self.cells = {cell.uuid: cell for cell in rows if cell.name in self.databases.cells}
-        for cell in self.cells.values():
-            if not cell.is_cell0:
-                self.cell_transports[cell.uuid] = self.transport
+        await self.databases.api.write(unit)
+
+    async def _keep_cells(self) -> bool:
+        """Start the conductors and hosts of cells that came, stop those of cells that went."""
+        for uuid in [*self._conductor_of]:
+            if uuid not in self.live.accesses:
+                await self.stop_cell(uuid)
+        for uuid, access in self.live.accesses.items():
+            reached = self.live.trouble(uuid) is None
+            if reached and not access.cell.is_cell0 and uuid not in self._conductor_of and uuid not in self._stopped:
+                await self._start_cell(access.cell)
+        return False
 
     async def _start_cell(self, cell: Cell) -> None:
+        access = self.live.accesses[cell.uuid]
         transport = self.cell_transports[cell.uuid]
-        conductor = make_cell_conductor(
-            self.process, cell, self.databases.cells[cell.name], transport=transport, above=self.transport
-        )
+        conductor = make_cell_conductor(self.process, cell, access.database, transport=transport, above=self.transport)
         await conductor.start()
         self._cell_conductors.append(conductor)
         self._conductor_of[cell.uuid] = conductor
@@ -177,7 +201,8 @@ class ControlPlane:
             await self.start_agent(cell, host)
 
     async def stop_cell(self, uuid: CellUuid) -> None:
-        """Stop the agents and the conductor of a cell that is removed; its database stays open until we stop."""
+        """Stop the agents and the conductor of a cell that is removed."""
+        self._stopped.add(uuid)
         for host, agent in list(self.agents.items()):
             if self._cell_of[host] == uuid:
                 await stop_part(f"agent of {host}", agent.stop())

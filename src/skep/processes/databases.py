@@ -1,4 +1,4 @@
-"""Opens the databases of an installation and brings their schemas up to date."""
+"""Where the databases of an installation are, and how one is opened: looked at, made or upgraded where that may be."""
 
 from __future__ import annotations
 
@@ -7,11 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import sqlalchemy as sa
+from sqlalchemy import exc
+
 from skep.config.sections import Config
+from skep.config.urls import masked
 from skep.database import schema
 from skep.database.engine import Database
-from skep.domain.errors import Misconfigured, SkepError
+from skep.database.suitability import refuse_unsuitable
+from skep.database.writer import cause
+from skep.domain.errors import Misconfigured, SkepError, StorageUnavailable
 from skep.processes.directory import StateDirectory
+
+Location = Path | str
+"""A SQLite file, or the SQLAlchemy URL of a PostgreSQL database."""
 
 
 @dataclass(frozen=True)
@@ -22,20 +31,17 @@ class Databases:
     cells: Mapping[str, Database]
 
     async def close(self) -> None:
-        """Finish what was submitted and close all files."""
+        """Finish what was submitted and disconnect."""
         for database in (*self.cells.values(), self.api):
             await database.close()
 
 
-async def open_all(paths: Mapping[str, Path]) -> Databases:
-    """Open `api`, `cell0` and the cells of `paths`, making and upgrading what is missing or old.
-
-    Raises Misconfigured when a file cannot be used.
-    """
+async def open_all(locations: Mapping[str, Location], *, upgrade: bool = True) -> Databases:
+    """Open `api`, `cell0` and the cells of `locations`, as `open_database` does."""
     opened: dict[str, Database] = {}
     try:
-        for name, path in paths.items():
-            opened[name] = await asyncio.to_thread(_open, name, path)
+        for name, location in locations.items():
+            opened[name] = await open_database(name, location, upgrade=upgrade)
     except BaseException:
         for database in opened.values():
             await database.close()
@@ -43,33 +49,148 @@ async def open_all(paths: Mapping[str, Path]) -> Databases:
     return Databases(api=opened.pop("api"), cells=opened)
 
 
-def _open(name: str, path: Path) -> Database:
-    database = Database(path)
+async def open_database(name: str, location: Location, *, upgrade: bool) -> Database:
+    """Open a database; `upgrade` makes its tables, or brings them up. Without it what is missing or old is refused.
+
+    Raises Misconfigured when it cannot be used, StorageUnavailable when it cannot be reached now.
+    """
+    if not upgrade and isinstance(location, Path) and not location.is_file():
+        raise Misconfigured(f"the database of {name}, {location}, is missing: `skep db upgrade` makes new ones")
+    database = Database(location)
     try:
-        schema.upgrade(database.engine, "api" if name == "api" else "cell")
-    except SkepError:
+        await asyncio.to_thread(prepare, database, name, upgrade=upgrade)
+    except BaseException:
+        await database.close()
         raise
-    except Exception as error:
-        raise Misconfigured(f"database {path} cannot be used: {error}") from error
     return database
 
 
-def sqlite_path(url: str, default: Path) -> Path:
-    """Return the file of a `sqlite:///` URL, or the default for an empty one.
+def prepare(database: Database, name: str, *, upgrade: bool) -> None:
+    """See that a database can be used; `name` is `api` or that of its cell. Blocks. Raises as `open_database` does."""
+    kind: schema.Kind = "api" if name == "api" else "cell"
+    try:
+        refuse_unsuitable(database.engine, database.engine.url.database or name)
+        if upgrade:
+            schema.upgrade(database.engine, kind)
+        else:
+            schema.check(database.engine, kind, name)
+    except SkepError:
+        raise
+    except Exception as error:
+        raise _explained(database.location, error) from error
 
-    Raises Misconfigured for a URL of another engine.
+
+def revision_of(location: Location) -> str | None:
+    """Return the revision of a database's schema; None when it is not there or empty. It is not made. Blocks.
+
+    Raises Misconfigured when it is no database, StorageUnavailable when it cannot be reached now.
+    """
+    if isinstance(location, Path) and not location.is_file():
+        return None
+    engine = bare_engine(location)
+    try:
+        return schema.current(engine)
+    except exc.SQLAlchemyError as error:
+        if is_absent(location):
+            return None
+        raise _explained(location, error) from error
+    finally:
+        engine.dispose()
+
+
+def bare_engine(location: Location) -> sa.Engine:
+    """Return an engine for a look at a database that may be of another release, or none at all."""
+    url = f"sqlite:///{location}" if isinstance(location, Path) else location
+    options = {} if isinstance(location, Path) else {"connect_timeout": 3}
+    return sa.create_engine(url, poolclass=sa.NullPool, connect_args=options)
+
+
+def is_absent(location: Location) -> bool:
+    """Tell whether there is surely no such database. Blocks."""
+    if isinstance(location, Path):
+        return not location.is_file()
+    url = sa.make_url(location)
+    # PostgreSQL says in words only why it refuses a connection, and in the server's language.
+    engine = bare_engine(url.set(database="postgres").render_as_string(hide_password=False))
+    try:
+        with engine.connect() as connection:
+            known = sa.text("SELECT count(*) FROM pg_database WHERE datname = :name")
+            return bool(connection.execute(known, {"name": url.database}).scalar_one() == 0)
+    except exc.SQLAlchemyError:
+        return False
+    finally:
+        engine.dispose()
+
+
+def shown(location: Location) -> str:
+    """Return a location as it may be printed."""
+    return masked(str(location))
+
+
+def _explained(location: Location, error: Exception) -> SkepError:
+    if not isinstance(location, Path):
+        if is_absent(location):
+            name = sa.make_url(location).database
+            made = f"createdb --template=template0 --encoding=UTF8 --locale=C {name}"
+            return Misconfigured(
+                f"there is no PostgreSQL database {shown(location)}: make it (`{made}`) or restore it from a backup"
+            )
+        if isinstance(error, exc.OperationalError):
+            return StorageUnavailable(f"database {shown(location)} cannot be reached: {cause(error)}")
+    return Misconfigured(f"database {shown(location)} cannot be used: {cause(error)}")
+
+
+def location_of(url: str, default: Path) -> Location:
+    """Return what a URL names, or the default for an empty one.
+
+    Raises Misconfigured for a URL of another kind of database.
     """
     if not url:
         return default
-    prefix = "sqlite:///"
-    if not url.startswith(prefix):
-        raise Misconfigured(f"database URL {url.split(':', 1)[0]}:...: this release keeps its data in SQLite files")
-    return Path(url.removeprefix(prefix))
+    try:
+        parsed = sa.make_url(url)
+    except exc.ArgumentError:
+        raise Misconfigured(
+            f"{masked(url)} is no SQLAlchemy URL, such as postgresql://USER@HOST/NAME or sqlite:///FILE"
+        ) from None
+    backend = parsed.get_backend_name()
+    if backend == "sqlite" and parsed.database:
+        return Path(parsed.database)
+    if backend == "postgresql" and parsed.database:
+        return parsed.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    raise Misconfigured(f"database URL {masked(url)}: databases are SQLite files or named databases of PostgreSQL")
 
 
-def paths_of(config: Config, directory: StateDirectory, cell_names: Sequence[str]) -> dict[str, Path]:
-    """Return the file of each database: `api`, `cell0` and the named cells."""
-    base = Path(config.database.directory) if config.database.directory else directory.databases
-    urls = {"api": config.database.api_url, "cell0": config.database.cell0_url}
-    urls |= {cell.name: cell.database_url for cell in config.cells}
-    return {name: sqlite_path(urls.get(name, ""), base / f"{name}.db") for name in ("api", "cell0", *cell_names)}
+class Places:
+    """Where databases are, by the configuration, and by what the rows of cells say."""
+
+    def __init__(self, config: Config, directory: StateDirectory) -> None:
+        self._base = Path(config.database.directory) if config.database.directory else directory.databases
+        self._urls = {cell.name: cell.database_url for cell in config.cells}
+        self._urls |= {"api": config.database.api_url, "cell0": config.database.cell0_url}
+
+    @property
+    def api(self) -> Location:
+        """Where the API database is."""
+        return self.of("api")
+
+    def of(self, name: str, url: str = "") -> Location:
+        """Return where the database of a cell is: where its row says so by `url`, there; `cell0`, `api` likewise.
+
+        Raises Misconfigured for a URL of another kind of database.
+        """
+        return location_of(url or self._urls.get(name, ""), self._base / f"{name}.db")
+
+    def files(self) -> tuple[str, ...]:
+        """Return the names for which there is a file, whether anybody knows it or not."""
+        return tuple(path.stem for path in sorted(self._base.glob("*.db")))
+
+    def has_own(self, name: str) -> bool:
+        """Tell whether the configuration says of a cell where its database is."""
+        return bool(self._urls.get(name))
+
+
+def locations_of(config: Config, directory: StateDirectory, cell_names: Sequence[str]) -> dict[str, Location]:
+    """Return where the configuration has each database: `api`, `cell0` and the named cells."""
+    places = Places(config, directory)
+    return {name: places.of(name) for name in ("api", "cell0", *cell_names)}

@@ -5,6 +5,7 @@ A start never makes them fewer. What it is asked for is added; what is there is 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,14 +15,27 @@ import sqlalchemy as sa
 
 from skep.config.sections import Config
 from skep.database.api import cells as cell_rows
-from skep.database.cell.tables import instances
-from skep.domain.errors import Misconfigured
-from skep.processes.databases import Databases, open_all, paths_of
+from skep.database.cell import identity
+from skep.database.engine import Database
+from skep.domain.cells import Cell
+from skep.domain.clock import Clock
+from skep.domain.errors import Misconfigured, StorageUnavailable
+from skep.domain.ids import CELL0, CellUuid, new_uuid
+from skep.processes import addresses
+from skep.processes.databases import Databases, Location, Places, bare_engine, open_database, revision_of, shown
 from skep.processes.directory import StateDirectory
 
 CELL0_NAME = "cell0"
 NEW_CELLS = 2
 """Cells of a new installation that says nothing of them."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A cell that the API database knows."""
+
+    cell: Cell
+    location: Location
 
 
 @dataclass(frozen=True)
@@ -61,87 +75,140 @@ def _with_configured(known: Sequence[str], configured: Sequence[str]) -> Cells:
     return Cells((*known, *(name for name in configured if name not in known)), notes)
 
 
-def known_cells(path: Path) -> tuple[str, ...]:
-    """Return the names of the cells, cell0 too, that the API database in a file knows; it may be of an older release.
+def known_cells(places: Places, directory: StateDirectory) -> dict[str, Known]:
+    """Return the cells, cell0 too, that the API database knows; it may be of an older release, or not there. Blocks.
 
-    Raises Misconfigured when the file is no database.
+    Raises Misconfigured when it is no database, StorageUnavailable when it cannot be reached now.
     """
-    if not path.is_file():
-        return ()
-    engine = sa.create_engine(f"sqlite:///{path}")
+    if revision_of(places.api) is None:
+        return {}
+    engine = bare_engine(places.api)
     try:
         with engine.connect() as connection:
-            if not sa.inspect(connection).has_table("cells"):
-                return ()
-            return tuple(cell.name for cell in cell_rows.every(connection))
+            inspector = sa.inspect(connection)
+            if not inspector.has_table("cells"):
+                return {}
+            if any(column["name"] == "database_url" for column in inspector.get_columns("cells")):
+                rows = cell_rows.located(connection)
+            else:
+                rows = tuple((cell, cell_rows.NOWHERE) for cell in cell_rows.every(connection))
     except sa.exc.DatabaseError as error:
-        raise Misconfigured(f"{path}: {error.orig}") from error
+        raise Misconfigured(f"{shown(places.api)}: {error.orig}") from error
     finally:
         engine.dispose()
-
-
-def api_database(config: Config, directory: StateDirectory) -> Path:
-    """Return the file of the API database."""
-    return paths_of(config, directory, ())["api"]
+    return {
+        cell.name: Known(cell, places.of(cell.name, addresses.database_url(directory, where))) for cell, where in rows
+    }
 
 
 async def open_installation(
-    config: Config, directory: StateDirectory, count: int | None
+    config: Config, directory: StateDirectory, count: int | None, *, upgrade: bool = True
 ) -> tuple[Databases, tuple[str, ...]]:
     """Open every database of an installation, making those of cells that are new; return them and what to say.
 
-    Raises Misconfigured when a database that belongs to it is missing or belongs to another one.
+    A known cell whose database cannot be reached now is not among them. Without `upgrade` older schemas are refused.
+    Raises Misconfigured when a database that belongs to it is missing or belongs to another one, StorageUnavailable
+    when the API database cannot be reached.
     """
-    above = paths_of(config, directory, ())
-    there = known_cells(above["api"])
+    places = Places(config, directory)
+    there = await asyncio.to_thread(known_cells, places, directory)
     known = [name for name in there if name != CELL0_NAME]
-    configured = [cell.name for cell in config.cells]
-    files = [path.stem for path in sorted(above["api"].parent.glob("*.db")) if path != above["api"]]
-    chosen = choose_cells(known, configured, count, files if known else ())
-    paths = paths_of(config, directory, chosen.names)
-    refuse_missing(paths, there)
-    databases = await open_all(paths)
+    taken = [name for name in places.files() if name != "api"]
+    chosen = choose_cells(known, [cell.name for cell in config.cells], count, taken if known else ())
+    locations = {name: places.of(name) for name in ("api", CELL0_NAME, *chosen.names)}
+    locations |= {name: one.location for name, one in there.items()}
+    await asyncio.to_thread(refuse_missing, locations, there)
+    is_new = not there
+    opened = {"api": await open_database("api", locations.pop("api"), upgrade=upgrade or is_new)}
+    notes = list(chosen.notes)
     try:
-        for name in paths.keys() - {"api", *there}:
-            await _refuse_foreign(databases, name, paths[name])
+        for name, location in locations.items():
+            is_known = name in there
+            try:
+                opened[name] = await open_database(name, location, upgrade=upgrade or not is_known)
+            except StorageUnavailable as error:
+                if not is_known:
+                    raise
+                notes.append(f"cell {name} is away and joins when it is back: {error}")
+                continue
+            await _settle(opened, name, there.get(name))
     except BaseException:
-        await databases.close()
+        for database in opened.values():
+            await database.close()
         raise
-    return databases, chosen.notes
+    return Databases(api=opened.pop("api"), cells=opened), tuple(notes)
 
 
-def refuse_missing(paths: Mapping[str, Path], known: Collection[str]) -> None:
-    """See that no database is missing that the installation has.
+async def _settle(opened: Mapping[str, Database], name: str, known: Known | None) -> None:
+    """Write down whose database it is, below and above. Raises Misconfigured when it is another cell's."""
+    database, now = opened[name], Clock().now()
+    if known is None:
+        cell = await begin_cell(database, name)
+        await opened["api"].write(partial(cell_rows.add, cell=cell, now=now))
+        return
+    whose = await database.write(partial(identity.claim, cell=known.cell, now=now))
+    refuse_other(database, known.cell, whose)
+
+
+async def begin_cell(database: Database, name: str) -> Cell:
+    """Make an empty database that of a new cell; what a broken start began is gone on with.
+
+    Raises Misconfigured for the database of a cell that the API database does not know.
+    """
+    uuid = CELL0 if name == CELL0_NAME else CellUuid(new_uuid())
+    whose = await database.write(partial(_begin, cell=Cell(uuid=uuid, name=name), now=Clock().now()))
+    if whose is None:
+        raise Misconfigured(
+            f"the database {shown(database.location)} holds servers of a cell {name} that the API database does not "
+            "know: restore the API database that belongs to it, or move the file away to begin the cell anew"
+        )
+    refuse_other(database, Cell(uuid=whose.uuid, name=name), whose)
+    return whose
+
+
+def _begin(connection: sa.Connection, cell: Cell, now: int) -> Cell | None:
+    if identity.holds_servers(connection):
+        return None
+    return identity.claim(connection, cell, now)
+
+
+def refuse_other(database: Database, cell: Cell, whose: Cell) -> None:
+    """Raise Misconfigured when a database is not that of `cell`."""
+    if (whose.uuid, whose.name) != (cell.uuid, cell.name):
+        raise Misconfigured(
+            f"the database {shown(database.location)} is that of cell {whose.name} ({whose.uuid}), "
+            f"not of {cell.name} ({cell.uuid})"
+        )
+
+
+def refuse_missing(locations: Mapping[str, Location], known: Collection[str]) -> None:
+    """See that no database is missing that the installation has. Blocks. One that cannot be reached is not missing.
 
     An empty one in its place would look like a cloud without servers, whose guests run on unseen. Raises Misconfigured.
     """
-    if not paths["api"].is_file():
-        left = [f"{name} ({path})" for name, path in paths.items() if path.is_file()]
-        if left:
+    if not known:
+        left = [f"{name} ({shown(place)})" for name, place in locations.items() if name != "api" and _is_made(place)]
+        if left and not _is_made(locations["api"]):
             raise Misconfigured(
-                f"the API database {paths['api']} is missing, but databases of cells are there: {', '.join(left)}; "
-                "restore it from a backup, or move the cells' away to begin anew without their servers"
+                f"the API database {shown(locations['api'])} is missing, but databases of cells are there: "
+                f"{', '.join(left)}; restore it from a backup, or move the cells' away to begin anew without their "
+                "servers"
             )
     for name in known:
-        if not paths[name].is_file():
+        if not _is_made(locations[name]):
             raise Misconfigured(
-                f"the database of cell {name}, {paths[name]}, is missing: restore it from a backup, "
+                f"the database of cell {name}, {shown(locations[name])}, is missing: restore it from a backup, "
                 f"or give up the servers of the cell: `skep db forget-cell {name} --yes`"
             )
 
 
-async def _refuse_foreign(databases: Databases, name: str, path: Path) -> None:
-    """Refuse to begin a cell on the rows of another: nothing above would know its servers."""
-    rows = await databases.cells[name].read(partial(_any_server))
-    if rows:
-        raise Misconfigured(
-            f"the database {path} holds servers of a cell {name} that the API database does not know: "
-            "restore the API database that belongs to it, or move the file away to begin the cell anew"
-        )
-
-
-def _any_server(connection: sa.Connection) -> bool:
-    return connection.execute(sa.select(instances.c.uuid).limit(1)).first() is not None
+def _is_made(location: Location) -> bool:
+    if isinstance(location, Path):
+        return location.is_file()
+    try:
+        return revision_of(location) is not None
+    except StorageUnavailable:
+        return True
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from skep.database.engine import Database
+from skep.processes.cells import LiveCells
 from skep.processes.conducting import make_super_conductor
 from skep.processes.opening import open_cells, open_database
 from skep.processes.process import Process
@@ -26,11 +28,14 @@ class SuperConductorProcess(Role):
         await self._wait_for("messaging", self._transport.open)
         api = await self._wait_for("database api", lambda: open_database(self.config, "api"))
         self._on_stop("database api", api.close)
-        cells = await self._wait_for("cells", lambda: open_cells(self.config, api, self._transport))
+        cells = await self._wait_for("cells", lambda: self._cells(api))
         self._on_stop("cells", cells.close)
         conductor = make_super_conductor(self.process, api, cells.accesses, transport=self._transport)
         self._on_stop("super conductor", conductor.stop)
         await self._wait_for("database api", conductor.start)
+
+    async def _cells(self, api: Database) -> LiveCells:
+        return await open_cells(self.config, self.process.metrics, api, self._transport, "skep-super-conductor")
 
     def _troubles(self) -> list[str]:
         return [] if self._transport.connected else ["messaging: there is no connection"]

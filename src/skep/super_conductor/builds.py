@@ -149,10 +149,11 @@ class Builds:
 
     async def _into_cell(self, cell: CellUuid, members: list[Fated]) -> None:
         """Stage, map and settle the members that one cell gets. What it cannot store now is tried again elsewhere."""
-        parts, access = self._parts, self._parts.cells[cell]
+        parts, name = self._parts, str(cell)
         staged = [self._staged(one, fate) for one, fate in members]
-        name = access.cell.name
         try:
+            access = parts.cell(cell)
+            name = access.cell.name
             async with parts.steps.step("stage", cell=name, **_named_once(members)):
                 now = parts.clock.now()
                 await access.write(partial(cell_builds.stage, staged=staged, now=now))
@@ -192,7 +193,7 @@ class Builds:
         def unit(connection: sa.Connection) -> list[ClaimKey]:
             return [key for one, _ in lost for key in cell_builds.unstage(connection, one.instance.uuid, one.attempt)]
 
-        overwritten = await parts.cells[cell].write(unit)
+        overwritten = await parts.cell(cell).write(unit)
         await self._release({*_claims_of(lost), *overwritten})
         await self._give_back(again, seconds=0.0)
 

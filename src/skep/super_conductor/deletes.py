@@ -54,7 +54,7 @@ class Deletes:
         return len(due) >= BATCH
 
     async def _begin_in(self, cell: CellUuid, intents: Sequence[DeleteIntent]) -> None:
-        parts, access = self._parts, self._parts.cells[cell]
+        parts, access = self._parts, self._parts.cell(cell)
         async with parts.steps.step("delete", cell=access.cell.name, members=len(intents)):
             now = parts.clock.now()
 

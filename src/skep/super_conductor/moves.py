@@ -141,11 +141,11 @@ class Moves:
     ) -> bool:
         """Stage in the other cell, move the mapping, let the row go here and there."""
         parts, uuid = self._parts, work.instance.uuid
-        other = parts.cells[placed.cell]
         staged = self._staged(work, attempt, placed, tried)
         key = ClaimKey(uuid, attempt, placed.node, work.spec.group.uuid if work.spec.group else None)
-        step = partial(parts.steps.step, instance=uuid, attempt=attempt, host=placed.host, cell=other.cell.name)
         try:
+            other = parts.cell(placed.cell)
+            step = partial(parts.steps.step, instance=uuid, attempt=attempt, host=placed.host, cell=other.cell.name)
             async with step("stage"):
                 await other.write(partial(cell_builds.stage, staged=[staged], now=parts.clock.now()))
         except SkepError:

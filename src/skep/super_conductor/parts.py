@@ -11,8 +11,9 @@ from skep.config.sections import ConductorSettings
 from skep.database.engine import Database, T, Unit
 from skep.domain.cells import Cell
 from skep.domain.clock import SECOND, Clock
-from skep.domain.errors import SkepError
+from skep.domain.errors import SkepError, StorageUnavailable
 from skep.domain.ids import CellUuid, Incarnation
+from skep.domain.live import LiveMapping
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.telemetry.logs import get_logger
 from skep.telemetry.notifier import Notifier
@@ -62,7 +63,7 @@ class Parts:
     owner: Incarnation
     api: Database
     cells: Mapping[CellUuid, CellAccess]
-    """cell0 too."""
+    """cell0 too. Cells come and go: what a loop has seen may be gone when it is looked up, see `cell`."""
     transport: Transport
     clock: Clock
     steps: Steps
@@ -83,10 +84,20 @@ class Parts:
         """What an audit reads."""
         return Sources(
             api=self.api,
-            cells={uuid: access.database for uuid, access in self.cells.items()},
-            names={uuid: access.cell for uuid, access in self.cells.items()},
+            cells=LiveMapping(lambda: {uuid: access.database for uuid, access in self.cells.items()}),
+            names=LiveMapping(lambda: {uuid: access.cell for uuid, access in self.cells.items()}),
             transport=self.transport,
         )
+
+    def cell(self, uuid: CellUuid) -> CellAccess:
+        """Return a cell by what a decision or a row says of it.
+
+        Raises StorageUnavailable when this process was not told of it (yet): cells come and go.
+        """
+        access = self.cells.get(uuid)
+        if access is None:
+            raise StorageUnavailable(f"this process was not told of cell {uuid}")
+        return access
 
     def after(self, seconds: float) -> int:
         """Return the time `seconds` from now, in microseconds."""

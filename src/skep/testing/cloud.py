@@ -34,7 +34,7 @@ from skep.domain.resources import VCPU
 from skep.messages.to_scheduler import PublishOperatorState
 from skep.messages.to_super_conductor import DeleteInstances, ScheduleAndBuildInstances
 from skep.processes.control_plane import ControlPlane
-from skep.processes.databases import open_all, paths_of
+from skep.processes.databases import locations_of, open_all
 from skep.processes.directory import StateDirectory
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notification, Notifier
@@ -91,7 +91,7 @@ class Cloud:
     async def start(self) -> None:
         """Start everything and wait until all hosts may get servers."""
         self.directory.open()
-        databases = await open_all(paths_of(self.config, self.directory, self.names))
+        databases = await open_all(locations_of(self.config, self.directory, self.names))
         self.plane = ControlPlane(
             self.config,
             self.directory,

@@ -60,7 +60,7 @@ def test_help_and_version_name_every_command() -> None:
     [
         (("nothing",), "No such command 'nothing'"),
         (("config", "show", "--format", "xml"), "'xml' is not one of 'table', 'json'"),
-        (("serve", "api"), "skep: the role api cannot run alone yet"),
+        (("serve", "api"), "skep: transport.kind is `memory`"),
         (("up", "--cells", "0"), "0 is not in the range"),
         (("config", "show", "--config", "absent.toml"), "skep: file: cannot be read: No such file or directory"),
     ],

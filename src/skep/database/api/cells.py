@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import sqlalchemy as sa
 
 from skep.database.api import credentials, instance_mappings, quotas, server_groups
@@ -15,25 +16,61 @@ MAX_NAMED = 500
 """Servers named in one statement."""
 
 
+_OLDEST = (cells.c.uuid, cells.c.name, cells.c.disabled)
+"""What the table has in every release: cells are listed before a database of an older one is brought up."""
+
+
+class Addresses(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a cell is; what is empty follows from the configuration. A URL with a password stands here twice."""
+
+    database_url: str = ""
+    """As it may be shown."""
+    database_url_sealed: bytes | None = None
+    """The whole, encrypted, if it has a password."""
+    transport_url: str = ""
+    transport_url_sealed: bytes | None = None
+
+
+NOWHERE = Addresses()
+"""Says nothing: everything follows from the configuration."""
+
+
 def every(connection: sa.Connection) -> tuple[Cell, ...]:
     """Return all cells by name, cell0 among them if it has a row."""
-    rows = connection.execute(sa.select(cells).order_by(cells.c.name))
+    rows = connection.execute(sa.select(*_OLDEST).order_by(cells.c.name)).mappings()
     return tuple(_cell(row) for row in rows)
+
+
+def located(connection: sa.Connection) -> tuple[tuple[Cell, Addresses], ...]:
+    """Return all cells by name, each with where it is."""
+    names = Addresses.__struct_fields__
+    return tuple(
+        (_cell(row), Addresses(**{name: row[name] for name in names}))
+        for row in connection.execute(sa.select(cells).order_by(cells.c.name)).mappings()
+    )
 
 
 def get(connection: sa.Connection, uuid: CellUuid) -> Cell | None:
     """Return one cell."""
-    row = connection.execute(sa.select(cells).where(cells.c.uuid == uuid)).first()
+    row = connection.execute(sa.select(*_OLDEST).where(cells.c.uuid == uuid)).mappings().first()
     return None if row is None else _cell(row)
 
 
-def add(connection: sa.Connection, cell: Cell, now: int) -> bool:
+def add(connection: sa.Connection, cell: Cell, now: int, addresses: Addresses = NOWHERE) -> bool:
     """Store a new cell; tell whether its UUID and name were free."""
     taken = sa.select(cells.c.uuid).where((cells.c.uuid == cell.uuid) | (cells.c.name == cell.name))
     if connection.execute(taken).first() is not None:
         return False
-    connection.execute(sa.insert(cells).values(uuid=cell.uuid, name=cell.name, disabled=cell.disabled, created_at=now))
+    where = msgspec.structs.asdict(addresses)
+    row = {"uuid": cell.uuid, "name": cell.name, "disabled": cell.disabled, "created_at": now, **where}
+    connection.execute(sa.insert(cells).values(row))
     return True
+
+
+def move(connection: sa.Connection, uuid: CellUuid, addresses: Addresses) -> bool:
+    """Say that a cell is elsewhere from now on; tell whether there is such a cell."""
+    where = msgspec.structs.asdict(addresses)
+    return connection.execute(sa.update(cells).where(cells.c.uuid == uuid).values(where)).rowcount > 0
 
 
 def set_disabled(connection: sa.Connection, uuid: CellUuid, disabled: bool) -> bool:
@@ -73,5 +110,5 @@ def give_up(connection: sa.Connection, uuid: CellUuid, now: int) -> int:
     return len(lost)
 
 
-def _cell(row: sa.Row[tuple[object, ...]]) -> Cell:
-    return Cell(uuid=CellUuid(row.uuid), name=row.name, disabled=row.disabled)
+def _cell(row: sa.RowMapping) -> Cell:
+    return Cell(uuid=CellUuid(row["uuid"]), name=row["name"], disabled=row["disabled"])
