@@ -154,10 +154,11 @@ class Postgresql:
             },
         )
 
-        @event.listens_for(engine, "begin")
-        def _on_begin(connection: sa.Connection) -> None:
+        @event.listens_for(engine, "connect")
+        def _on_connect(connection: psycopg.Connection[Any], _record: Any) -> None:
             if not threading.current_thread().name.endswith(WRITER_SUFFIX):
-                connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                # Said with BEGIN then: a statement of its own would cost each read a round trip.
+                connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
 
         return engine
 

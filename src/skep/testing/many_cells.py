@@ -62,7 +62,7 @@ class ManyCells(ServersUnderTest):
             )
             for place, cell in enumerate(numbers):
                 await self._build(taken[place :: len(numbers)], cell)
-            made += [one.uuid for one in new.instances]
+            made += sorted(one.uuid for one in new.instances)
         return made[::-1]
 
     async def _build(self, taken: Sequence[mappings.Taken], cell: CellUuid) -> None:
@@ -108,7 +108,7 @@ def _request(now: int, count: int, first: int) -> build_requests.NewRequest:
             name=f"server-{first + number}",
             hostname=f"server-{first + number}",
             flavor=FLAVOR,
-            created_at=now + number,
+            created_at=now,
             request_id=context.request_id,
             launch_index=number,
             metadata={"role": "web"},
