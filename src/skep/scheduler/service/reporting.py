@@ -50,14 +50,14 @@ class Reporting:
         self._reasons: OrderedDict[str, str] = OrderedDict()
 
     async def take(self, reports: tuple[HostReport, ...]) -> tuple[ReportAnswer, ...]:
-        """Merge each report into its record, all in one round trip; refuse nonsense by name.
+        """Merge each report into its record, all in one round trip; refuse nonsense by name, in one more.
 
         Raises Unavailable when nothing can be stored now.
         """
         begun = [self._begin(report) for report in reports]
         changed = [one for one in begun if isinstance(one, asyncio.Future)]
         await asyncio.gather(*changed, return_exceptions=True)
-        return tuple([await self._end(report, one) for report, one in zip(reports, begun, strict=True)])
+        return tuple(await asyncio.gather(*map(self._end, reports, begun)))
 
     def _begin(self, report: HostReport) -> _Begun:
         """Refuse a report, know it for a repeat, or begin to store it."""

@@ -1,0 +1,40 @@
+"""A release whose agents all say nonsense costs as many round trips as messages, not as many as hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+from tests.unit.scheduler.test_commits import One
+
+from skep.domain.clock import Clock
+from skep.domain.ids import CellUuid, NodeUuid
+from skep.messages.to_scheduler import HostReport, HostWish
+from skep.scheduler.service import changes
+from skep.scheduler.service.records import COMPUTE, OPERATOR
+from skep.scheduler.service.reporting import Reporting
+from skep.synchronizer.base import Key
+
+CELL = CellUuid("cell-1")
+NODES = [NodeUuid(f"n{number}") for number in range(50)]
+
+
+async def test_refusals_are_noted_together(usage: Callable[..., Any]) -> None:
+    one = One()
+    await one.mirror.load()
+    for node in NODES:
+        wish = HostWish(node=node, host=node, cell=CELL)
+        await one.commits.change(Key(OPERATOR, node), changes.set_wish(wish))
+    one.backend.batches.clear()
+    reporting = Reporting(one.states, one.commits, Clock())
+    nonsense = [replace(usage(node), used={"VCPU": -1}) for node in NODES]
+    reports = tuple(
+        HostReport(node=node, cell=CELL, incarnation=1, seq=1, usage=said)
+        for node, said in zip(NODES, nonsense, strict=True)
+    )
+    answers = await reporting.take(reports)
+    assert [answer.node for answer in answers] == NODES
+    assert all(answer.error is not None for answer in answers)
+    assert all(one.states.held(Key(COMPUTE, node)).value.refused is not None for node in NODES)
+    assert len(one.backend.batches) == 1
