@@ -121,8 +121,8 @@ class Cloud:
         self._planted = True
         await self.plane.start()
         self.notes += self.plane.notes
-        databases = {uuid: access.database for uuid, access in self.plane.cell_databases().items()}
-        await http.serve(databases, self.plane.cells, self.plane.transport, stop_cell=self.plane.stop_cell)
+        live = self.plane.live
+        await http.serve(live.databases, live.names, self.plane.transport, stop_cell=self.plane.stop_cell)
         # What is there now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()

@@ -20,6 +20,7 @@ from skep.config.sections import (
 )
 from skep.processes.all_in_one import Cloud, make_cloud
 from skep.processes.seeds import passwords_in
+from skep.processes.supervisor.cloud import ProcessCloud
 from skep.testing.eventually import eventually
 
 
@@ -56,8 +57,10 @@ class Session:
 
 
 @asynccontextmanager
-async def signed_in(cloud: Cloud, user: str = "admin", project: str = "admin") -> AsyncIterator[Session]:
-    """Get a token for one of the first users; its session lasts as long as the block."""
+async def signed_in(
+    cloud: Cloud | ProcessCloud, user: str = "admin", project: str = "admin", *, at: str | None = None
+) -> AsyncIterator[Session]:
+    """Get a token for one of the first users; its session, with the API `at` a URL, lasts as long as the block."""
     password = passwords_in(cloud.clouds_yaml)[user]
     proof = {"user": {"name": user, "password": password, "domain": {"id": "default"}}}
     body = {
@@ -66,7 +69,7 @@ async def signed_in(cloud: Cloud, user: str = "admin", project: str = "admin") -
             "scope": {"project": {"name": project, "domain": {"id": "default"}}},
         }
     }
-    async with httpx.AsyncClient(base_url=cloud.api_url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=at or cloud.api_url, timeout=30) as client:
         answer = await client.post(f"{cloud.identity_url}/auth/tokens", json=body)
         answer.raise_for_status()
         yield Session(client, answer.headers["X-Subject-Token"])

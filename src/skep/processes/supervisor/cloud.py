@@ -20,6 +20,7 @@ from skep.processes.databases import Places
 from skep.processes.directory import StateDirectory, write_private
 from skep.processes.http_services import HttpServices
 from skep.processes.installation import CELL0_NAME, choose_cells, choose_hosts, known_cells, open_installation
+from skep.processes.listener import free_ports
 from skep.processes.process import new_process
 from skep.processes.stopping import stop_part
 from skep.processes.supervisor.child import Child
@@ -69,6 +70,8 @@ class ProcessCloud:
         self.passwords: dict[str, str] = {}
         """Of the users that this start made; told once."""
         self.api_url = ""
+        self.api_urls: tuple[str, ...] = ()
+        """Of all API processes, the first's first."""
         self.identity_url = ""
         self.images_url = ""
         self.servers: LocalServers | None = None
@@ -124,7 +127,10 @@ class ProcessCloud:
         self.logs.mkdir(exist_ok=True)
         hosts = {cell: self._hosts(cell.name) for cell in found}
         environment = self._environment()
-        for order in orders(config, self.numbers, hosts, ports, self.identity_url):
+        host = config.api.bind_host
+        api_ports = [ports["api"], *free_ports(host, self.numbers.api - 1)]
+        self.api_urls = tuple(self.api_url.replace(f":{ports['api']}/", f":{port}/") for port in api_ports)
+        for order in orders(config, self.numbers, hosts, ports, api_ports, self.identity_url):
             child = Child(order, environment, self.logs, config.process.drain_seconds)
             self.children[order.name] = child
             child.start()

@@ -12,7 +12,7 @@ PR_SET_PDEATHSIG = 1
 """Option of Linux' prctl(2): the signal that this process gets at its parent's death."""
 
 
-def end_with(parent: int, number: signal.Signals = signal.SIGTERM) -> None:
+def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Have the kernel send this process `number` when `parent`, which must be its parent, dies.
 
     Raises Misconfigured where it is dead already, or where the kernel has no such thing.

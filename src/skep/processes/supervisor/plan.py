@@ -27,9 +27,12 @@ def orders(
     numbers: Numbers,
     hosts: Mapping[Cell, Sequence[str]],
     ports: Mapping[str, int],
+    api_ports: Sequence[int],
     identity_url: str,
 ) -> tuple[Order, ...]:
     """Return the children in the order in which they are started; `ports` are those of the first API process.
+
+    `api_ports` are those of all API processes, the first's first.
 
     `config` names every database and every cell.
     """
@@ -49,8 +52,8 @@ def orders(
         for number in range(1, numbers.super_conductor + 1)
     ]
     made += [
-        Order(f"api-{number}", "api", settings=(*above, *_ports(ports, identity_url, first=number == 1)))
-        for number in range(1, numbers.api + 1)
+        Order(f"api-{number}", "api", settings=(*above, *_ports(ports, port, identity_url)))
+        for number, port in enumerate(api_ports, 1)
     ]
     made += [
         Order(f"compute-{host}", "compute", ("--host", host), (*_shared(config), *_host(config, cell)))
@@ -100,12 +103,12 @@ def _cells(config: Config, name: str | None = None) -> str:
     return msgspec.json.encode([one for one in config.cells if name in (None, one.name)]).decode()
 
 
-def _ports(ports: Mapping[str, int], identity_url: str, *, first: bool) -> tuple[tuple[str, str], ...]:
+def _ports(ports: Mapping[str, int], port: int, identity_url: str) -> tuple[tuple[str, str], ...]:
     """The first API process has the ports that clients know; the others have an API of their own."""
-    if first:
+    if port == ports["api"]:
         return tuple((f"SKEP_{name.upper()}__PORT", str(port)) for name, port in ports.items())
     return (
-        ("SKEP_API__PORT", "0"),
+        ("SKEP_API__PORT", str(port)),
         ("SKEP_IDENTITY__LISTEN", "false"),
         ("SKEP_IDENTITY__PUBLIC_URL", identity_url),
         ("SKEP_IMAGES__LISTEN", "false"),
