@@ -57,6 +57,16 @@ class ChangeLog:
         """Note that many rows changed in any way."""
         self._note(2 * rows + 1)
 
+    def few_since(self, position: int, most: int) -> list[int] | None:
+        """Return the marks made after `position`, repeated ones too; None: more than `most`, or they are lost."""
+        new = self.position - position
+        length = len(self._marks)
+        if position < self._floor or not 0 <= new <= min(most, length):
+            return None
+        start = position % length
+        marks: list[int] = self._marks[start : start + new].tolist()
+        return marks if len(marks) == new else marks + self._marks[: new - len(marks)].tolist()
+
     def since(self, position: int, most: int) -> Changed | None:
         """Return what changed after `position`; None: more than `most` marks, or they are overwritten."""
         new = self.position - position
@@ -82,6 +92,41 @@ class ChangeLog:
         self._marks[start : start + len(marks)] = marks[:fitting]
         self._marks[: max(0, len(marks) - fitting)] = marks[fitting:]
         self.position += len(marks)
+
+
+class HostLog(ChangeLog):
+    """All that changed; and beside it, only what may have changed what some filter says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.verdicts = ChangeLog()
+        """Facts, reports, and claims that crossed a level (`levels.py`)."""
+
+    def grow(self, rows: int) -> None:
+        """Keep as many marks as there are `rows`, in both."""
+        super().grow(rows)
+        self.verdicts.grow(rows)
+
+    def claimed(self, row: int, *, crossed: bool) -> None:
+        """Note that something was taken or freed; `crossed`: so much that it may decide about a request."""
+        self.amounts(row)
+        if crossed:
+            self.verdicts.amounts(row)
+
+    def facts(self, row: int) -> None:
+        """Note that a row changed in any way."""
+        super().facts(row)
+        self.verdicts.facts(row)
+
+    def all_amounts(self, rows: RowNumbers) -> None:
+        """Note that what is used changed on many rows."""
+        super().all_amounts(rows)
+        self.verdicts.all_amounts(rows)
+
+    def all_facts(self, rows: RowNumbers) -> None:
+        """Note that many rows changed in any way."""
+        super().all_facts(rows)
+        self.verdicts.all_facts(rows)
 
 
 def _distinct(numbers: RowNumbers) -> RowNumbers:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,13 @@ Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Rows = slice | NDArray[np.intp]
+Hashes = NDArray[np.uint64]
 Names = tuple[object, ...]
 
 SCALAR_ROWS = 12
 """Up to so many rows are cheaper to set one by one than as an array."""
+_WIDTH = 5
+"""Numbers of one row of a resource class."""
 
 
 def grown(column: NDArray[Any], length: int) -> NDArray[Any]:
@@ -34,7 +37,7 @@ class Amounts:
     """
 
     def __init__(self, length: int) -> None:
-        self._show(np.zeros((length, 5), dtype=np.int64))
+        self._show(np.zeros((length, _WIDTH), dtype=np.int64))
 
     def _show(self, block: NDArray[np.int64]) -> None:
         self._block = block
@@ -44,10 +47,14 @@ class Amounts:
         self.free: Ints = block[:, 3]
         self.share: Floats = block[:, 4].view(np.float64)
         """Free part of the row's own capacity; 0 where there is none. Negative where a host is over its capacity."""
+        # Single numbers are read and written through these: a third of what an array asks for it.
+        flat = block.reshape(-1)
+        self._numbers = flat.data
+        self._shares = cast("MutableSequence[float]", flat.view(np.float64).data)
 
     def grow(self, length: int) -> None:
         """Make room for `length` rows."""
-        block = np.zeros((length, 5), dtype=np.int64)
+        block = np.zeros((length, _WIDTH), dtype=np.int64)
         block[: len(self._block)] = self._block
         self._show(block)
 
@@ -74,10 +81,18 @@ class Amounts:
         self.used[chosen] = used
         self._derive(chosen)
 
-    def add_claimed(self, row: int, amount: int) -> None:
-        """Add to the sum of the claims on the host; take away what is negative."""
-        self.claimed[row] += amount
-        self._derive_row(row)
+    def add_claimed(self, row: int, amount: int) -> int:
+        """Add to the sum of the claims on the host; take away what is negative. Return what is free now."""
+        at, numbers = _WIDTH * row, self._numbers
+        numbers[at + 2] += amount
+        free = numbers[at + 3] = numbers[at + 3] - amount
+        capacity = numbers[at]
+        self._shares[at + 4] = free / capacity if capacity > 0 else 0.0
+        return free
+
+    def share_of(self, row: int) -> float:
+        """Return the free part of one row's capacity."""
+        return self._shares[_WIDTH * row + 4]
 
     def _derive(self, rows: NDArray[np.intp]) -> None:
         capacity = self.capacity[rows]
@@ -86,10 +101,10 @@ class Amounts:
         self.share[rows] = np.where(capacity > 0, free / np.maximum(capacity, 1), 0.0)
 
     def _derive_row(self, row: int) -> None:
-        capacity = self.capacity.item(row)
-        free = capacity - self.used.item(row) - self.claimed.item(row)
-        self.free[row] = free
-        self.share[row] = free / capacity if capacity > 0 else 0.0
+        at, numbers = _WIDTH * row, self._numbers
+        capacity = numbers[at]
+        free = numbers[at + 3] = capacity - numbers[at + 1] - numbers[at + 2]
+        self._shares[at + 4] = free / capacity if capacity > 0 else 0.0
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ class Seat:
     """Whether the claim is in its record."""
     epoch: str = ""
     """Under which it was decided, and stored."""
-    no: NoValidHost | NotReady | None = None
+    no: NoHost | NotReady | None = None
     older: GroupSlot | None = None
     """The slot that the attempt had already: it gives way to `slot`."""
     shunned: tuple[NodeUuid, ...] = ()
@@ -75,7 +75,7 @@ class Deciding:
         choice = self._known.placement.choose(request, seat.instance, seed=self._seed)
         if isinstance(choice, NoHost):
             reason = self._known.not_ready(request, seat.instance)
-            seat.no = NotReady(reason=reason) if reason else NoValidHost(explanation=choice.explanation)
+            seat.no = NotReady(reason=reason) if reason else choice
             seat.decided_at = self._known.table.position
             return
         seat.choice = choice
@@ -170,7 +170,7 @@ class Deciding:
         for no in refusals:
             if isinstance(no, NotReady):
                 return tuple(no for _ in self.seats)
-        explanation = next(no.explanation for no in refusals if isinstance(no, NoValidHost))
+        explanation = next(no for no in refusals if isinstance(no, NoHost)).explanation
         fit = len(self.seats) - len(refusals)
         reason = ""
         if fit:
@@ -195,7 +195,7 @@ class Deciding:
         choice = seat.choice
         if choice is None:
             assert seat.no is not None
-            return seat.no
+            return NoValidHost(explanation=seat.no.explanation) if isinstance(seat.no, NoHost) else seat.no
         return Placed(
             node=choice.node,
             host=choice.host,

@@ -6,12 +6,12 @@ in which hosts became known.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from skep.domain.builds import Alternate, Explanation
+from skep.domain.builds import Alternate, Explanation, StageCount
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.scheduler import explain
 from skep.scheduler.columns import Mask
@@ -22,7 +22,7 @@ from skep.scheduler.ranking import ANY, NOBODY, Among, Ranking
 from skep.scheduler.registry import pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.shapes import Evaluated, Shapes
+from skep.scheduler.shapes import PASSED, Evaluated, Shapes
 from skep.scheduler.table import HostTable, stable_hash
 from skep.scheduler.view import HostView
 
@@ -46,7 +46,12 @@ class Choice:
 class NoHost:
     """No host fits."""
 
-    explanation: Explanation
+    explain: Callable[[], Explanation]
+
+    @property
+    def explanation(self) -> Explanation:
+        """Why: how many each stage left when that was decided, and which hosts come near now."""
+        return self.explain()
 
 
 class Placement:
@@ -59,6 +64,9 @@ class Placement:
         self._settings = settings
         self._pipeline = pipeline(settings)
         self._shapes = Shapes(table, self._pipeline, settings.cached_shapes)
+        named = [(entry.name, entry.of_row) for entry, _ in self._pipeline.shared_weighers if entry.of_row]
+        self._of_row = named if len(named) == len(self._pipeline.shared_weighers) else None
+        """Shared weighers by name, if all of them can judge a row by itself."""
         self.partition = Partition(table)
         """Whose hosts are looked at first where several schedulers serve one cloud."""
 
@@ -66,25 +74,13 @@ class Placement:
         """Choose for one member. The caller counts the choice (`deciding.py`) before it asks for the next."""
         request = self._with_group(request, instance)
         shared = self._shapes.evaluate(request)
-        ranking, narrowed = self._narrow(shared, request)
         salt = stable_hash(f"{seed}/{instance}")
+        ranking, narrowed = self._narrow(shared, request, salt)
         row = self._pick(ranking, request, salt)
-        filters = self._pipeline.shared_filters
-        left = list(zip(filters, shared.left_after(len(filters)), strict=True))
-        stages = explain.stage_counts(request, shared.considered, left + narrowed)
+        stages = self._stages(shared, request, narrowed)
         if row is None:
-            return NoHost(
-                explain.no_valid_host(
-                    self._table,
-                    self._pipeline,
-                    request,
-                    stages,
-                    shared.considered,
-                    max_rejected=self._settings.max_rejected_hosts,
-                    max_near=self._settings.max_near_misses,
-                )
-            )
-        others = self._alternates(ranking, row, request.alternates, salt)
+            return NoHost(lambda: self._no_valid_host(request, shared.considered, stages))
+        others = self._alternates(ranking, row, request.alternates)
         explanation = Explanation(
             considered=shared.considered, stages=stages, scores=self._scores(request, [row, *others])
         )
@@ -94,8 +90,8 @@ class Placement:
         """Return the choice of a host that was made earlier, with the alternates of now."""
         request = self._with_group(request, instance)
         shared = self._shapes.evaluate(request)
-        ranking, _ = self._narrow(shared, request)
-        others = self._alternates(ranking, row, request.alternates, stable_hash(f"{seed}/{instance}"))
+        ranking, _ = self._narrow(shared, request, stable_hash(f"{seed}/{instance}"))
+        others = self._alternates(ranking, row, request.alternates)
         explanation = Explanation(considered=shared.considered, scores=self._scores(request, [row, *others]))
         return self._choice(row, others, explanation)
 
@@ -142,23 +138,43 @@ class Placement:
             return request
         return replace(request, group_nodes=member_nodes(self._groups.slots(group.uuid), instance, group.policy))
 
-    def _narrow(self, shared: Evaluated, request: PlacementRequest) -> tuple[Ranking, list[tuple[Filter, int]]]:
+    def _narrow(
+        self, shared: Evaluated, request: PlacementRequest, salt: int
+    ) -> tuple[Ranking, list[tuple[Filter, int]]]:
         """Apply what depends on more than the shape."""
         left: list[tuple[Filter, int]] = []
         running = [entry for entry in self._pipeline.request_filters if explain.runs(entry, request)]
         weighers = [entry for entry in self._pipeline.request_weighers if entry[0].applies(request)]
         if not running and not weighers:
-            return self._shapes.ranking(shared), left
+            return self._shapes.ranking(shared, request, salt), left
         hosts = HostView(self._table)
-        score = self._shapes.scores(shared)
-        alive: Mask = score > NOBODY
+        alive: Mask = shared.stage[: len(hosts)] == PASSED
         for entry in running:
             alive &= entry.passes(hosts, request)
             left.append((entry, int(np.count_nonzero(alive))))
-        score = np.where(alive, score, NOBODY)
+        if not weighers:
+            return self._shapes.ranking_of(shared, request, salt, alive), left
+        score = np.where(alive, self._shapes.scores(shared, request), NOBODY)
         for weigher, multiplier in weighers:
             score += multiplier * weigher.scores(hosts, request)
-        return self._shapes.ranking_by(score), left
+        return self._shapes.ranking_by(score, salt), left
+
+    def _stages(
+        self, shared: Evaluated, request: PlacementRequest, narrowed: list[tuple[Filter, int]]
+    ) -> tuple[StageCount, ...]:
+        stages = shared.stages(self._pipeline.shared_filters)
+        return stages + explain.stage_counts(request, shared.left, narrowed) if narrowed else stages
+
+    def _no_valid_host(self, request: PlacementRequest, considered: int, stages: tuple[StageCount, ...]) -> Explanation:
+        return explain.no_valid_host(
+            self._table,
+            self._pipeline,
+            request,
+            stages,
+            considered,
+            max_rejected=self._settings.max_rejected_hosts,
+            max_near=self._settings.max_near_misses,
+        )
 
     def _pick(self, ranking: Ranking, request: PlacementRequest, salt: int) -> int | None:
         for node in request.prefer:
@@ -181,20 +197,23 @@ class Placement:
 
     def _pick_among(self, ranking: Ranking, salt: int, among: Among) -> int | None:
         """Return the best row, or any of the best where an operator wants it so."""
-        best = ranking.best(salt, self._settings.host_subset_size, among=among)
+        best = ranking.best(self._settings.host_subset_size, among=among)
         return best[salt % len(best)] if best else None
 
-    def _alternates(self, ranking: Ranking, chosen: int, most: int, salt: int) -> list[int]:
+    def _alternates(self, ranking: Ranking, chosen: int, most: int) -> list[int]:
         """Return the next best hosts of the same cell, best first."""
         among = Among(cell=self._table.cell.item(chosen))
-        return ranking.best(salt, most, among=among, without=(chosen,))
+        return ranking.best(most, among=among, without=(chosen,))
 
     def _scores(self, request: PlacementRequest, rows: list[int]) -> dict[str, dict[str, float]]:
         """Return what each weigher gave the best hosts, before its multiplier."""
-        hosts = HostView(self._table, np.array(rows, dtype=np.intp))
-        scores: dict[str, dict[str, float]] = {self._table.hosts[row]: {} for row in rows}
-        for weigher, _ in self._pipeline.shared_weighers + self._pipeline.request_weighers:
-            if weigher.applies(request):
-                for row, score in zip(rows, weigher.scores(hosts, request).tolist(), strict=True):
-                    scores[self._table.hosts[row]][weigher.name] = score
+        table = self._table
+        weighers = [entry[0] for entry in self._pipeline.request_weighers if entry[0].applies(request)]
+        if self._of_row is not None and not weighers:
+            return {table.hosts[row]: {name: of_row(table, row) for name, of_row in self._of_row} for row in rows}
+        hosts = HostView(table, np.array(rows, dtype=np.intp))
+        scores: dict[str, dict[str, float]] = {table.hosts[row]: {} for row in rows}
+        for weigher in [*(entry[0] for entry in self._pipeline.shared_weighers), *weighers]:
+            for row, score in zip(rows, weigher.scores(hosts, request).tolist(), strict=True):
+                scores[table.hosts[row]][weigher.name] = score
         return scores

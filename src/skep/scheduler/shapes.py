@@ -1,22 +1,28 @@
 """Evaluated columns by request shape: equal requests share them, and only changed hosts are judged again.
 
-What a claim changes is little: how much a host has free. So filters that do not look at that are asked again only for
-hosts whose facts changed.
+What a claim changes is little: how much a host has free, and seldom whether that is enough. So filters that do not look
+at it are asked again only for hosts whose facts changed, and those that compare it with an amount only where somebody's
+amount went or came (`levels.py`).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.scheduler.columns import Floats, Ints
+from skep.domain.builds import StageCount
+from skep.scheduler import explain
+from skep.scheduler.changelog import ChangeLog
+from skep.scheduler.columns import Floats, Ints, Mask
 from skep.scheduler.filters.base import Filter
-from skep.scheduler.ranking import BUCKETS, NOBODY, Buckets, Peaks, Ranking
+from skep.scheduler.ranking import NOBODY, Fitting, Ranking
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
+from skep.scheduler.standing import Standing
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 
@@ -38,29 +44,49 @@ class _Plan:
     steady: tuple[tuple[int, Filter], ...]
     """With their number in the stage column."""
     varying: tuple[tuple[int, Filter], ...]
+    by_level: bool
+    """Whether what is free is only compared with the request's amounts."""
+    in_order: bool
+    """Whether every host that passes has a place in the order that all shapes share."""
 
 
 class Evaluated:
     """What the shared filters and weighers say of each row for one shape. Columns have room for rows to come."""
 
-    __slots__ = ("counts", "judged", "layout", "peaks", "plan", "position", "score", "stage", "steady")
+    __slots__ = (
+        "_stages",
+        "counts",
+        "fits",
+        "judged",
+        "plan",
+        "position",
+        "request",
+        "score",
+        "scored",
+        "stage",
+        "steady",
+    )
 
-    def __init__(self, plan: _Plan, room: int) -> None:
+    def __init__(self, plan: _Plan, request: PlacementRequest, room: int) -> None:
         self.plan = plan
-        self.layout = -1
-        """Of the places by which scores are kept."""
+        self.request = request
+        """One of this shape."""
         self.steady: Stages = np.full(room, NOT_MAPPED, dtype=np.uint8)
         """The first filter that rejected the row, of those that do not look at what is free."""
         self.stage: Stages = np.full(room, NOT_MAPPED, dtype=np.uint8)
         """The first filter that rejected the row."""
-        self.score: Floats = np.full(0, NOBODY)
-        """Weighted sum by place (`ranking.Buckets`); NOBODY where a filter rejected the host."""
-        self.peaks = Peaks(self.score)
+        self.fits = self.stage.data
+        """The same, for who looks at single rows: PASSED where the host fits."""
         self.counts: Ints = np.zeros(256, dtype=np.int64)
         self.judged = 0
         """Rows that are counted. One that is new counts as not mapped before: it takes from that count what it adds."""
         self.position = -1
-        """Up to where the table's log of changes is counted in."""
+        """Up to where the log of changes is counted in."""
+        self.score: Floats | None = None
+        """Weighted sum, where it was needed of all rows."""
+        self.scored = -1
+        """Up to where the table's log of changes is counted into the scores."""
+        self._stages: tuple[StageCount, ...] | None = None
 
     def left_after(self, filters: int) -> list[int]:
         """Return how many hosts each of the first `filters` stages left."""
@@ -71,10 +97,27 @@ class Evaluated:
             result.append(left)
         return result
 
+    def stages(self, filters: tuple[Filter, ...]) -> tuple[StageCount, ...]:
+        """Return the counts that are shown of the shared filters; they read nothing but the shape."""
+        if self._stages is None:
+            left = list(zip(filters, self.left_after(len(filters)), strict=True))
+            self._stages = explain.stage_counts(self.request, self.considered, left)
+        return self._stages
+
+    def recount(self, counts: Ints) -> None:
+        """Take how many rows each stage rejected."""
+        self.counts = counts
+        self._stages = None
+
     @property
     def considered(self) -> int:
         """Hosts that the operator knows."""
         return self.judged - self.counts.item(NOT_MAPPED)
+
+    @property
+    def left(self) -> int:
+        """Hosts that fit."""
+        return self.counts.item(PASSED)
 
 
 class Shapes:
@@ -85,49 +128,97 @@ class Shapes:
         self._pipeline = pipeline
         self._limit = limit
         self._cache: OrderedDict[tuple[object, ...], Evaluated] = OrderedDict()
-        self._buckets = Buckets()
+        self._standing = Standing(table, pipeline)
 
     def evaluate(self, request: PlacementRequest) -> Evaluated:
         """Return the columns of the request's shape as of now. Callers must not change them."""
-        table = self._table
-        room = len(table.mapped)
         known = self._cache.get(request.shape)
-        if known is None or len(known.stage) != room:
-            known = self._cache[request.shape] = Evaluated(self._plan(request), room)
-            if len(self._cache) > self._limit:
-                self._cache.popitem(last=False)
-        if known.position != table.position:
-            self._buckets.follow(table.node_hash, table.size)
+        if known is None or len(known.stage) != len(self._table.mapped):
+            known = self._add(request)
+        elif known.position != self._log(known.plan).position:
             self._refresh(known, request)
         self._cache.move_to_end(request.shape)
         return known
 
-    def ranking(self, shared: Evaluated) -> Ranking:
+    def ranking(self, shared: Evaluated, request: PlacementRequest, salt: int) -> Ranking:
         """Rank hosts by what was evaluated."""
-        table = self._table
-        return Ranking.of_places(self._buckets, table.node_hash, table.cell, shared.score, shared.peaks)
+        fitting = Fitting(shared.fits, PASSED, shared.left)
+        return self._ranking(shared, request, salt, fitting, lambda: self.scores(shared, request))
 
-    def ranking_by(self, score: Floats) -> Ranking:
+    def ranking_of(self, shared: Evaluated, request: PlacementRequest, salt: int, mask: Mask) -> Ranking:
+        """Rank the hosts of `mask` alone; all of them were evaluated to fit."""
+        fitting = Fitting.of(mask)
+        return self._ranking(
+            shared, request, salt, fitting, lambda: np.where(mask, self.scores(shared, request), NOBODY)
+        )
+
+    def ranking_by(self, score: Floats, salt: int) -> Ranking:
         """Rank hosts by a score of each row."""
-        return Ranking(self._buckets, self._table.node_hash, self._table.cell, score)
+        table = self._table
+        return Ranking(table.node_hash, table.cell, salt, Fitting.of(score > NOBODY), lambda: score)
 
-    def scores(self, shared: Evaluated) -> Floats:
-        """Return what was evaluated, as a score of each row."""
-        return shared.score[self._buckets.place_of_row]
+    def _ranking(
+        self,
+        shared: Evaluated,
+        request: PlacementRequest,
+        salt: int,
+        fitting: Fitting,
+        score: Callable[[], Floats],
+    ) -> Ranking:
+        table = self._table
+        order = self._standing.order(request) if shared.plan.in_order and fitting.count else None
+        return Ranking(table.node_hash, table.cell, salt, fitting, score, order)
+
+    def scores(self, shared: Evaluated, request: PlacementRequest) -> Floats:
+        """Return the scores of all rows, NOBODY where a filter rejected the host. Callers must not change them."""
+        table = self._table
+        size = table.size
+        if shared.score is None:
+            shared.score = np.zeros(len(shared.stage), dtype=np.float64)
+            shared.scored = -1
+        if shared.scored != table.position:
+            changed = table.log.since(shared.scored, _worth(size))
+            rows = slice(0, size) if changed is None else np.concatenate((changed.facts, changed.amounts))
+            shared.score[rows] = self._score(HostView(table, rows), request)
+            shared.scored = table.position
+        return np.where(shared.stage[:size] == PASSED, shared.score[:size], NOBODY)
+
+    def _score(self, hosts: HostView, request: PlacementRequest) -> Floats:
+        score = np.zeros(len(hosts), dtype=np.float64)
+        for weigher, multiplier in self._pipeline.shared_weighers:
+            score += multiplier * weigher.scores(hosts, request)
+        return score
+
+    def _add(self, request: PlacementRequest) -> Evaluated:
+        known = self._cache[request.shape] = Evaluated(self._plan(request), request, len(self._table.mapped))
+        if len(self._cache) > self._limit:
+            self._cache.popitem(last=False)
+            self._table.levels.set_watched(one.request.resources for one in self._cache.values())
+        else:
+            self._table.levels.watch(request.resources)
+        self._evaluate_all(known, request)
+        return known
 
     def _plan(self, request: PlacementRequest) -> _Plan:
         running = [
             (number, entry)
             for number, entry in enumerate(self._pipeline.shared_filters, FIRST_FILTER)
-            if entry.applies(request) and (entry.when_forced or not request.is_forced)
+            if explain.runs(entry, request)
         ]
+        varying = tuple(item for item in running if not item[1].steady)
         return _Plan(
             steady=tuple(item for item in running if item[1].steady),
-            varying=tuple(item for item in running if not item[1].steady),
+            varying=varying,
+            by_level=all(entry.by_level for _, entry in varying),
+            in_order=self._standing.is_shared and self._standing.filters <= {entry.name for _, entry in running},
         )
 
+    def _log(self, plan: _Plan) -> ChangeLog:
+        return self._table.log.verdicts if plan.by_level else self._table.log
+
     def _refresh(self, known: Evaluated, request: PlacementRequest) -> None:
-        changed = self._table.changes_since(known.position) if known.layout == self._buckets.layout else None
+        log = self._log(known.plan)
+        changed = log.since(known.position, _worth(self._table.size))
         if changed is None:
             self._evaluate_all(known, request)
             return
@@ -135,41 +226,23 @@ class Shapes:
         if len(changed.facts):
             known.steady[changed.facts] = self._judge_facts(known.plan, HostView(self._table, changed.facts), request)
             rows = np.union1d(rows, changed.facts)
-        stage, score = self._judge(known.plan, known.steady[rows], rows, request)
+        stage = self._judge(known.plan, known.steady[rows], rows, request)
         before = known.stage[rows]
         if (stage != before).any():
-            known.counts += np.bincount(stage, minlength=256) - np.bincount(before, minlength=256)
+            counts = known.counts + np.bincount(stage, minlength=256) - np.bincount(before, minlength=256)
+            known.recount(counts)
             known.stage[rows] = stage
-        self._move_peaks(known, rows, score)
-        known.position = self._table.position
+        known.position = log.position
 
     def _evaluate_all(self, known: Evaluated, request: PlacementRequest) -> None:
         size = self._table.size
         known.steady[:size] = self._judge_facts(known.plan, HostView(self._table), request)
-        stage, score = self._judge(known.plan, known.steady[:size], slice(0, size), request)
+        stage = self._judge(known.plan, known.steady[:size], slice(0, size), request)
         known.stage[:size] = stage
-        known.counts = np.bincount(stage, minlength=256)
         known.judged = size
-        known.score = np.full(len(self._buckets.row_at), NOBODY)
-        known.score[self._buckets.place_of_row] = score
-        known.peaks = Peaks(known.score.reshape(BUCKETS, -1).max(axis=1))
-        known.layout = self._buckets.layout
-        known.position = self._table.position
-
-    def _move_peaks(self, known: Evaluated, rows: Rows, score: Floats) -> None:
-        """Set the scores of some rows, and the highest scores of their buckets."""
-        places = self._buckets.place_of_row[rows]
-        before = known.score[places]
-        known.score[places] = score
-        buckets = self._buckets.of_row[rows]
-        highest = known.peaks.highest
-        peaks = highest[buckets]
-        higher = (score > peaks).nonzero()[0]
-        if len(higher):
-            np.maximum.at(highest, buckets[higher], score[higher])
-        fallen = buckets[(before == peaks) & (score < before)]
-        if len(fallen):
-            highest[fallen] = known.score.reshape(BUCKETS, -1)[fallen].max(axis=1)
+        known.recount(np.bincount(stage, minlength=256))
+        known.position = self._log(known.plan).position
+        known.score = None
 
     def _judge_facts(self, plan: _Plan, hosts: HostView, request: PlacementRequest) -> Stages:
         alive = hosts.mapped.copy()
@@ -180,16 +253,15 @@ class Shapes:
             alive = passed
         return stage
 
-    def _judge(
-        self, plan: _Plan, steady: Stages, rows: Rows | slice, request: PlacementRequest
-    ) -> tuple[Stages, Floats]:
+    def _judge(self, plan: _Plan, steady: Stages, rows: Rows | slice, request: PlacementRequest) -> Stages:
         hosts = HostView(self._table, rows)
         stage = steady
         for number, entry in plan.varying:
             passed = entry.passes(hosts, request)
             stage = np.where(passed, stage, np.minimum(stage, np.uint8(number)))
-        score = np.zeros(len(hosts), dtype=np.float64)
-        for weigher, multiplier in self._pipeline.shared_weighers:
-            score += multiplier * weigher.scores(hosts, request)
-        score[stage != PASSED] = NOBODY
-        return stage, score
+        return stage
+
+
+def _worth(rows: int) -> int:
+    """Return how many changes are less work than all rows."""
+    return max(16, rows // 4)

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import Resources
-from skep.scheduler.changelog import Changed, ChangeLog
+from skep.scheduler.changelog import HostLog
 from skep.scheduler.columns import Amounts, BitSets, Ints, Mask, grown
 from skep.scheduler.intake import Intake
+from skep.scheduler.levels import Levels
 from skep.scheduler.names import RowNames
 from skep.scheduler.namespaces import JoinedStates
 
@@ -96,7 +97,8 @@ class HostTable:
         """Rows that a cell's beat names, as far as they were looked up."""
         self._aggregates_of_host: dict[str, set[int]] = {}
         self._zone_codes: dict[str, int] = {DEFAULT_ZONE: 0}
-        self._log = ChangeLog()
+        self.log = HostLog()
+        self.levels = Levels()
         self.joined = JoinedStates(self)
         """What other services say of these hosts."""
 
@@ -110,21 +112,17 @@ class HostTable:
     @property
     def position(self) -> int:
         """Where the log of changed rows ends."""
-        return self._log.position
-
-    def changes_since(self, position: int) -> Changed | None:
-        """Return what changed after `position`; None: too many or too long ago, take all."""
-        return self._log.since(position, max(16, self.size // 4))
+        return self.log.position
 
     def changed_since(self, position: int) -> set[int] | None:
         """Return the rows that changed after `position` in any way; None: too many or too long ago, take all."""
-        changed = self.changes_since(position)
+        changed = self.log.since(position, max(16, self.size // 4))
         return None if changed is None else {*changed.facts.tolist(), *changed.amounts.tolist()}
 
     def mark_changed(self, rows: Iterable[int]) -> None:
         """Note that filters see these rows differently now, for a reason outside these columns."""
         for row in rows:
-            self._log.facts(row)
+            self.log.facts(row)
 
     def zone_of(self, row: int) -> str:
         """Return the name of the row's availability zone."""
@@ -199,7 +197,7 @@ class HostTable:
 
     def mark_amounts(self, rows: NDArray[np.int64]) -> None:
         """Note that something else is used on these hosts."""
-        self._log.all_amounts(rows)
+        self.log.all_amounts(rows)
 
     def drop_report(self, node: NodeUuid) -> None:
         """Forget what a host said; it is no candidate until it speaks again."""
@@ -217,15 +215,16 @@ class HostTable:
 
     def add_claimed(self, node: NodeUuid, amounts: Resources, sign: int = 1) -> None:
         """Count a claim on a node; with `sign` -1, count it no longer."""
-        row = self.row_of.get(node)
-        if row is None:
-            row = self._row(node)
+        row = self._row(node)
+        crossed, highest = False, self.levels.highest
         for name, amount in amounts.items():
-            column = self.resources.get(name)
-            if column is None:
-                column = self.amounts(name)
-            column.add_claimed(row, sign * amount)
-        self._log.amounts(row)
+            column = self.resources.get(name) or self.amounts(name)
+            change = sign * amount
+            free = column.add_claimed(row, change)
+            limit = highest.get(name, -1)
+            if free < limit or free + change < limit:
+                crossed = crossed or self.levels.crossed(name, free + change, free)
+        self.log.claimed(row, crossed=crossed)
 
     # --- what the operator wants -------------------------------------------------------------------
 
@@ -316,12 +315,12 @@ class HostTable:
             self.row_of[node] = row
             self.cell[row] = _NO_CELL
             self.node_hash[row] = stable_hash(node)
-            self._log.facts(row)
+            self.log.facts(row)
         return row
 
     def _grow(self, length: int) -> None:
         self._length = length
-        self._log.grow(length)
+        self.log.grow(length)
         for name, column in list(vars(self).items()):
             if isinstance(column, np.ndarray):
                 setattr(self, name, grown(column, length))
@@ -380,14 +379,14 @@ class HostTable:
             self._zone_codes[zone] = len(self.zones)
             self.zones.append(zone)
         self.zone[row] = self._zone_codes[zone]
-        self._log.facts(row)
+        self.log.facts(row)
 
     def _derive_row(self, row: int) -> None:
         cell = self.cell.item(row)
         flags = self.cells[self.cell_names[cell]] if cell != _NO_CELL else CellFlags(_NO_CELL)
         self.ready[row] = self.mapped[row] and self.reported[row] and flags.asserted
         self.up[row] = self.heard[row] and flags.living and not self.forced_down[row]
-        self._log.facts(row)
+        self.log.facts(row)
 
     def _derive(self, rows: NDArray[np.int64]) -> None:
         """Work out who is ready and who is up; the row of no cell (-1) finds the False at the end."""
@@ -397,4 +396,4 @@ class HostTable:
         cell = self.cell[rows]
         self.ready[rows] = self.mapped[rows] & self.reported[rows] & asserted[cell]
         self.up[rows] = self.heard[rows] & living[cell] & ~self.forced_down[rows]
-        self._log.all_facts(rows)
+        self.log.all_facts(rows)

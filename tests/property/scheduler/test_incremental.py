@@ -16,7 +16,9 @@ from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import CellWish, HostWish
 from skep.scheduler.claims import ClaimIndex
-from skep.scheduler.ranking import NOBODY, Among, Buckets, Peaks, Ranking
+from skep.scheduler.levels import Levels
+from skep.scheduler.order import Order
+from skep.scheduler.ranking import NOBODY, Among, Fitting, Ranking
 from skep.scheduler.registry import pipeline
 from skep.scheduler.request import placement_request
 from skep.scheduler.service.records import BEATS, CELLS, COMPUTE, OPERATOR, BeatValue, CellValue, ComputeValue, Report
@@ -24,6 +26,7 @@ from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.shapes import Shapes
 from skep.scheduler.table import HostTable, stable_hash
+from skep.scheduler.view import HostView
 from skep.synchronizer.base import Key
 
 NODES = tuple(NodeUuid(f"n{number}") for number in range(5))
@@ -129,48 +132,112 @@ def test_records_taken_by_the_batch_leave_what_records_taken_one_by_one_leave(ba
         assert batched.held(Key(COMPUTE, node)) == single.held(Key(COMPUTE, node))
 
 
-class Ranked:
-    """Scores of rows, ranked through buckets and by looking at all."""
+@given(
+    st.lists(st.tuples(st.sampled_from(["VCPU", "CUSTOM_X"]), st.integers(1, 9)), max_size=6),
+    st.sampled_from(["VCPU", "CUSTOM_X"]),
+    st.integers(-3, 12),
+    st.integers(-3, 12),
+)
+def test_a_level_is_crossed_where_somebody_fits_only_before_or_only_after(
+    asked: list[tuple[str, int]], name: str, before: int, after: int
+) -> None:
+    levels = Levels()
+    levels.watch({"VCPU": 11})
+    levels.set_watched({one: amount} for one, amount in asked)
+    fits = [(before >= amount, after >= amount) for one, amount in asked if one == name]
+    assert levels.crossed(name, before, after) is any(one != other for one, other in fits)
+    highest = levels.highest.get(name, -1)
+    assert levels.crossed(name, before, after) is False or min(before, after) < highest
 
-    def __init__(self, scores: list[float], cells: list[int]) -> None:
-        size = len(scores)
-        hashes = np.array([stable_hash(f"n{number}") for number in range(size)], dtype=np.uint64)
-        self.cell = np.array(cells, dtype=np.int32)
-        buckets = Buckets()
-        buckets.follow(hashes, size // 2)
-        buckets.follow(hashes, size)
-        by_place = np.full(len(buckets.row_at), NOBODY)
-        by_place[buckets.place_of_row] = scores
-        peaks = Peaks(by_place.reshape(-1, buckets.width).max(axis=1))
-        self.quick = Ranking.of_places(buckets, hashes, self.cell, by_place, peaks)
-        self.slow = Ranking(buckets, hashes, self.cell, np.array(scores))
+
+@given(usages, st.dictionaries(st.sampled_from(["VCPU", "MEMORY_MB"]), st.integers(1, 9)))
+def test_a_weigher_gives_one_row_what_it_gives_many(facts: tuple[Any, ...], claimed: dict[str, int]) -> None:
+    states = HostStates(SchedulerSettings())
+    states.take(Key(COMPUTE, NODES[0]), 1, value_of(NODES[0], facts), 0.0)
+    states.claims.assume(Claim(instance=InstanceUuid("i"), attempt=1, node=NODES[0], resources=claimed))
+    for weigher, _ in pipeline(SchedulerSettings()).shared_weighers:
+        assert weigher.of_row is not None
+        assert weigher.scores(HostView(states.table), requests[0]).tolist() == [weigher.of_row(states.table, 0)]
+
+
+def naive(scores: dict[int, float], hashes: list[int], salt: int) -> list[int]:
+    """Return rows, best first; equal ones from the server's place in the order of hashes, and round."""
+    return sorted(scores, key=lambda row: (-scores[row], (hashes[row] - salt) % 2**64))
+
+
+HASHES = [stable_hash(f"n{number}") for number in range(2500)]
+SALTS = (0, 7, HASHES[0], 2**64 - 1)
+moves = st.lists(st.tuples(st.integers(0, 30), st.none() | st.sampled_from([-1.5, -0.0, 0.0, 0.25, 1.0])), max_size=60)
+
+
+@given(moves)
+def test_an_order_that_follows_changes_is_the_order_of_what_is_left(story: list[tuple[int, float | None]]) -> None:
+    order, scores = Order(), dict[int, float]()
+    for row, score in story:
+        if score is None:
+            order.discard(row)
+            scores.pop(row, None)
+        else:
+            order.set(row, score, HASHES[row])
+            scores[row] = score
+    assert [row in order for row in range(31)] == [row in scores for row in range(31)]
+    everybody = memoryview(bytes(31))
+    for salt in SALTS:
+        assert list(order.walk(salt, everybody, 0, 100)) == naive(scores, HASHES, salt)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32), st.sampled_from([1, 3, 2500]))
+def test_an_order_in_many_pieces_is_one_order(seed: int, different: int) -> None:
+    dice = np.random.default_rng(seed)
+    size = len(HASHES)
+    scores = dice.integers(0, different, size).astype(np.float64)
+    order = Order()
+    order.begin(np.arange(0, size, 2), scores[::2], np.array(HASHES, dtype=np.uint64)[::2])
+    for row in range(1, size, 2):
+        order.set(row, scores.item(row), HASHES[row])
+    for row in dice.choice(size, 900, replace=False).tolist():
+        scores[row] = -1.0
+        order.set(row, -1.0, HASHES[row])
+    fits = dice.integers(0, 2, size).astype(np.uint8).data
+    for salt in SALTS:
+        ordered = naive(dict(enumerate(scores.tolist())), HASHES, salt)
+        assert list(order.walk(salt, fits, 1, size)) == [row for row in ordered if fits[row] == 1]
+        assert list(order.walk(salt, fits, 1, 300)) == [row for row in ordered[:300] if fits[row] == 1]
 
 
 @settings(deadline=None)
 @given(st.data())
-def test_the_best_through_buckets_are_the_best_of_all(data: st.DataObject) -> None:
+def test_the_best_on_the_way_down_are_the_best_of_all(data: st.DataObject) -> None:
     size = data.draw(st.sampled_from([1, 3, 60, 900]))
     kinds = data.draw(st.sampled_from([(NOBODY,), (1.0,), (NOBODY, 1.0), (NOBODY, 0.5, 1.0, 2.0, 3.0)]))
     dice = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    scores = dice.choice(np.array(kinds), size).tolist()
-    ranked = Ranked(scores, dice.integers(0, 3, size).tolist())
+    scores = dice.choice(np.array(kinds), size)
+    cell = dice.integers(0, 3, size).astype(np.int32)
+    hashes = np.array(HASHES[:size], dtype=np.uint64)
+    order = Order()
+    worth = np.where(scores > NOBODY, scores, dice.integers(0, 5, size))
+    order.begin(np.arange(size), worth, hashes)
+    fitting = Fitting.of(scores > NOBODY)
     mask = dice.random(size) < data.draw(st.sampled_from([0.01, 0.5]))
     for among in (Among(), Among(cell=1), Among(mask=mask), Among(mask=mask, cell=0)):
-        for salt in (0, 7, 2**64 - 1):
-            most = data.draw(st.sampled_from([1, 3, 50]))
+        for salt in SALTS[:1] if size == 1 else SALTS:
+            most = data.draw(st.sampled_from([1, 3, 70]))
             without = (0,) if data.draw(st.booleans()) else ()
-            quick = ranked.quick.best(salt, most, among=among, without=without)
-            assert quick == ranked.slow.best(salt, most, among=among, without=without)
-            may = [
-                row
+            quick = Ranking(hashes, cell, salt, fitting, lambda: scores, order)
+            slow = Ranking(hashes, cell, salt, fitting, lambda: scores)
+            may = {
+                row: scores.item(row)
                 for row in range(size)
-                if scores[row] > NOBODY
+                if row in fitting
                 and row not in without
-                and among.cell in (None, ranked.cell[row])
+                and among.cell in (None, cell[row])
                 and (among.mask is None or among.mask[row])
-            ]
-            assert len(set(quick)) == len(quick) == min(most, len(may))
-            assert [scores[row] for row in quick] == sorted((scores[row] for row in may), reverse=True)[:most]
+            }
+            best = naive(may, HASHES, salt)[:most]
+            assert quick.best(most, among=among, without=without) == best
+            assert slow.best(most, among=among, without=without) == best
+            assert quick.best(most, among=among, without=without) == best
 
 
 requests = [
@@ -206,7 +273,9 @@ def test_evaluated_shapes_kept_in_step_equal_shapes_made_afresh(story: list[tupl
             wish = HostWish(node=what[0], host=f"host-{what[0]}", cell=CELL, disabled=what[1])
             states.take(Key(OPERATOR, what[0]), number, wish, 0.0)
         else:
-            kept.evaluate(what)
+            kept.ranking(kept.evaluate(what), what, 7)
+            if number % 2:
+                kept.scores(kept.evaluate(what), what)
     for request in requests:
         one = kept.evaluate(request)
         fresh = Shapes(states.table, pipeline(SchedulerSettings()), 64)
@@ -214,6 +283,9 @@ def test_evaluated_shapes_kept_in_step_equal_shapes_made_afresh(story: list[tupl
         size = states.table.size
         assert one.stage[:size].tolist() == other.stage[:size].tolist()
         assert one.left_after(9) == other.left_after(9)
-        assert one.considered == other.considered
-        assert kept.scores(one).tolist() == fresh.scores(other).tolist()
-        assert one.peaks.highest.tolist() == one.score.reshape(len(one.peaks.highest), -1).max(axis=1).tolist()
+        assert (one.considered, one.left) == (other.considered, other.left)
+        scores = kept.scores(one, request).tolist()
+        assert scores == fresh.scores(other, request).tolist()
+        fitting = {row: score for row, score in enumerate(scores) if score > NOBODY}
+        best = naive(fitting, states.table.node_hash.tolist(), 7)
+        assert kept.ranking(one, request, 7).best(5) == fresh.ranking(other, request, 7).best(5) == best

@@ -7,16 +7,24 @@ from typing import Any
 
 import pytest
 
+from skep.domain.claims import Claim
 from skep.domain.errors import Misconfigured
+from skep.domain.ids import InstanceUuid
 from skep.scheduler.settings import SchedulerSettings
 
 
 def test_equal_hosts_share_the_load(world: Any) -> None:
     for number in range(10):
         world.host(f"h{number}")
-    chosen = Counter(world.choose(instance=f"i{number}").host for number in range(500))
-    assert len(chosen) == 10
-    assert max(chosen.values()) < 100
+    unclaimed = Counter(world.choose(instance=f"i{number}").host for number in range(500))
+    assert len(unclaimed) == 10
+    chosen: Counter[str] = Counter()
+    for number in range(80):
+        choice = world.choose(instance=f"i{number}")
+        chosen[choice.host] += 1
+        claim = Claim(instance=InstanceUuid(f"i{number}"), attempt=1, node=choice.node, resources={"VCPU": 1})
+        world.claims.assume(claim)
+    assert set(chosen.values()) == {8}
 
 
 def test_the_order_in_which_hosts_became_known_does_not_matter(make_world: Any) -> None:

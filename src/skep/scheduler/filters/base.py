@@ -34,6 +34,11 @@ class Filter:
     """Whether it judges a forced host too."""
     steady: bool = False
     """Whether it never looks at what is free, used or claimed: then claims do not have it asked again."""
+    by_level: bool = False
+    """Whether it looks at what is free only to compare it with the request's amounts: then it is asked again only where
+    an amount that somebody asks for went or came."""
+    of_host: bool = False
+    """Whether it judges the host alone, whatever is asked for, without looking at what is free."""
     namespace: str | None = None
     """The namespace of another service that it reads; in a new epoch it is empty until that service writes."""
     from_operator: bool = False

@@ -23,4 +23,5 @@ FILTER = Filter(
     applies=lambda request: bool(request.resources),
     asked=False,
     when_forced=True,
+    by_level=True,
 )

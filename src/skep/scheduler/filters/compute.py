@@ -13,4 +13,11 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:  # noqa: ARG001 
     return hosts.up & ~hosts.disabled
 
 
-FILTER = Filter(name="ComputeFilter", passes=passes, stage=lambda _: "being up and enabled", asked=False, steady=True)
+FILTER = Filter(
+    name="ComputeFilter",
+    passes=passes,
+    stage=lambda _: "being up and enabled",
+    asked=False,
+    steady=True,
+    of_host=True,
+)

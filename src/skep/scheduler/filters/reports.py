@@ -14,5 +14,11 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:  # noqa: ARG001 
 
 
 FILTER = Filter(
-    name="ReportsFilter", passes=passes, stage=lambda _: "host reports", asked=False, when_forced=True, steady=True
+    name="ReportsFilter",
+    passes=passes,
+    stage=lambda _: "host reports",
+    asked=False,
+    when_forced=True,
+    steady=True,
+    of_host=True,
 )

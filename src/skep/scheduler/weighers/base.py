@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from skep.scheduler.columns import Floats
 from skep.scheduler.filters.base import always
 from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 
 
@@ -18,5 +19,7 @@ class Weigher:
     name: str
     scores: Callable[[HostView, PlacementRequest], Floats]
     applies: Callable[[PlacementRequest], bool] = always
+    of_row: Callable[[HostTable, int], float] | None = None
+    """The same score of one row, of a weigher that looks at the host alone: then all requests share its scores."""
     per_request: bool = False
     """Whether it reads more of the request than its shape."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from skep.scheduler.columns import Floats
 from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher
 
@@ -15,4 +16,9 @@ def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG00
     return np.subtract(0.0, hosts.failed_builds)
 
 
-WEIGHER = Weigher(name="BuildFailureWeigher", scores=scores)
+def of_row(table: HostTable, row: int) -> float:
+    """Return the same of one row."""
+    return 0.0 - table.failed_builds.item(row)
+
+
+WEIGHER = Weigher(name="BuildFailureWeigher", scores=scores, of_row=of_row)

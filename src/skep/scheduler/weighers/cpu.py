@@ -5,6 +5,7 @@ from __future__ import annotations
 from skep.domain.resources import VCPU
 from skep.scheduler.columns import Floats
 from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher
 
@@ -14,4 +15,10 @@ def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG00
     return hosts.free_share(VCPU)
 
 
-WEIGHER = Weigher(name="CPUWeigher", scores=scores)
+def of_row(table: HostTable, row: int) -> float:
+    """Return the free share of one row."""
+    amounts = table.resources.get(VCPU)
+    return amounts.share_of(row) if amounts else 0.0
+
+
+WEIGHER = Weigher(name="CPUWeigher", scores=scores, of_row=of_row)

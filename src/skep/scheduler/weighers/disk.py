@@ -5,6 +5,7 @@ from __future__ import annotations
 from skep.domain.resources import DISK_GB
 from skep.scheduler.columns import Floats
 from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher
 
@@ -14,4 +15,10 @@ def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG00
     return hosts.free_share(DISK_GB)
 
 
-WEIGHER = Weigher(name="DiskWeigher", scores=scores)
+def of_row(table: HostTable, row: int) -> float:
+    """Return the free share of one row."""
+    amounts = table.resources.get(DISK_GB)
+    return amounts.share_of(row) if amounts else 0.0
+
+
+WEIGHER = Weigher(name="DiskWeigher", scores=scores, of_row=of_row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from skep.domain.resources import MEMORY_MB
 from skep.scheduler.columns import Floats
 from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher
 
@@ -14,4 +15,10 @@ def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG00
     return hosts.free_share(MEMORY_MB)
 
 
-WEIGHER = Weigher(name="RAMWeigher", scores=scores)
+def of_row(table: HostTable, row: int) -> float:
+    """Return the free share of one row."""
+    amounts = table.resources.get(MEMORY_MB)
+    return amounts.share_of(row) if amounts else 0.0
+
+
+WEIGHER = Weigher(name="RAMWeigher", scores=scores, of_row=of_row)

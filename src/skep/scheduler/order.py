@@ -1,0 +1,168 @@
+"""Hosts in the order of their scores, kept sorted while scores change: who looks for one walks down from the best.
+
+Hosts with equal scores are ordered by a hash of their node, and each server begins at another place of that order and
+goes round. So the order is the same whenever hosts became known, a crowd of equal servers spreads over a crowd of
+equal hosts, and the next of many equal hosts is found by bisection.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, MutableSequence
+from itertools import chain
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skep.scheduler.columns import Floats, Hashes
+
+_LONGEST = 1024
+"""Keys of a chunk before it is halved."""
+_ROW_BITS = 32
+_HASH_BITS = 64
+_TIE = 1 << (_ROW_BITS + _HASH_BITS)
+"""Keys that differ by less than this bit have equal scores."""
+_ROW = (1 << _ROW_BITS) - 1
+_SIGN = 1 << 63
+_ALL = (1 << 64) - 1
+
+
+class Order:
+    """Rows by score, then by hash. A key is one number: the score's bits, the hash, the row."""
+
+    def __init__(self) -> None:
+        self._chunks: list[list[int]] = []
+        """Ascending keys; no chunk is empty."""
+        self._firsts: list[int] = []
+        """The first key of each chunk."""
+        self._key_of: dict[int, int] = {}
+        number = memoryview(bytearray(8))
+        self._float = cast("MutableSequence[float]", number.cast("d"))
+        self._bits = number.cast("Q")
+        """The bits of what was put into `_float`."""
+
+    def __len__(self) -> int:
+        return len(self._key_of)
+
+    def __contains__(self, row: int) -> bool:
+        return row in self._key_of
+
+    def begin(self, rows: NDArray[np.intp], scores: Floats, hashes: Hashes) -> None:
+        """Hold these rows and no others."""
+        ranks = (scores + 0.0).view(np.uint64)
+        ranks = np.where(ranks & np.uint64(_SIGN), ~ranks, ranks | np.uint64(_SIGN))
+        ordered = np.lexsort((rows, hashes, ranks))
+        keys = [
+            rank << 96 | low << _ROW_BITS | row
+            for rank, low, row in zip(
+                ranks[ordered].tolist(), hashes[ordered].tolist(), rows[ordered].tolist(), strict=True
+            )
+        ]
+        self._key_of = {key & _ROW: key for key in keys}
+        length = _LONGEST // 2
+        self._chunks = [keys[start : start + length] for start in range(0, len(keys), length)]
+        self._firsts = [chunk[0] for chunk in self._chunks]
+
+    def set(self, row: int, score: float, node_hash: int) -> None:
+        """Give a row its score, its first or another."""
+        self._float[0] = score + 0.0  # of the two zeros the positive one
+        bits = self._bits[0]
+        rank = bits ^ _ALL if bits & _SIGN else bits | _SIGN  # ordered as scores are
+        key = rank << 96 | node_hash << _ROW_BITS | row
+        before = self._key_of.get(row)
+        if before == key:
+            return
+        if before is not None:
+            self._remove(before)
+        self._key_of[row] = key
+        self._add(key)
+
+    def discard(self, row: int) -> None:
+        """Hold a row no longer."""
+        before = self._key_of.pop(row, None)
+        if before is not None:
+            self._remove(before)
+
+    def walk(self, salt: int, fits: memoryview, yes: int, longest: int) -> Iterator[int]:
+        """Yield the rows at which `fits` is `yes`, best first, of the `longest` many best that there are.
+
+        The order must not be changed meanwhile.
+        """
+        chunks = self._chunks
+        number = len(chunks) - 1
+        place = len(chunks[-1]) - 1 if chunks else -1
+        while number >= 0:
+            chunk = chunks[number]
+            while place >= 0:
+                key = chunk[place]
+                below = chunk[place - 1] if place else chunks[number - 1][-1] if number else key ^ _TIE
+                if key ^ below >= _TIE:
+                    keys: Iterable[int] = (key,)
+                else:
+                    lowest = key >> 96 << 96
+                    start = lowest | salt << _ROW_BITS
+                    begin = bisect_left(chunk, lowest, 0, place)
+                    if begin or not number:
+                        middle = bisect_left(chunk, start, begin, place + 1)
+                        keys = (
+                            chunk[middle : min(place + 1, middle + longest)]
+                            + chunk[begin : min(middle, begin + longest)]
+                        )
+                        place = begin
+                    else:
+                        keys = chain(self._between(start, lowest + _TIE), self._between(lowest, start))
+                        number, place = self._find(lowest)
+                        chunk = chunks[number]
+                place -= 1
+                for key in keys:
+                    row = key & _ROW
+                    if fits[row] == yes:
+                        yield row
+                    longest -= 1
+                    if not longest:
+                        return
+            number -= 1
+            place = len(chunks[number]) - 1
+
+    def _between(self, first: int, end: int) -> Iterator[int]:
+        """Yield the keys from `first` on that are below `end`."""
+        number, place = self._find(first)
+        while number < len(self._chunks):
+            chunk = self._chunks[number]
+            for at in range(place, len(chunk)):
+                key = chunk[at]
+                if key >= end:
+                    return
+                yield key
+            number, place = number + 1, 0
+
+    def _find(self, key: int) -> tuple[int, int]:
+        """Return the chunk and the place of the first key that is not below `key`."""
+        number = max(bisect_left(self._firsts, key + 1) - 1, 0)
+        chunk = self._chunks[number]
+        place = bisect_left(chunk, key)
+        return (number, place) if place < len(chunk) else (number + 1, 0)
+
+    def _add(self, key: int) -> None:
+        if not self._chunks:
+            self._chunks, self._firsts = [[key]], [key]
+            return
+        number = max(bisect_left(self._firsts, key) - 1, 0)
+        chunk = self._chunks[number]
+        insort(chunk, key)
+        self._firsts[number] = chunk[0]
+        if len(chunk) > _LONGEST:
+            half = chunk[_LONGEST // 2 :]
+            del chunk[_LONGEST // 2 :]
+            self._chunks.insert(number + 1, half)
+            self._firsts.insert(number + 1, half[0])
+
+    def _remove(self, key: int) -> None:
+        number = bisect_left(self._firsts, key + 1) - 1
+        chunk = self._chunks[number]
+        del chunk[bisect_left(chunk, key)]
+        if chunk:
+            self._firsts[number] = chunk[0]
+        else:
+            del self._chunks[number], self._firsts[number]

@@ -1,0 +1,85 @@
+"""What each host is worth to any request: the scores of weighers that look at the host alone, in their order.
+
+Such scores are the same for every shape of request, so they are worked out once for each change, and one order serves
+all shapes: each walks down from the best host and takes the first that its own filters let through.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.order import Order
+from skep.scheduler.registry import Pipeline
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
+from skep.scheduler.view import HostView
+
+_FEW = 64
+"""So many changes are taken one by one whatever the number of hosts."""
+_PART = 8
+"""To order all hosts anew costs about as much as to take changes of an eighth of them one by one."""
+
+
+class Standing:
+    """The hosts that any request may get, ordered. Rows that no request can get have no place in the order."""
+
+    def __init__(self, table: HostTable, pipeline: Pipeline) -> None:
+        self._table = table
+        self._order = Order()
+        self._filters = [entry for entry in pipeline.shared_filters if entry.of_host and entry.steady]
+        self.filters = frozenset(entry.name for entry in self._filters)
+        """Who is rejected by one of these has no place in the order."""
+        self._weighers = pipeline.shared_weighers
+        self._of_row = [(weigher.of_row, multiplier) for weigher, multiplier in self._weighers if weigher.of_row]
+        self.is_shared = len(self._of_row) == len(self._weighers)
+        """Whether scores are the same for all requests."""
+        self._position = -1
+
+    def order(self, request: PlacementRequest) -> Order:
+        """Return the order as of now. Nothing but hosts is looked at, so it is the same for every request."""
+        table = self._table
+        if self._position != table.position:
+            marks = table.log.few_since(self._position, max(_FEW, table.size // _PART))
+            if marks is None:
+                self._begin(request)
+            else:
+                self._take(marks, request)
+            self._position = table.position
+        return self._order
+
+    def _begin(self, request: PlacementRequest) -> None:
+        hosts = HostView(self._table)
+        score = np.zeros(len(hosts), dtype=np.float64)
+        for weigher, multiplier in self._weighers:
+            score += multiplier * weigher.scores(hosts, request)
+        rows = self._members(hosts, request).nonzero()[0]
+        self._order.begin(rows, score[rows], self._table.node_hash[rows])
+
+    def _take(self, marks: list[int], request: PlacementRequest) -> None:
+        """Give changed rows their scores; marks of facts (odd) also say who comes and goes."""
+        order, table = self._order, self._table
+        rows = {mark >> 1 for mark in marks if mark & 1}
+        if rows:
+            chosen = np.array(sorted(rows), dtype=np.intp)
+            members = self._members(HostView(table, chosen), request).tolist()
+            for row, is_member in zip(chosen.tolist(), members, strict=True):
+                if is_member:
+                    order.set(row, self._score(row), table.node_hash.item(row))
+                else:
+                    order.discard(row)
+        for row in {mark >> 1 for mark in marks} - rows:
+            if row in order:
+                order.set(row, self._score(row), table.node_hash.item(row))
+
+    def _members(self, hosts: HostView, request: PlacementRequest) -> Mask:
+        mask = hosts.mapped.copy()
+        for entry in self._filters:
+            mask &= entry.passes(hosts, request)
+        return mask
+
+    def _score(self, row: int) -> float:
+        score = 0.0
+        for of_row, multiplier in self._of_row:
+            score += multiplier * of_row(self._table, row)
+        return score
