@@ -178,12 +178,12 @@ class SqlBackend:
                     away = False
                     wake()
                     self._server.watch(connection, wake, self._stopping)
-            except Exception as error:
+            except Exception as error:  # a thread that ends would leave readers unwoken for ever
                 if self._stopping.is_set():
                     return
                 if not (self._server.is_away(error) or self._server.is_wiped(error)):
-                    raise
-                if not away:
+                    log.exception("the synchronizer's listener failed")  # a bug: readers go on by looking themselves
+                elif not away:
                     log.warning("the synchronizer's database tells of no changes", error=str(error))
                 away = True
                 wake()
