@@ -229,17 +229,19 @@ class ProcessCloud:
         write_private(self.directory.root / "processes.env", ("\n".join(lines) + "\n").encode())
 
     async def _until_answered(self) -> None:
-        """Wait until the first API process says how it is. Raises Unavailable with the end of its log."""
-        url = self.api_url.removesuffix("/v2.1") + "/healthz"
+        """Wait until the first API process serves. Raises Unavailable with the end of its log."""
+        url = self.api_url.removesuffix("v2.1")
         first = next(child for child in self.children.values() if child.order.role == "api")
         end = asyncio.get_running_loop().time() + ANSWER_SECONDS
         async with httpx.AsyncClient(trust_env=False, timeout=2.0) as client:
-            while True:
-                try:
-                    await client.get(url)
-                except httpx.TransportError:
-                    if asyncio.get_running_loop().time() > end:
-                        raise Unavailable(f"the API does not answer; {first.log} ends:\n{first.tail()}") from None
-                else:
-                    return
+            while not await _serves(client, url):
+                if asyncio.get_running_loop().time() > end:
+                    raise Unavailable(f"the API does not answer; {first.log} ends:\n{first.tail()}")
                 await asyncio.sleep(POLL_SECONDS)
+
+
+async def _serves(client: httpx.AsyncClient, url: str) -> bool:
+    try:
+        return (await client.get(url)).status_code != httpx.codes.SERVICE_UNAVAILABLE
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,135 @@
+"""`skep up --processes`: each kind of process is killed while servers are built, two APIs serve side by side."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from skep.config import load
+from skep.processes.supervisor.cloud import ProcessCloud
+from skep.processes.supervisor.plan import Numbers
+from skep.testing.eventually import eventually
+from skep.testing.http_cloud import Session, signed_in
+
+pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres")]
+
+SETTINGS = """
+[api]
+port = 0
+[identity]
+port = 0
+scrypt_cost = 10
+[images]
+port = 0
+[quota]
+instances = -1
+cores = -1
+ram = -1
+[conductor]
+lease_seconds = 2.0
+resend_seconds = 0.3
+[compute.fake]
+spawn_delay = 0.2
+destroy_delay = 0
+"""
+TOGETHER = 4
+"""Servers that are being built while a process is killed."""
+
+
+@pytest.fixture
+async def cloud(tmp_path: Path) -> AsyncIterator[ProcessCloud]:
+    # PostgreSQL does not run as root, and whoever runs it must reach its data.
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.geteuid() and not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o001)
+    file = tmp_path / "skep.toml"
+    file.write_text(SETTINGS)
+    config = load(file, {"SKEP_STATE__DIRECTORY": str(tmp_path / "state")}).config
+    made = ProcessCloud(config, Numbers(api=2), cells=1, hosts=2, config_file=file)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def _ready(session: Session) -> None:
+    """Wait until an API process is ready: it reaches everything, and the cell has a host."""
+    address = str(session.client.base_url).replace("/v2.1/", "/readyz")
+
+    async def probe() -> bool:
+        try:
+            return (await session.client.get(address)).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    await eventually(probe, f"{address} is ready", seconds=60)
+
+
+async def _image(cloud: ProcessCloud, session: Session) -> str:
+    found = await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})
+    return str(found.json()["images"][0]["id"])
+
+
+async def _create(session: Session, image: str, name: str) -> None:
+    server = {"name": name, "flavorRef": "1", "imageRef": image, "min_count": TOGETHER, "max_count": TOGETHER}
+    answer = await session.ask("POST", "/servers", {"server": server})
+    assert answer.status_code == 202, answer.text
+
+
+async def _settled(session: Session, count: int) -> list[dict[str, Any]]:
+    async def probe() -> list[dict[str, Any]]:
+        servers = (await session.ask("GET", "/servers/detail")).json()["servers"]
+        done = len(servers) == count and not any(one["status"] == "BUILD" for one in servers)
+        return servers if done else []
+
+    return await eventually(probe, f"{count} servers are settled", seconds=60)
+
+
+async def test_each_kind_of_process_is_killed_while_servers_are_built(cloud: ProcessCloud) -> None:
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(signed_in(cloud))
+        second = await stack.enter_async_context(signed_in(cloud, at=cloud.api_urls[1]))
+        await _ready(first)
+        await _ready(second)
+        image = await _image(cloud, first)
+        victims = ["super-conductor-1", "scheduler-1", "cell-conductor-cell1-1", "compute-cell1-host1", "api-1"]
+        for victim in victims:
+            await _create(second, image, victim)
+            _kill(cloud.children[victim].pid)
+        assert cloud.servers is not None
+        for server, pid in cloud.servers.pids.items():
+            await _ready(second)
+            await _create(second, image, server)
+            _kill(pid)
+        await _ready(second)
+        found = await _settled(second, TOGETHER * (len(victims) + 2))
+        assert {one["status"] for one in found} == {"ACTIVE"}, [one.get("fault") for one in found]
+        await _ready(first)
+        assert {child.starts for child in cloud.children.values()} == {1, 2}
+        await eventually(lambda: _agrees(second), "the audit finds nothing", seconds=30)
+        assert await _services(first) == await _services(second)
+
+
+def _kill(pid: int | None) -> None:
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+async def _agrees(session: Session) -> bool:
+    address = str(session.client.base_url).replace("/v2.1/", "/admin/v1/audit")
+    audit = (await session.ask("GET", address)).json()["audit"]
+    return not audit["differences"] and not audit["unread"]
+
+
+async def _services(session: Session) -> list[tuple[str, str]]:
+    services = (await session.ask("GET", "/os-services")).json()["services"]
+    found = sorted((one["binary"], one["state"]) for one in services)
+    assert found.count(("nova-scheduler", "up")) == 2
+    assert found.count(("nova-conductor", "up")) == 2
+    return found
