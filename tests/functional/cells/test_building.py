@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from skep.config.sections import CellSettings, ConductorSettings, Config
+from skep.database.api import instance_mappings as mappings
+from skep.database.api import server_groups
+from skep.database.api.server_groups import ServerGroup
 from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid, InstanceUuid, new_uuid
 from skep.domain.instances import State
+from skep.messages.to_scheduler import ListClaims, SelectDestinations
 from skep.processes.servers.postgres import PostgresServer
-from skep.testing.cloud import Cloud, quick_config, running_cloud
+from skep.testing.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
 from skep.testing.eventually import eventually
+from skep.transport.base import SCHEDULER
+from skep.transport.memory import MemoryTransport
 
 pytestmark = pytest.mark.needs_part("postgres")
 
@@ -62,6 +70,37 @@ async def test_others_build_and_delete_meanwhile(how: str, tmp_path: Path, postg
         for uuid in new:
             await cloud.delete(uuid)
         await cloud.nothing_left()
+
+
+class Watching(MemoryTransport):
+    """Remembers the rules of groups that schedulers were asked to keep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rules: list[GroupRule] = []
+
+    async def call(self, address: Any, message: Any, **more: Any) -> Any:
+        if isinstance(message, SelectDestinations) and message.spec.group is not None:
+            self.rules.append(message.spec.group)
+        return await super().call(address, message, **more)
+
+
+async def test_a_selection_names_the_cells_that_hold_members(tmp_path: Path) -> None:
+    transport = Watching()
+    async with running_cloud(tmp_path, cells=2, hosts=1, transport=transport) as cloud:
+        group = ServerGroup(
+            uuid=GroupUuid(new_uuid()), name="g", policy="anti-affinity", project_id=PROJECT, user_id=USER, created_at=1
+        )
+        await cloud.plane.databases.api.write(partial(server_groups.add, group=group, most=-1))
+        [member] = await built_in(cloud, "cell2", 1)
+        await cloud.plane.databases.api.write(
+            partial(server_groups.add_members, uuid=group.uuid, instances=[member], most=-1)
+        )
+        await cloud.settled(await cloud.create(group=group.rule()))
+        held = await cloud.plane.databases.api.read(partial(mappings.get, instance=member))
+        assert held is not None
+        epoch = (await transport.call(SCHEDULER, ListClaims())).epoch
+        assert [(rule.cells, rule.epoch) for rule in transport.rules] == [((held.cell,), epoch)]
 
 
 async def test_claims_of_a_cell_that_cannot_be_read_stay(tmp_path: Path, postgres: PostgresServer) -> None:
