@@ -90,6 +90,10 @@ class Amounts:
         self._shares[at + 4] = free / capacity if capacity > 0 else 0.0
         return free
 
+    def free_of(self, row: int) -> int:
+        """Return what is free on one row."""
+        return self._numbers[_WIDTH * row + 3]
+
     def share_of(self, row: int) -> float:
         """Return the free part of one row's capacity."""
         return self._shares[_WIDTH * row + 4]

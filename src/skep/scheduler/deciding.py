@@ -6,7 +6,9 @@ member decided again; the simulator and the benchmarks take the decision as it i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from skep.domain.builds import Decision, NotReady, NoValidHost, Placed
 from skep.domain.claims import Claim, ClaimKey

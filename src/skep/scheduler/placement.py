@@ -7,9 +7,10 @@ in which hosts became known.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from skep.domain.builds import Alternate, Explanation, StageCount
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
@@ -25,13 +26,15 @@ from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.shapes import PASSED, Evaluated, Shapes
 from skep.scheduler.table import HostTable, stable_hash
 from skep.scheduler.view import HostView
+from skep.scheduler.weighers.base import Weigher
 
 _STATE_FILTERS = frozenset({"ReportsFilter", "ComputeFilter"})
 """Those that judge the state a host is in, not whether it suits."""
 
+Weighers = list[tuple[Weigher, float]]
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+
+class Choice(msgspec.Struct, frozen=True):
     """A host that fits best."""
 
     node: NodeUuid
@@ -42,8 +45,7 @@ class Choice:
     explanation: Explanation
 
 
-@dataclass(frozen=True, slots=True)
-class NoHost:
+class NoHost(msgspec.Struct, frozen=True, eq=False):
     """No host fits."""
 
     explain: Callable[[], Explanation]
@@ -74,15 +76,16 @@ class Placement:
         """Choose for one member. The caller counts the choice (`deciding.py`) before it asks for the next."""
         request = self._with_group(request, instance)
         shared = self._shapes.evaluate(request)
+        weighers = self._weighers_of(request)
         salt = stable_hash(f"{seed}/{instance}")
-        ranking, narrowed = self._narrow(shared, request, salt)
-        row = self._pick(ranking, request, salt)
+        ranking, narrowed = self._narrow(shared, request, weighers, salt)
+        row = self._pick(ranking, request, weighers, salt)
         stages = self._stages(shared, request, narrowed)
         if row is None:
             return NoHost(lambda: self._no_valid_host(request, shared.considered, stages))
         others = self._alternates(ranking, row, request.alternates)
         explanation = Explanation(
-            considered=shared.considered, stages=stages, scores=self._scores(request, [row, *others])
+            considered=shared.considered, stages=stages, scores=self._scores(request, weighers, [row, *others])
         )
         return self._choice(row, others, explanation)
 
@@ -90,9 +93,10 @@ class Placement:
         """Return the choice of a host that was made earlier, with the alternates of now."""
         request = self._with_group(request, instance)
         shared = self._shapes.evaluate(request)
-        ranking, _ = self._narrow(shared, request, stable_hash(f"{seed}/{instance}"))
+        weighers = self._weighers_of(request)
+        ranking, _ = self._narrow(shared, request, weighers, stable_hash(f"{seed}/{instance}"))
         others = self._alternates(ranking, row, request.alternates)
-        explanation = Explanation(considered=shared.considered, scores=self._scores(request, [row, *others]))
+        explanation = Explanation(considered=shared.considered, scores=self._scores(request, weighers, [row, *others]))
         return self._choice(row, others, explanation)
 
     def namespaces_read(self, request: PlacementRequest) -> set[str]:
@@ -139,12 +143,13 @@ class Placement:
         return replace(request, group_nodes=member_nodes(self._groups.slots(group.uuid), instance, group.policy))
 
     def _narrow(
-        self, shared: Evaluated, request: PlacementRequest, salt: int
+        self, shared: Evaluated, request: PlacementRequest, weighers: Weighers, salt: int
     ) -> tuple[Ranking, list[tuple[Filter, int]]]:
         """Apply what depends on more than the shape."""
         left: list[tuple[Filter, int]] = []
-        running = [entry for entry in self._pipeline.request_filters if explain.runs(entry, request)]
-        weighers = [entry for entry in self._pipeline.request_weighers if entry[0].applies(request)]
+        running = [
+            entry for entry in self._pipeline.request_filters if entry.applies(request) and explain.runs(entry, request)
+        ]
         if not running and not weighers:
             return self._shapes.ranking(shared, request, salt), left
         hosts = HostView(self._table)
@@ -176,24 +181,20 @@ class Placement:
             max_near=self._settings.max_near_misses,
         )
 
-    def _pick(self, ranking: Ranking, request: PlacementRequest, salt: int) -> int | None:
+    def _pick(self, ranking: Ranking, request: PlacementRequest, weighers: Weighers, salt: int) -> int | None:
         for node in request.prefer:
             row = self._table.row_of.get(node)
             if row is not None and ranking.has(row):
                 return row
-        own = self._own(request)
+        # A weigher that looks at the request (members of a soft group, say) compares hosts of the whole cloud.
+        own = None if weighers else self.partition.own()
         if own is not None and (row := self._pick_among(ranking, salt, Among(mask=own))) is not None:
             return row
         return self._pick_among(ranking, salt, ANY)
 
-    def _own(self, request: PlacementRequest) -> Mask | None:
-        """Return the hosts to be looked at before all others; None where these would only be in the way.
-
-        A weigher that looks at the request (members of a soft group, say) compares hosts of the whole cloud.
-        """
-        if any(weigher.applies(request) for weigher, _ in self._pipeline.request_weighers):
-            return None
-        return self.partition.own()
+    def _weighers_of(self, request: PlacementRequest) -> Weighers:
+        """Return the weighers that look at more of this request than its shape."""
+        return [entry for entry in self._pipeline.request_weighers if entry[0].applies(request)]
 
     def _pick_among(self, ranking: Ranking, salt: int, among: Among) -> int | None:
         """Return the best row, or any of the best where an operator wants it so."""
@@ -205,15 +206,14 @@ class Placement:
         among = Among(cell=self._table.cell.item(chosen))
         return ranking.best(most, among=among, without=(chosen,))
 
-    def _scores(self, request: PlacementRequest, rows: list[int]) -> dict[str, dict[str, float]]:
+    def _scores(self, request: PlacementRequest, weighers: Weighers, rows: list[int]) -> dict[str, dict[str, float]]:
         """Return what each weigher gave the best hosts, before its multiplier."""
         table = self._table
-        weighers = [entry[0] for entry in self._pipeline.request_weighers if entry[0].applies(request)]
         if self._of_row is not None and not weighers:
             return {table.hosts[row]: {name: of_row(table, row) for name, of_row in self._of_row} for row in rows}
         hosts = HostView(table, np.array(rows, dtype=np.intp))
         scores: dict[str, dict[str, float]] = {table.hosts[row]: {} for row in rows}
-        for weigher in [*(entry[0] for entry in self._pipeline.shared_weighers), *weighers]:
+        for weigher, _ in [*self._pipeline.shared_weighers, *weighers]:
             for row, score in zip(rows, weigher.scores(hosts, request).tolist(), strict=True):
                 scores[table.hosts[row]][weigher.name] = score
         return scores

@@ -7,8 +7,8 @@ let through; that is enough where most of the best hosts fit. Else all rows are 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,8 +23,7 @@ _FEW = 64
 """So many of the best rows are ordered at once when all are looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Among:
+class Among(msgspec.Struct, frozen=True, eq=False):
     """Which rows may be chosen, beside having a score."""
 
     mask: Mask | None = None
@@ -36,8 +35,7 @@ class Among:
 ANY = Among()
 
 
-@dataclass(frozen=True, slots=True)
-class Fitting:
+class Fitting(msgspec.Struct, frozen=True, eq=False):
     """Which rows fit: those at which the column has the value `yes`, so many in all."""
 
     column: memoryview

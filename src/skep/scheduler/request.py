@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.request_specs import RequestSpec
@@ -14,8 +15,7 @@ VOLUME_SCOPE = "volume:"
 VOLUME_HINT = "same_host_as_volume"
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementRequest:
+class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What is asked for, who may not be asked, and where the group's other members are."""
 
     spec: RequestSpec
@@ -35,7 +35,7 @@ class PlacementRequest:
     """Field of the namespace `volume` and the condition on it, from extra specs."""
     volume_wanted: str | None = None
     """Of the hint `same_host_as_volume`."""
-    group_nodes: Mapping[NodeUuid, int] = field(default_factory=dict)
+    group_nodes: Mapping[NodeUuid, int] = {}
     """How many members of the server group each node holds; set anew for each member of a request."""
 
     @property
@@ -55,10 +55,13 @@ def placement_request(
 ) -> PlacementRequest:
     """Work out what `spec` asks of a host."""
     resources = spec.resources()
-    required = spec.flavor.required_traits()
-    forbidden = spec.flavor.forbidden_traits()
-    scoped = _scoped(spec, AGGREGATE_SCOPE)
-    volumes = _scoped(spec, VOLUME_SCOPE)
+    required: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+    scoped: tuple[tuple[str, str], ...] = ()
+    volumes: tuple[tuple[str, str], ...] = ()
+    if spec.flavor.extra_specs:
+        required, forbidden = spec.flavor.required_traits(), spec.flavor.forbidden_traits()
+        scoped, volumes = _scoped(spec, AGGREGATE_SCOPE), _scoped(spec, VOLUME_SCOPE)
     volume = spec.scheduler_hints.get(VOLUME_HINT)
     shape = (
         tuple(sorted(resources.items())),

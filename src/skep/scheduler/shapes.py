@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from skep.domain.builds import StageCount
 from skep.scheduler import explain
-from skep.scheduler.changelog import ChangeLog
-from skep.scheduler.columns import Floats, Ints, Mask
+from skep.scheduler.changelog import Changed, ChangeLog
+from skep.scheduler.columns import Floats, Mask
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.ranking import NOBODY, Fitting, Ranking
 from skep.scheduler.registry import Pipeline
@@ -32,6 +32,8 @@ FIRST_FILTER = 1
 """In the stage column: rejected by the first shared filter; the others follow."""
 PASSED = 255
 """In the stage column: no shared filter rejected the host."""
+_FEW = 32
+"""Up to so many changes are judged one by one: two calls of NumPy cost more."""
 
 Stages = NDArray[np.uint8]
 Rows = NDArray[np.int64]
@@ -46,6 +48,8 @@ class _Plan:
     varying: tuple[tuple[int, Filter], ...]
     by_level: bool
     """Whether what is free is only compared with the request's amounts."""
+    one_by_one: bool
+    """Whether each of the varying can judge a row by itself."""
     in_order: bool
     """Whether every host that passes has a place in the order that all shapes share."""
 
@@ -77,7 +81,8 @@ class Evaluated:
         """The first filter that rejected the row."""
         self.fits = self.stage.data
         """The same, for who looks at single rows: PASSED where the host fits."""
-        self.counts: Ints = np.zeros(256, dtype=np.int64)
+        self.counts: list[int] = [0] * 256
+        """Rows of each stage."""
         self.judged = 0
         """Rows that are counted. One that is new counts as not mapped before: it takes from that count what it adds."""
         self.position = -1
@@ -92,7 +97,7 @@ class Evaluated:
         """Return how many hosts each of the first `filters` stages left."""
         left = self.considered
         result = []
-        for count in self.counts[FIRST_FILTER : FIRST_FILTER + filters].tolist():
+        for count in self.counts[FIRST_FILTER : FIRST_FILTER + filters]:
             left -= count
             result.append(left)
         return result
@@ -104,20 +109,30 @@ class Evaluated:
             self._stages = explain.stage_counts(self.request, self.considered, left)
         return self._stages
 
-    def recount(self, counts: Ints) -> None:
-        """Take how many rows each stage rejected."""
-        self.counts = counts
+    def count(self, stages: Stages) -> None:
+        """Count anew how many rows each stage rejected."""
+        self.counts = np.bincount(stages, minlength=256).tolist()
+        self.judged = len(stages)
         self._stages = None
+
+    def move(self, row: int, stage: int) -> None:
+        """Note that another filter is the first to reject a row now, or none."""
+        before = self.fits[row]
+        if stage != before:
+            self.counts[before] -= 1
+            self.counts[stage] += 1
+            self.fits[row] = stage
+            self._stages = None
 
     @property
     def considered(self) -> int:
         """Hosts that the operator knows."""
-        return self.judged - self.counts.item(NOT_MAPPED)
+        return self.judged - self.counts[NOT_MAPPED]
 
     @property
     def left(self) -> int:
         """Hosts that fit."""
-        return self.counts.item(PASSED)
+        return self.counts[PASSED]
 
 
 class Shapes:
@@ -210,6 +225,7 @@ class Shapes:
             steady=tuple(item for item in running if item[1].steady),
             varying=varying,
             by_level=all(entry.by_level for _, entry in varying),
+            one_by_one=all(entry.fits is not None for _, entry in varying),
             in_order=self._standing.is_shared and self._standing.filters <= {entry.name for _, entry in running},
         )
 
@@ -218,29 +234,41 @@ class Shapes:
 
     def _refresh(self, known: Evaluated, request: PlacementRequest) -> None:
         log = self._log(known.plan)
-        changed = log.since(known.position, _worth(self._table.size))
-        if changed is None:
-            self._evaluate_all(known, request)
-            return
+        marks = log.few_since(known.position, _FEW) if known.plan.one_by_one else None
+        if marks is not None and not any(mark & 1 for mark in marks):
+            self._judge_few(known, request, {mark >> 1 for mark in marks})
+        else:
+            changed = log.since(known.position, _worth(self._table.size))
+            if changed is None:
+                self._evaluate_all(known, request)
+            else:
+                self._judge_changed(known, request, changed)
+        known.position = log.position
+
+    def _judge_few(self, known: Evaluated, request: PlacementRequest, rows: set[int]) -> None:
+        """Judge rows of which only what is free changed, one by one."""
+        for row in rows:
+            stage: int = known.steady.item(row)
+            for number, entry in known.plan.varying:
+                if number < stage and entry.fits is not None and not entry.fits(self._table, request, row):
+                    stage = number
+            known.move(row, stage)
+
+    def _judge_changed(self, known: Evaluated, request: PlacementRequest, changed: Changed) -> None:
         rows = changed.amounts
         if len(changed.facts):
             known.steady[changed.facts] = self._judge_facts(known.plan, HostView(self._table, changed.facts), request)
             rows = np.union1d(rows, changed.facts)
         stage = self._judge(known.plan, known.steady[rows], rows, request)
-        before = known.stage[rows]
-        if (stage != before).any():
-            counts = known.counts + np.bincount(stage, minlength=256) - np.bincount(before, minlength=256)
-            known.recount(counts)
-            known.stage[rows] = stage
-        known.position = log.position
+        different = (stage != known.stage[rows]).nonzero()[0]
+        for row, number in zip(rows[different].tolist(), stage[different].tolist(), strict=True):
+            known.move(row, number)
 
     def _evaluate_all(self, known: Evaluated, request: PlacementRequest) -> None:
         size = self._table.size
         known.steady[:size] = self._judge_facts(known.plan, HostView(self._table), request)
-        stage = self._judge(known.plan, known.steady[:size], slice(0, size), request)
-        known.stage[:size] = stage
-        known.judged = size
-        known.recount(np.bincount(stage, minlength=256))
+        known.stage[:size] = self._judge(known.plan, known.steady[:size], slice(0, size), request)
+        known.count(known.stage[:size])
         known.position = self._log(known.plan).position
         known.score = None
 

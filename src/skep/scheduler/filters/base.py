@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from skep.scheduler.columns import Mask
 from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 
 
@@ -37,6 +38,8 @@ class Filter:
     by_level: bool = False
     """Whether it looks at what is free only to compare it with the request's amounts: then it is asked again only where
     an amount that somebody asks for went or came."""
+    fits: Callable[[HostTable, PlacementRequest, int], bool] | None = None
+    """The same answer for one row, of a filter that may be asked for few rows at a time."""
     of_host: bool = False
     """Whether it judges the host alone, whatever is asked for, without looking at what is free."""
     namespace: str | None = None

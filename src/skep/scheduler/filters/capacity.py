@@ -5,6 +5,7 @@ from __future__ import annotations
 from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 
 
@@ -16,6 +17,15 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     return mask
 
 
+def fits(table: HostTable, request: PlacementRequest, row: int) -> bool:
+    """Tell whether one row has everything free that is asked for."""
+    for resource_class, amount in request.resources.items():
+        amounts = table.resources.get(resource_class)
+        if amounts is None or amounts.free_of(row) < amount:
+            return False
+    return True
+
+
 FILTER = Filter(
     name="CapacityFilter",
     passes=passes,
@@ -24,4 +34,5 @@ FILTER = Filter(
     asked=False,
     when_forced=True,
     by_level=True,
+    fits=fits,
 )
