@@ -123,13 +123,15 @@ def _settled(
         .where(row.state.not_in(_UNSEEN), *conditions)
         .order_by(row.created_at.desc(), row.uuid.desc())
     )
-    wanted, after = query.limit, query.after
+    wanted, after, judged = query.limit, query.after, query.judged_here
     while wanted is None or wanted > 0:
-        size = CHUNK if query.judged_here or wanted is None else wanted
+        size = CHUNK if judged or wanted is None else wanted
         chunk = connection.execute(ordered.where(*_after(after)).limit(size)).all()
         for one in chunk:
             instance = or_none(one, instance_of)
-            if instance is not None and (wanted is None or wanted > 0) and query.accepts_details(instance):
+            if instance is None or wanted == 0:
+                continue
+            if not judged or query.accepts_details(instance):
                 wanted = None if wanted is None else wanted - 1
                 yield instance
         if len(chunk) < size:
