@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,15 @@ from skep.testing.scheduler_process import SchedulerProcess, shared
 
 Launch = Callable[..., SchedulerProcess]
 """Makes a scheduler that has not started; whatever it does, it is gone after the test."""
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Return a folder that PostgreSQL's user gets to: pytest closes its own to everybody else."""
+    with tempfile.TemporaryDirectory(prefix="skep-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        yield folder
 
 
 @pytest.fixture

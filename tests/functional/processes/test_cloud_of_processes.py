@@ -44,14 +44,10 @@ TOGETHER = 4
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[ProcessCloud]:
-    # PostgreSQL does not run as root, and whoever runs it must reach its data.
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.geteuid() and not folder.stat().st_mode & 0o001:
-            folder.chmod(folder.stat().st_mode | 0o001)
-    file = tmp_path / "skep.toml"
+async def cloud(open_folder: Path) -> AsyncIterator[ProcessCloud]:
+    file = open_folder / "skep.toml"
     file.write_text(SETTINGS)
-    config = load(file, {"SKEP_STATE__DIRECTORY": str(tmp_path / "state")}).config
+    config = load(file, {"SKEP_STATE__DIRECTORY": str(open_folder / "state")}).config
     made = ProcessCloud(config, Numbers(api=2), cells=1, hosts=2, config_file=file)
     await made.start()
     yield made

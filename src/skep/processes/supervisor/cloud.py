@@ -160,6 +160,11 @@ class ProcessCloud:
         own_database, own_messaging = not config.database.api_url, config.transport.kind == MEMORY
         if own_database or own_messaging or config.synchronizer.backend == MEMORY:
             self.servers = LocalServers(self.directory.root / SERVERS)
+            if not self.servers.postgres_folder.is_relative_to(self.directory.root):
+                self.notes.append(
+                    f"PostgreSQL, which does not run as root, keeps its data in {self.servers.postgres_folder}: nobody "
+                    f"else can get to {self.directory.root}"
+                )
             await self.servers.start()
             nats = self.servers.nats_url
             if own_messaging:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import signal
 import time
@@ -23,6 +24,8 @@ LOOK_SECONDS = 0.3
 STALE_SECONDS = 10.0
 """How long a server that an earlier start left behind may take to stop until it is killed."""
 START_TRIES = 5
+OPEN_TO_OTHERS = Path("/var/lib/skep")
+"""Where the data of PostgreSQL is when root starts it from a directory that is closed to others."""
 CONNECTIONS = "400"
 """Each process has three to each database that it opens."""
 
@@ -33,7 +36,7 @@ class LocalServers:
     """Starts both, starts again the one that dies, on the port that it had, and stops both."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises Misconfigured when a program is not installed, or PostgreSQL could not read its folder."""
+        """Raises Misconfigured when a program is not installed."""
         for program, package in (("nats-server", "nats-server"), ("postgres", "postgresql")):
             if find_program(program) is None:
                 raise Misconfigured(
@@ -41,7 +44,8 @@ class LocalServers:
                 )
         self.folder = folder
         self._nats_pid = folder / "nats" / "nats-server.pid"
-        _refuse_closed(folder)
+        self.postgres_folder = _reachable(folder.absolute() / "postgres")
+        """Below `folder`, unless nobody but root can get there."""
         self._nats = NatsServer(
             folder / "nats",
             config=f'pid_file: "{self._nats_pid}"',
@@ -49,7 +53,7 @@ class LocalServers:
             own_session=True,
         )
         self._postgres = PostgresServer(
-            folder / "postgres", prefix=_ends_with_us("INT"), own_session=True, fsync="on", max_connections=CONNECTIONS
+            self.postgres_folder, prefix=_ends_with_us("INT"), own_session=True, fsync="on", max_connections=CONNECTIONS
         )
         self._watching: asyncio.Task[None] | None = None
 
@@ -66,7 +70,7 @@ class LocalServers:
     async def start(self) -> None:
         """End what an earlier start left behind, and start both; their ports stay the same where they are free."""
         await asyncio.to_thread(_end_stale, self._nats_pid, self.folder)
-        await asyncio.to_thread(_end_stale, self._postgres.data / "postmaster.pid", self.folder)
+        await asyncio.to_thread(_end_stale, self._postgres.data / "postmaster.pid", self.postgres_folder)
         self._nats.port, self._postgres.port = self._remembered("nats"), self._remembered("postgres")
         await _tried("nats", self._nats.start)
         await _tried("postgres", lambda: asyncio.to_thread(self._postgres.start))
@@ -155,16 +159,15 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _refuse_closed(folder: Path) -> None:
-    """PostgreSQL does not run as root, and whoever runs it must reach its folder. Raises Misconfigured."""
-    if os.geteuid() != 0:
-        return
-    for parent in folder.absolute().parents:
-        if parent.exists() and not parent.stat().st_mode & 0o001:
-            raise Misconfigured(
-                f"PostgreSQL, which does not run as root, cannot pass {parent}: choose a `state.directory` that others "
-                "may pass through (chmod o+x), or do not be root"
-            )
+def _reachable(folder: Path) -> Path:
+    """Return where PostgreSQL keeps its data: in `folder`, or beside it where its user cannot get there.
+
+    It does not run as root, and a state directory below root's home is closed to everybody else.
+    """
+    closed = any(parent.exists() and not parent.stat().st_mode & 0o001 for parent in folder.parents)
+    if os.geteuid() != 0 or not closed:
+        return folder
+    return OPEN_TO_OTHERS / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
 
 
 def _end_stale(pid_file: Path, folder: Path) -> None:

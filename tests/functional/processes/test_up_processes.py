@@ -1,0 +1,93 @@
+"""`skep up --processes` as a command: a first server by the real client, kill -9, found again, an end without rests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from skep.testing.eventually import eventually
+from skep.testing.openstack import openstack
+
+pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres")]
+
+STOP_SECONDS = 40.0
+
+
+class Up:
+    """The command over one state directory, once or again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / "state"
+        self.folder = folder
+        self.process: asyncio.subprocess.Process
+        self.output = Path()
+
+    async def start(self, name: str) -> str:
+        """Start it and return its greeting."""
+        self.output = self.folder / f"{name}.out"
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("SKEP_", "OS_"))}
+        environment = kept | {"SKEP_STATE__DIRECTORY": str(self.state), "SKEP_IDENTITY__SCRYPT_COST": "10"}
+        arguments = ("--processes", "--free-ports", "--cells", "1", "--hosts", "1", "--schedulers", "1")
+        with self.output.open("wb") as output:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "skep.cli", "up", *arguments, env=environment, stdout=output, stderr=output
+            )
+
+        async def greeted() -> bool:
+            assert self.process.returncode is None, self.output.read_text()
+            return "Ctrl-C stops" in self.output.read_text()
+
+        await eventually(greeted, "the cloud greets", seconds=90)
+        return self.output.read_text()
+
+    async def end(self, number: signal.Signals) -> int:
+        """End it and return its status."""
+        self.process.send_signal(number)
+        return await asyncio.wait_for(self.process.wait(), STOP_SECONDS)
+
+    def running(self) -> list[str]:
+        """Return the command lines of all processes of this cloud: roles, NATS, PostgreSQL."""
+        mark = str(self.state).encode()
+        found: list[str] = []
+        for entry in Path("/proc").iterdir():
+            try:
+                line, variables = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
+            except (OSError, ValueError):
+                continue
+            if entry.name.isdigit() and int(entry.name) != os.getpid() and (mark in line or mark in variables):
+                found.append(line.replace(b"\0", b" ").decode(errors="replace"))
+        return found
+
+
+@pytest.fixture
+async def up(open_folder: Path) -> AsyncIterator[Up]:
+    made = Up(open_folder)
+    yield made
+    if made.process.returncode is None:
+        await made.end(signal.SIGTERM)
+
+
+async def test_a_cloud_of_processes_is_killed_found_again_and_stopped(up: Up) -> None:
+    greeting = await up.start("first")
+    assert "This is a new cloud." in greeting
+    assert "ACTIVE" in greeting
+    assert "The password of admin is" in greeting
+    await up.end(signal.SIGKILL)
+    again = await up.start("second")
+    assert "Found as it was left: 1 server (1 active)." in again
+    clouds = up.state / "clouds.yaml"
+    await openstack(clouds, "server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "two")
+    servers = await openstack(clouds, "server", "list")
+    assert sorted((one["Name"], one["Status"]) for one in servers) == [("one", "ACTIVE"), ("two", "ACTIVE")]
+    assert await up.end(signal.SIGTERM) == 0
+    assert "Stopped. Everything is kept." in up.output.read_text()
+    assert up.running() == []
+    third = await up.start("third")
+    assert "Found as it was left: 2 servers (2 active)." in third
+    assert await up.end(signal.SIGINT) == 0
