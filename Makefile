@@ -1,5 +1,6 @@
 # make up      install into this clone and start a whole cloud; UP_ARGS for more: make up UP_ARGS="--cells 1"
 #              (sizes of a new cloud; one that is there never becomes smaller)
+#              PROCESSES=1: each role in processes of its own, over NATS and PostgreSQL, which are installed if permitted
 # make test    install the rest and run every test
 # make check   format, lint, types, import rules, fast tests
 # make demo    20 servers with injected failures, where each landed and why
@@ -11,6 +12,7 @@
 PYTHON ?=
 export PYTHON
 UP_ARGS ?=
+PROCESSES ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?= --servers 2000 --concurrency 32 --hosts 200 --cells 2 --json
 SEED ?=
@@ -26,8 +28,8 @@ FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architect
 
 .PHONY: up demo bench chaos soak test check format lock install-run install-all system-packages
 
-up: install-run
-	@.venv/bin/skep up $(UP_ARGS)
+up: install-run $(if $(PROCESSES),system-packages)
+	@.venv/bin/skep up $(if $(PROCESSES),--processes) $(UP_ARGS)
 
 demo: install-run
 	@.venv/bin/skep demo $(DEMO_ARGS)
