@@ -46,6 +46,7 @@ OPEN_PATHS = ("/healthz", "/readyz", "/metrics")
 
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/cells", cells.index),
+    ("POST", "/cells", cells.create),
     ("GET", "/cells/{name}", cells.show),
     ("PATCH", "/cells/{name}", cells.update),
     ("DELETE", "/cells/{name}", cells.delete),

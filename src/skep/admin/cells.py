@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -16,47 +18,90 @@ from skep.database.cell.tables import attempts, instances
 from skep.domain.cells import Cell
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError, Unavailable
 from skep.domain.hosts import HostState
+from skep.domain.ids import CellUuid
 from skep.domain.instances import State
 from skep.reconciler.operator_state import tell_schedulers
 from skep.transport.host_states import host_states
+
+CELL_SECONDS = 1.0
+"""How long a list of cells waits for the database of one."""
 
 
 class CellChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `PATCH /cells/{name}`."""
 
-    disabled: bool
+    disabled: bool | None = None
+    database_url: str | None = None
+    """Where its database is from now on, or by which password it is reached; empty: as the configuration says."""
+    transport_url: str | None = None
+
+
+class NewCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /cells`."""
+
+    name: str
+    database_url: str = ""
+    transport_url: str = ""
+    disabled: bool = False
 
 
 async def index(request: AdminRequest) -> Any:
     """Answer all cells, cell0 too."""
     request.only_query()
-    every = await request.services.database.read(cells.every)
+    every, counts = await request.services.database.read(lambda c: (cells.located(c), cells.server_counts(c)))
     hosts = await _hosts(request.services)
-    return {"cells": [await _view(request.services, cell, hosts) for cell in every]}
+    views = (_view(request.services, cell, where, counts, hosts) for cell, where in every)
+    return {"cells": list(await asyncio.gather(*views))}
+
+
+async def create(request: AdminRequest) -> Any:
+    """Make a cell: its database must be there and empty. It gets servers once it has a host."""
+    request.only_query()
+    new = request.read_body(NewCell)
+    services = request.services
+    cell = await services.cell_work.create(new.name, new.database_url, new.transport_url)
+    if new.disabled:
+        await services.database.write(partial(cells.set_disabled, uuid=cell.uuid, disabled=True), intake=True)
+    await _told(services)
+    return await _shown(services, cell.uuid)
 
 
 async def show(request: AdminRequest) -> Any:
     """Answer one cell by its name or UUID."""
     request.only_query()
-    cell = await request.services.database.read(lambda connection: _named(connection, request.params["name"]))
-    return {"cell": await _view(request.services, cell, await _hosts(request.services))}
+    return await _shown(request.services, request.params["name"])
+
+
+async def _shown(services: AdminServices, name: str) -> dict[str, Any]:
+    def unit(connection: sa.Connection) -> tuple[Cell, cells.Addresses, dict[CellUuid, int]]:
+        cell = _named(connection, name)
+        return cell, dict(cells.located(connection))[cell], cells.server_counts(connection)
+
+    cell, where, counts = await services.database.read(unit)
+    return {"cell": await _view(services, cell, where, counts, await _hosts(services))}
 
 
 async def update(request: AdminRequest) -> Any:
-    """Disable or enable a cell: a disabled one gets no new servers, its servers stay reachable."""
+    """Disable or enable a cell (a disabled one gets no new servers, its servers stay reachable), or say where it is."""
     request.only_query()
     change = request.read_body(CellChange)
-
-    def unit(connection: sa.Connection) -> None:
-        cell = _named(connection, request.params["name"])
-        if cell.is_cell0:
-            raise Conflict("cell0 keeps servers that never got a host; it cannot be disabled or enabled.")
-        cells.set_disabled(connection, cell.uuid, change.disabled)
-
-    await request.services.database.write(unit, intake=True)
     services = request.services
-    await tell_schedulers(services.database, services.transport, Concerned(cells=True))
+    cell = await services.database.read(partial(_named, name=request.params["name"]))
+    if cell.is_cell0:
+        raise Conflict("cell0 keeps servers that never got a host; it cannot be changed here.")
+    if change.database_url is not None or change.transport_url is not None:
+        await services.cell_work.move(cell, change.database_url, change.transport_url)
+    if change.disabled is not None:
+        unit = partial(cells.set_disabled, uuid=cell.uuid, disabled=change.disabled)
+        await services.database.write(unit, intake=True)
+    await _told(services)
     return await show(request)
+
+
+async def _told(services: AdminServices) -> None:
+    """Take changed rows into use here, and tell those who decide."""
+    await services.cell_work.refresh()
+    await tell_schedulers(services.database, services.transport, Concerned(cells=True))
 
 
 async def delete(request: AdminRequest) -> Any:
@@ -78,6 +123,7 @@ async def delete(request: AdminRequest) -> Any:
         return gone
 
     hosts = await services.database.write(unit, intake=True)
+    await services.cell_work.refresh()
     await tell_schedulers(services.database, services.transport)
     return {"cell": {"name": cell.name, "uuid": cell.uuid, "deleted": True, "hosts": hosts}}
 
@@ -137,7 +183,13 @@ async def _hosts(services: AdminServices) -> tuple[HostState, ...] | None:
         return None
 
 
-async def _view(services: AdminServices, cell: Cell, hosts: tuple[HostState, ...] | None) -> dict[str, Any]:
+async def _view(
+    services: AdminServices,
+    cell: Cell,
+    where: cells.Addresses,
+    counts: Mapping[CellUuid, int],
+    hosts: tuple[HostState, ...] | None,
+) -> dict[str, Any]:
     mine = None if hosts is None else [host for host in hosts if host.cell == cell.uuid]
     view: dict[str, Any] = {
         "name": cell.name,
@@ -146,12 +198,15 @@ async def _view(services: AdminServices, cell: Cell, hosts: tuple[HostState, ...
         "hosts": None if mine is None else len(mine),
         "hosts_up": None if mine is None else sum(host.up for host in mine),
         "servers": None,
+        "servers_mapped": counts.get(cell.uuid, 0),
         "reachable": False,
+        "database_url": where.database_url,
+        "transport_url": where.transport_url,
     }
     database = services.cells.get(cell.uuid)
     if database is not None:
         try:
-            view["servers"] = await database.read(_servers_by_state)
+            view["servers"] = await database.read(_servers_by_state, within=CELL_SECONDS)
             view["reachable"] = True
         except SkepError as error:
             view["error"] = str(error)

@@ -10,7 +10,7 @@ from skep.audit.sources import Sources
 from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
-from skep.domain.errors import NotFound, Unavailable
+from skep.domain.errors import Conflict, NotFound, Unavailable
 from skep.domain.ids import CellUuid
 from skep.neighbours.identity.base import IdentityService
 from skep.transport.base import Transport
@@ -27,6 +27,34 @@ async def _none_runs_here(_cell: CellUuid) -> None:
     return
 
 
+async def _no_new_cells(_name: str, _database_url: str, _transport_url: str) -> Cell:
+    raise Conflict("This process makes no cells.")
+
+
+async def _no_moved_cells(_cell: Cell, _database_url: str | None, _transport_url: str | None) -> None:
+    raise Conflict("This process moves no cells.")
+
+
+async def _nothing_to_refresh() -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class CellWork:
+    """What only wiring can do with cells, for it knows how their databases and messaging are opened."""
+
+    create: Callable[[str, str, str], Awaitable[Cell]] = _no_new_cells
+    """Makes a cell by its name, the URL of its database and that of its NATS servers; empty ones follow from the
+    configuration. Raises BadRequest, Conflict, StorageUnavailable."""
+    move: Callable[[Cell, str | None, str | None], Awaitable[None]] = _no_moved_cells
+    """Says that a cell is reached elsewhere; None leaves an address as it is. Raises as `create`."""
+    refresh: Callable[[], Awaitable[None]] = _nothing_to_refresh
+    """Takes changed rows of cells into use in this process."""
+
+
+NO_CELL_WORK = CellWork()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminServices:
     """Everything that a handler of the admin API may need."""
@@ -36,7 +64,7 @@ class AdminServices:
     cells: Mapping[CellUuid, Database]
     """The database of each cell, cell0 among them."""
     names: Mapping[CellUuid, Cell]
-    """The same cells as the API database knew them when this process started."""
+    """The rows of the same cells. Both are live: cells come and go."""
     transport: Transport
     clock: Clock
     identity: IdentityService
@@ -48,6 +76,7 @@ class AdminServices:
     """Parts of this process that are not ready yet, each a sentence; for `/readyz`."""
     stop_cell: Callable[[CellUuid], Awaitable[None]] = _none_runs_here
     """Stops what this process runs of a cell that is being removed."""
+    cell_work: CellWork = NO_CELL_WORK
     audit_pause: float = 2.0
     """Seconds between the two looks of the audit: what only one of them saw was work under way."""
 

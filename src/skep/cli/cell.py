@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from urllib.parse import quote
 
 import click
 
 from skep.cli.credentials import credential_commands
+from skep.cli.failures import Failed
 from skep.cli.output import Format, format_option, print_record, print_rows
 from skep.cli.remote import cloud_option, connect
+
+POLL_SECONDS = 2.0
+"""Between two looks at a cell that is drained."""
 
 COLUMNS = {
     "name": "Name",
@@ -24,7 +29,7 @@ COLUMNS = {
 
 @click.group()
 def cell() -> None:
-    """List, show, enable, disable and delete cells; make credentials for their hosts.
+    """List, show, create, enable, disable, drain and delete cells; make credentials for their hosts.
 
     A disabled cell gets no new servers; its servers stay reachable. cell0 holds servers that never got a host.
 
@@ -60,6 +65,44 @@ def show(name: str, form: Format, cloud: str | None) -> None:
 
 @cell.command()
 @click.argument("name")
+@click.option("--database-url", default="", help="Its database, which must be there; without: as configured.")
+@click.option("--transport-url", default="", help="Its own NATS servers; without: those of all.")
+@click.option("--disabled", is_flag=True, help="It gets no servers before it is enabled.")
+@format_option
+@cloud_option
+def create(name: str, database_url: str, transport_url: str, disabled: bool, form: Format, cloud: str | None) -> None:
+    """Make a cell while everything runs: its schema, and its row above. It gets servers once it has a host.
+
+    Passwords in URLs are stored encrypted and never shown.
+
+    \b
+    Example: skep cell create cell3 --database-url postgresql://skep_cell3@db3/skep_cell3
+    """
+    body = {"name": name, "database_url": database_url, "transport_url": transport_url, "disabled": disabled}
+    print_record(connect(cloud).admin("POST", "/cells", body)["cell"], form)
+
+
+@cell.command("set")
+@click.argument("name")
+@click.option("--database-url", help="Where its database is now, or by which password; empty: as configured.")
+@click.option("--transport-url", help="Its own NATS servers; empty: those of all.")
+@format_option
+@cloud_option
+def set_(name: str, database_url: str | None, transport_url: str | None, form: Format, cloud: str | None) -> None:
+    """Say that a cell is reached elsewhere, or with another password, while everything runs.
+
+    \b
+    Example: skep cell set cell3 --database-url postgresql://skep_cell3:NEW@db3/skep_cell3
+    """
+    given = {"database_url": database_url, "transport_url": transport_url}
+    body = {key: value for key, value in given.items() if value is not None}
+    if not body:
+        raise click.UsageError("say --database-url or --transport-url")
+    print_record(_change(cloud, name, body), form)
+
+
+@cell.command()
+@click.argument("name")
 @format_option
 @cloud_option
 def disable(name: str, form: Format, cloud: str | None) -> None:
@@ -68,7 +111,7 @@ def disable(name: str, form: Format, cloud: str | None) -> None:
     \b
     Example: skep cell disable cell2
     """
-    print_record(_change(cloud, name, disabled=True), form)
+    print_record(_change(cloud, name, {"disabled": True}), form)
 
 
 @cell.command()
@@ -81,7 +124,30 @@ def enable(name: str, form: Format, cloud: str | None) -> None:
     \b
     Example: skep cell enable cell2
     """
-    print_record(_change(cloud, name, disabled=False), form)
+    print_record(_change(cloud, name, {"disabled": False}), form)
+
+
+@cell.command()
+@click.argument("name")
+@click.option("--wait", type=click.IntRange(min=0), default=0, metavar="SECONDS", help="How long to wait until empty.")
+@format_option
+@cloud_option
+def drain(name: str, wait: int, form: Format, cloud: str | None) -> None:
+    """Give a cell no new servers and say when it is empty: exit status 0 then, 1 while servers are left.
+
+    Nothing is moved or deleted: servers leave as their owners delete them.
+
+    \b
+    Example: skep cell drain cell2 --wait 3600 && skep cell delete cell2 --yes
+    """
+    record = _change(cloud, name, {"disabled": True})
+    deadline = time.monotonic() + wait
+    while record["servers_mapped"] and time.monotonic() < deadline:
+        time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+        record = connect(cloud).admin("GET", f"/cells/{quote(name, safe='')}")["cell"]
+    print_record(record, form)
+    if record["servers_mapped"]:
+        raise Failed(f"cell {record['name']} still has {record['servers_mapped']} servers")
 
 
 @cell.command()
@@ -104,7 +170,7 @@ def delete(name: str, yes: bool, form: Format, cloud: str | None) -> None:
 cell.add_command(credential_commands("cell", "the hosts of that cell", "cell1"))
 
 
-def _change(cloud: str | None, name: str, *, disabled: bool) -> dict[str, Any]:
-    answer = connect(cloud).admin("PATCH", f"/cells/{quote(name, safe='')}", {"disabled": disabled})
+def _change(cloud: str | None, name: str, body: dict[str, Any]) -> dict[str, Any]:
+    answer = connect(cloud).admin("PATCH", f"/cells/{quote(name, safe='')}", body)
     changed: dict[str, Any] = answer["cell"]
     return changed

@@ -1,8 +1,8 @@
 """Whether a PostgreSQL database can hold what SQLite files hold, asked when it is opened.
 
-Names are any text, so its encoding is UTF8. Pages of lists go on "after" a name or an id, and those of several cells are
-merged outside of any database, so all must put text into one order: that of code points, which is SQLite's and Python's
-too. A database with the order of a language would skip and repeat servers at the borders of pages.
+Names are any text, so its encoding is UTF8. Pages of lists go on "after" a name or an id, and those of several cells
+are merged outside of any database, so all must put text into one order: that of code points, which is SQLite's and
+Python's too. A database with the order of a language would skip and repeat servers at the borders of pages.
 """
 
 from __future__ import annotations

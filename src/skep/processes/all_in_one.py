@@ -8,6 +8,7 @@ from pathlib import Path
 
 from skep.config.sections import Config
 from skep.domain.clock import Clock
+from skep.processes.cell_changes import cell_work
 from skep.processes.control_plane import ControlPlane
 from skep.processes.databases import Databases
 from skep.processes.directory import StateDirectory
@@ -122,7 +123,9 @@ class Cloud:
         await self.plane.start()
         self.notes += self.plane.notes
         live = self.plane.live
-        await http.serve(live.databases, live.names, self.plane.transport, stop_cell=self.plane.stop_cell)
+        await http.serve(
+            live.databases, live.names, self.plane.transport, stop_cell=self.plane.stop_cell, cell_work=cell_work(live)
+        )
         # What is there now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from skep.database.engine import Database
+from skep.processes.cell_changes import cell_work
 from skep.processes.cells import LiveCells
 from skep.processes.directory import StateDirectory
 from skep.processes.http_services import HttpServices
@@ -48,7 +49,9 @@ class ApiProcess(Role):
             self.directory.seal()
         # Requests under way need all of the above.
         self._on_stop("http", http.stop)
-        await http.serve(cells.databases, cells.names, self._transport, missing=self.reasons)
+        await http.serve(
+            cells.databases, cells.names, self._transport, missing=self.reasons, cell_work=cell_work(cells)
+        )
 
     async def _cells(self, api: Database) -> LiveCells:
         return await open_cells(self.config, self.process.metrics, api, self._transport, "skep-api")

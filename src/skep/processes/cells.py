@@ -7,6 +7,7 @@ asks its database is told that it cannot be reached, until it can.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -40,6 +41,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between two attempts to open a cell."""
 START_SECONDS = 3.0
 """How long a start waits for cells that do not open at once."""
+LEAVE_SECONDS = 5.0
+"""How long what was opened of a cell that went or moved goes on for those who still work with it."""
 OPENERS = 4
 """Cells that are looked at at once: one that hangs keeps a thread for some seconds."""
 
@@ -99,6 +102,7 @@ class LiveCells:
         self._turn = asyncio.Lock()
         self._opening: dict[CellUuid, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._hurry = asyncio.Event()
         self._threads = ThreadPoolExecutor(OPENERS, thread_name_prefix="cells")
         self._loop = Loop("cells", self._look, every=LOOK_SECONDS)
 
@@ -118,6 +122,7 @@ class LiveCells:
         self._show()
         for entry in entries.values():
             self._leave(entry)
+        self._hurry.set()
         while self._closing:
             await asyncio.wait(self._closing)
         self._threads.shutdown()
@@ -253,11 +258,21 @@ class LiveCells:
         opening = self._opening.pop(entry.cell.uuid, None)
         if opening is not None:
             opening.cancel()
-        if entry.gate is not None:
-            entry.gate.refuse("it was removed or moved")
-        closing = asyncio.create_task(_close(entry, opening), name=f"close {entry.cell.name}")
+        closing = asyncio.create_task(self._close(entry, opening), name=f"close {entry.cell.name}")
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
+
+    async def _close(self, entry: _Entry, opening: asyncio.Task[None] | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._hurry.wait()
+        if opening is not None:
+            await asyncio.wait({opening})
+        if entry.gate is not None:
+            entry.gate.refuse("it was removed or moved")
+            await entry.gate.close()
+        if entry.own_transport is not None:
+            await entry.own_transport.close()
 
 
 def _renewed(entry: _Entry, cell: Cell) -> _Entry:
@@ -271,15 +286,6 @@ def _is_other(before: _Entry, after: _Entry | None) -> bool:
         or after.access.database is not before.access.database
         or after.own_transport is not before.own_transport
     )
-
-
-async def _close(entry: _Entry, opening: asyncio.Task[None] | None) -> None:
-    if opening is not None:
-        await asyncio.wait({opening})
-    if entry.gate is not None:
-        await entry.gate.close()
-    if entry.own_transport is not None:
-        await entry.own_transport.close()
 
 
 def own_transports(config: Config, metrics: Metrics, name: str) -> TransportMaker:

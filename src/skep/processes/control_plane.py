@@ -16,6 +16,7 @@ from skep.compute.drivers.fake import FakeDriver
 from skep.compute.flusher import Flusher
 from skep.config.sections import Config
 from skep.database.api import cells as cell_rows
+from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.ids import CELL0, CellUuid, new_uuid
@@ -109,6 +110,8 @@ class ControlPlane:
         self._super_conductor: SuperConductor | None = None
         self._cell_conductors: list[CellConductor] = []
         self._conductor_of: dict[CellUuid, CellConductor] = {}
+        self._started_with: dict[CellUuid, tuple[Database, Transport | None]] = {}
+        """What the conductor of each cell works with: where that changes, it begins anew."""
         self._stopped: set[CellUuid] = set()
         """Cells that are being removed, or are already."""
         self._keeping_cells = Loop("cells-kept", self._keep_cells, every=5.0)
@@ -177,10 +180,13 @@ class ControlPlane:
         await self.databases.api.write(unit)
 
     async def _keep_cells(self) -> bool:
-        """Start the conductors and hosts of cells that came, stop those of cells that went."""
-        for uuid in [*self._conductor_of]:
-            if uuid not in self.live.accesses:
+        """Start the conductors and hosts of cells that came, stop those of cells that went, or that moved."""
+        for uuid, started in [*self._started_with.items()]:
+            access = self.live.accesses.get(uuid)
+            if access is None:
                 await self.stop_cell(uuid)
+            elif (access.database, access.transport) != started and self.live.trouble(uuid) is None:
+                await self._stop_cell(uuid)
         for uuid, access in self.live.accesses.items():
             reached = self.live.trouble(uuid) is None
             if reached and not access.cell.is_cell0 and uuid not in self._conductor_of and uuid not in self._stopped:
@@ -194,6 +200,7 @@ class ControlPlane:
         await conductor.start()
         self._cell_conductors.append(conductor)
         self._conductor_of[cell.uuid] = conductor
+        self._started_with[cell.uuid] = (access.database, access.transport)
         default = self.config.compute.fake.hosts
         hosts = choose_hosts(cell.name, self.directory.hosts(cell.name), self.hosts, default)
         self.notes += hosts.notes
@@ -203,6 +210,10 @@ class ControlPlane:
     async def stop_cell(self, uuid: CellUuid) -> None:
         """Stop the agents and the conductor of a cell that is removed."""
         self._stopped.add(uuid)
+        await self._stop_cell(uuid)
+
+    async def _stop_cell(self, uuid: CellUuid) -> None:
+        self._started_with.pop(uuid, None)
         for host, agent in list(self.agents.items()):
             if self._cell_of[host] == uuid:
                 await stop_part(f"agent of {host}", agent.stop())

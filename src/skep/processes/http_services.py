@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from skep.admin.app import AdminApi
-from skep.admin.services import AdminServices
+from skep.admin.services import NO_CELL_WORK, AdminServices, CellWork
 from skep.api.app import ComputeApi
 from skep.api.openapi import document
 from skep.api.policy import Policy
@@ -123,6 +123,7 @@ class HttpServices:
         *,
         missing: Callable[[], Sequence[str]] = tuple,
         stop_cell: Callable[[CellUuid], Awaitable[None]] = _none_runs_here,
+        cell_work: CellWork = NO_CELL_WORK,
     ) -> None:
         """Answer everything from now on."""
         self._gauges = Gauges(self._api, names, transport, self.process.metrics)
@@ -134,7 +135,7 @@ class HttpServices:
             if name in self._listeners:
                 await self._listeners[name].start(app)
         compute = ComputeApi(self._compute(cells, names, transport), ROUTES)
-        self._front = Front(compute, AdminApi(self._admin(cells, names, transport, missing, stop_cell)))
+        self._front = Front(compute, AdminApi(self._admin(cells, names, transport, missing, stop_cell, cell_work)))
         if self._door is not None:
             self._door.inside = self._front
         else:
@@ -185,6 +186,7 @@ class HttpServices:
         transport: Transport,
         missing: Callable[[], Sequence[str]],
         stop_cell: Callable[[CellUuid], Awaitable[None]],
+        cell_work: CellWork,
     ) -> AdminServices:
         return AdminServices(
             database=self._api,
@@ -197,6 +199,7 @@ class HttpServices:
             openapi=partial(document, ROUTES),
             missing=missing,
             stop_cell=stop_cell,
+            cell_work=cell_work,
         )
 
     def _observe(self, method: str, template: str, status: int, seconds: float) -> None:

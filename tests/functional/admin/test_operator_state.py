@@ -29,7 +29,10 @@ async def test_cells_with_their_servers_and_hosts(admin: Admin) -> None:
         "hosts": 1,
         "hosts_up": 1,
         "servers": {"active": 2},
+        "servers_mapped": 2,
         "reachable": True,
+        "database_url": "",
+        "transport_url": "",
     }
     assert cells["cell0"]["servers"] == {"error": 1}
     assert (await admin.good("GET", f"/cells/{CELL1}"))["cell"] == cells["cell1"]

@@ -123,7 +123,7 @@ def test_a_file_that_is_no_database() -> None:
     Path(".skep/db/api.db").write_text("not a database " * 100)
     result = run("db", "current")
     assert result.exit_code == 2
-    assert result.stderr == "skep: .skep/db/api.db: file is not a database\n"
+    assert result.stderr == "skep: database .skep/db/api.db cannot be used: file is not a database\n"
     assert run("doctor").exit_code == 1
 
 

@@ -86,6 +86,13 @@ def servers(connection: sa.Connection, uuid: CellUuid) -> list[InstanceUuid]:
     return [InstanceUuid(instance) for instance in connection.scalars(query)]
 
 
+def server_counts(connection: sa.Connection) -> dict[CellUuid, int]:
+    """Return how many servers are mapped to each cell that has any and are not deleted."""
+    mapping = mapping_rows.c
+    query = sa.select(mapping.cell, sa.func.count()).where(mapping.cell.is_not(None), mapping.deleted_at.is_(None))
+    return {CellUuid(cell): count for cell, count in connection.execute(query.group_by(mapping.cell))}
+
+
 def hosts(connection: sa.Connection, uuid: CellUuid) -> list[str]:
     """Return the names of the hosts that are mapped to a cell."""
     mapping = host_mappings.c
