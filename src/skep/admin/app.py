@@ -25,6 +25,7 @@ from skep.admin import (
     claims,
     credentials,
     documents,
+    enrolments,
     health,
     host_states,
     hosts,
@@ -32,7 +33,7 @@ from skep.admin import (
     namespaces,
     placement,
 )
-from skep.admin.callers import Caller, authenticate
+from skep.admin.callers import Caller, authenticate, bearer
 from skep.admin.requests import MAX_BATCH_BODY, MAX_BODY, AdminRequest, Handler
 from skep.admin.services import AdminServices
 from skep.domain import errors
@@ -64,6 +65,10 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/cells/{name}/credentials", credentials.index_of_cell),
     ("POST", "/cells/{name}/credentials", credentials.create_of_cell),
     ("DELETE", "/cells/{name}/credentials/{id}", credentials.delete_of_cell),
+    ("GET", "/cells/{name}/enrolment-tokens", enrolments.tokens),
+    ("POST", "/cells/{name}/enrolment-tokens", enrolments.create_token),
+    ("DELETE", "/cells/{name}/enrolment-tokens/{id}", enrolments.delete_token),
+    ("POST", "/enrolments", enrolments.enrol),
     ("GET", "/namespaces", namespaces.index),
     ("GET", "/namespaces/{name}", namespaces.show),
     ("PUT", "/namespaces/{name}", namespaces.put),
@@ -83,6 +88,9 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
 
 FOR_OWNERS = frozenset({placement.show})
 """Handlers that decide themselves who may see what; all others are for admins."""
+
+FOR_NEW_HOSTS = frozenset({enrolments.enrol})
+"""Handlers for who has an enrolment token and is otherwise nobody."""
 
 FOR_CREDENTIALS: dict[Handler, ScopeKind] = {
     host_states.index: "cell",
@@ -155,8 +163,11 @@ class AdminApi:
     def _endpoint(self, handlers: dict[str, Handler]) -> Any:
         async def answer(request: Request) -> Response:
             handler = handlers["GET" if request.method == "HEAD" else request.method]
-            caller = await authenticate(self.services, request)
-            _authorize(handler, caller)
+            if handler in FOR_NEW_HOSTS:
+                caller = bearer(request)
+            else:
+                caller = await authenticate(self.services, request)
+                _authorize(handler, caller)
             found = await handler(
                 AdminRequest(
                     services=self.services,
@@ -166,6 +177,7 @@ class AdminApi:
                     body=await _body(request, MAX_BATCH_BODY if handler in WITH_BATCHES else MAX_BODY),
                     queries={name: tuple(request.query_params.getlist(name)) for name in request.query_params},
                     scope=caller.scope,
+                    token=caller.token,
                 )
             )
             _account(request, 200, caller.context)

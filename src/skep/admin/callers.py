@@ -29,6 +29,8 @@ class Caller:
     context: RequestContext
     scope: Scope | None = None
     """None: a user."""
+    token: Token | None = None
+    """Of who is not signed in and shows a token that the handler judges."""
 
 
 async def authenticate(services: AdminServices, request: Request) -> Caller:
@@ -42,6 +44,14 @@ async def authenticate(services: AdminServices, request: Request) -> Caller:
     if identity is None:
         raise Unauthenticated("A valid token is needed, in the header X-Auth-Token.")
     return Caller(identity.context(request_id))
+
+
+def bearer(request: Request) -> Caller:
+    """Return who asks with a token that is no credential; its handler judges it."""
+    scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    token = parse(text.strip()) if scheme.lower() == SCHEME else None
+    nobody = RequestContext(request_id=RequestId(request.state.request_id), user_id=UserId(""))
+    return Caller(nobody, token=token)
 
 
 async def _program(services: AdminServices, authorization: str, request_id: RequestId) -> Caller:

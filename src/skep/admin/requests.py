@@ -10,7 +10,7 @@ import msgspec
 
 from skep.admin.services import AdminServices
 from skep.domain.context import RequestContext
-from skep.domain.credentials import Scope
+from skep.domain.credentials import Scope, Token
 from skep.domain.errors import BadRequest
 
 MAX_BODY = 65_536
@@ -36,6 +36,8 @@ class AdminRequest:
     """All values of each parameter; `query` has the last."""
     scope: Scope | None = None
     """What the caller's credential is bound to; None for users."""
+    token: Token | None = None
+    """Of enrolments: what the caller shows, whoever it is."""
 
     def read_body(self, wanted: type[T]) -> T:
         """Return the body as `wanted`.

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from skep.admin.joining import Messaging, nobody_joins
 from skep.audit.sources import Sources
 from skep.database.engine import Database
 from skep.domain.cells import Cell
@@ -77,6 +78,8 @@ class AdminServices:
     stop_cell: Callable[[CellUuid], Awaitable[None]] = _none_runs_here
     """Stops what this process runs of a cell that is being removed."""
     cell_work: CellWork = NO_CELL_WORK
+    messaging: Callable[[Cell], Awaitable[Messaging]] = nobody_joins
+    """What a new host of a cell is told of its messaging. It raises Misconfigured where none can join."""
     audit_pause: float = 2.0
     """Seconds between the two looks of the audit: what only one of them saw was work under way."""
 

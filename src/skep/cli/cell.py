@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import click
 
+from skep.cli import enrolment_tokens
 from skep.cli.credentials import credential_commands
 from skep.cli.failures import Failed
 from skep.cli.output import Format, format_option, print_record, print_rows
@@ -167,6 +168,9 @@ def delete(name: str, yes: bool, form: Format, cloud: str | None) -> None:
     print_record(connect(cloud).admin("DELETE", f"/cells/{quote(name, safe='')}{query}")["cell"], form)
 
 
+cell.add_command(enrolment_tokens.create)
+cell.add_command(enrolment_tokens.list_)
+cell.add_command(enrolment_tokens.revoke)
 cell.add_command(credential_commands("cell", "the hosts of that cell", "cell1"))
 
 

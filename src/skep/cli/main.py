@@ -21,6 +21,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("skep.cli.bench:bench", "Measure how fast servers are built."),
     "cell": ("skep.cli.cell:cell", "List, show, enable, disable and delete cells."),
     "host": ("skep.cli.host:host", "List, show, enable and disable hosts."),
+    "enrol": ("skep.cli.enrol:enrol", "Make this machine a host of a cell, by a token of that cell."),
+    "nats": ("skep.cli.nats:nats", "Configure NATS servers with an account for each cell."),
     "namespace": ("skep.cli.namespace:namespace", "What other services tell of hosts, and their credentials."),
     "user": ("skep.cli.user:user", "Set the password of a user of the embedded identity service."),
     "server": ("skep.cli.server:server", "List and show servers, explain where they landed and why."),

@@ -200,6 +200,18 @@ class TransportSettings(Section, frozen=True, kw_only=True):
     ] = "nats://127.0.0.1:4222"
     credentials_file: Annotated[str, Meta(description="NATS credentials (JWT and key); empty: none")] = ""
     ca_file: Annotated[str, Meta(description="CA that signed the NATS server's certificate; empty: the system's")] = ""
+    cert_file: Annotated[str, Meta(description="Our certificate, for a NATS server that asks for one; empty: none")] = (
+        ""
+    )
+    key_file: Annotated[str, Meta(description="Key of our certificate; empty: it stands in `cert_file`")] = ""
+    accounts: Annotated[
+        bool,
+        Meta(description="Whether each cell has a NATS account of its own, as `skep nats config` writes them"),
+    ] = False
+    public_url: Annotated[
+        str,
+        Meta(description="Addresses of the NATS servers as new hosts are told them; empty: `url`"),
+    ] = ""
     max_pending: Annotated[
         int, Meta(ge=1, description="Messages that may wait to be sent or answered; beyond it 503 with Retry-After")
     ] = 10000
@@ -304,6 +316,20 @@ class LogSettings(Section, frozen=True, kw_only=True):
     ] = "auto"
 
 
+class TracingSettings(Section, frozen=True, kw_only=True):
+    """Where the spans of requests and builds go; off unless one of the two places is named."""
+
+    endpoint: Annotated[
+        str, Meta(description="Collector that takes OTLP over HTTP, `http://HOST:4318/v1/traces`; empty: none")
+    ] = ""
+    directory: Annotated[
+        str, Meta(description="Directory where each process writes its spans, a JSON object a line; empty: none")
+    ] = ""
+    sample_ratio: Annotated[
+        float, Meta(ge=0, le=1, description="Share of requests that are traced, where the client does not say")
+    ] = 1.0
+
+
 class StateSettings(Section, frozen=True, kw_only=True):
     """Where this installation keeps what it must not lose."""
 
@@ -337,6 +363,7 @@ class Config(Section, frozen=True, kw_only=True):
     compute: ComputeSettings = ComputeSettings()
     conductor: ConductorSettings = ConductorSettings()
     retention: RetentionSettings = RetentionSettings()
+    tracing: TracingSettings = TracingSettings()
 
     def __post_init__(self) -> None:
         """Refuses two cells of one name."""

@@ -6,20 +6,23 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from skep.admin.app import AdminApi
+from skep.admin.joining import Messaging
 from skep.admin.services import NO_CELL_WORK, AdminServices, CellWork
 from skep.api.app import ComputeApi
 from skep.api.openapi import document
 from skep.api.policy import Policy
 from skep.api.routes import ROUTES
 from skep.api.services import ApiServices
+from skep.database.api import cells as cell_rows
 from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.ids import CellUuid
-from skep.processes import mapping, seeds
+from skep.processes import addresses, mapping, seeds
 from skep.processes.directory import StateDirectory
 from skep.processes.front import Door, Front
 from skep.processes.gauges import Gauges
 from skep.processes.listener import Listener
+from skep.processes.nats_accounts import messaging_of_hosts
 from skep.processes.process import Process
 from skep.processes.roster import Roster
 from skep.standalone.binding import check_bind
@@ -200,7 +203,15 @@ class HttpServices:
             missing=missing,
             stop_cell=stop_cell,
             cell_work=cell_work,
+            messaging=self._messaging,
         )
+
+    async def _messaging(self, cell: Cell) -> Messaging:
+        """Return what a new host of a cell is told of its messaging."""
+        rows = dict(await self._api.read(cell_rows.located))
+        own = next((where for one, where in rows.items() if one.uuid == cell.uuid), cell_rows.NOWHERE)
+        own_url = addresses.transport_url(self.directory, own)
+        return messaging_of_hosts(self.process.config, self.directory, cell, own_url)
 
     def _observe(self, method: str, template: str, status: int, seconds: float) -> None:
         self.process.metrics.http_request_seconds.labels("compute", method, template, str(status)).observe(seconds)

@@ -44,7 +44,7 @@ def servers(settings: TransportSettings) -> list[str]:
 
 def wants_tls(settings: TransportSettings) -> bool:
     """Tell whether a server that speaks no TLS must be refused."""
-    return bool(settings.ca_file) or any(url.startswith("tls://") for url in servers(settings))
+    return bool(settings.ca_file or settings.cert_file) or any(url.startswith("tls://") for url in servers(settings))
 
 
 def security(settings: TransportSettings) -> dict[str, Any]:
@@ -58,6 +58,12 @@ def security(settings: TransportSettings) -> dict[str, Any]:
             options["tls"] = ssl.create_default_context(cafile=settings.ca_file or None)
         except (OSError, ssl.SSLError) as error:
             raise Misconfigured(f"transport.ca_file: {settings.ca_file} cannot be used: {error}") from error
+        if settings.cert_file:
+            try:
+                options["tls"].load_cert_chain(settings.cert_file, settings.key_file or None)
+            except (OSError, ssl.SSLError) as error:
+                where = f"{settings.cert_file}, {settings.key_file or 'the same file'}"
+                raise Misconfigured(f"transport.cert_file, transport.key_file: {where}: {error}") from error
     if settings.credentials_file:
         jwt, key = read_credentials(Path(settings.credentials_file))
         options["user_jwt_cb"] = lambda: jwt

@@ -69,6 +69,11 @@ BAD = [
     ("POST", "/admin/v1/cells/cell1/credentials", b'{"expires_in": 1e30}', 400),
     ("POST", "/admin/v1/cells/cell1/credentials", b'{"description": "a\\u0000b"}', 400),
     ("DELETE", "/admin/v1/cells/cell1/credentials/none", b"", 404),
+    ("POST", "/admin/v1/cells/cell0/enrolment-tokens", b"{}", 409),
+    ("POST", "/admin/v1/cells/none/enrolment-tokens", b"{}", 404),
+    ("POST", "/admin/v1/cells/cell1/enrolment-tokens", b'{"uses": 0}', 400),
+    ("POST", "/admin/v1/cells/cell1/enrolment-tokens", b'{"expires_in": 1000000000}', 400),
+    ("DELETE", "/admin/v1/cells/cell1/enrolment-tokens/none", b"", 404),
     ("GET", "/admin/v1/namespaces/none", b"", 404),
     ("DELETE", "/admin/v1/namespaces/none", b"", 404),
     ("PUT", "/admin/v1/namespaces/compute", b'{"fields": {"free": {"type": "integer"}}}', 400),
@@ -90,9 +95,9 @@ async def test_every_route_wants_a_token(admin: Admin) -> None:
             assert response.json()["error"]["code"] == 401
 
 
-async def test_all_but_the_placement_of_a_server_is_for_admins(admin: Admin) -> None:
+async def test_all_but_placements_and_enrolments_are_for_admins(admin: Admin) -> None:
     for method, path in PATHS:
-        if not path.endswith("/placement"):
+        if not path.endswith(("/placement", "/enrolments")):
             response = await admin.ask(method, path, token="owner", json={})
             assert (path, response.status_code) == (path, 403)
 

@@ -1,0 +1,23 @@
+"""What a new host of a cell is told of its messaging. Wiring knows it; handlers pass it on."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.domain.cells import Cell
+from skep.domain.errors import Conflict
+
+
+class Messaging(msgspec.Struct, frozen=True, kw_only=True):
+    """How an agent reaches its cell."""
+
+    url: str
+    """Addresses of NATS servers, with the user and password of the cell's agents."""
+    prefix: str
+    ca: str = ""
+    """The certificate (PEM) that signed the servers'; empty: one that every system knows, or no TLS."""
+
+
+async def nobody_joins(cell: Cell) -> Messaging:
+    """Let no host join. Raises Conflict."""
+    raise Conflict(f"Cell {cell.name} takes hosts of this process only.")

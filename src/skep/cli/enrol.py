@@ -1,0 +1,74 @@
+"""`skep enrol`: run once on a new machine. It needs a token of a cell, and nothing else of the cloud."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import click
+
+from skep.cli.config import config_option
+from skep.cli.failures import Failed
+
+TIMEOUT = 30.0
+
+
+@click.command()
+@click.option("--api", required=True, metavar="URL", help="Where the compute API is, such as https://cloud:8774.")
+@click.option("--token", required=True, envvar="SKEP_ENROLMENT_TOKEN", help="Of `skep cell enrolment-token`.")
+@click.option("--host", default="", metavar="NAME", help="Name of the host; default: the machine's.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Configuration of the agent to write; default: compute.toml in the state directory.",
+)
+@config_option
+def enrol(api: str, token: str, host: str, output: Path | None, config_file: Path | None) -> None:
+    """Make this machine a host of the token's cell: its key, its identity, the agent's configuration.
+
+    It may be repeated. The token may stand in SKEP_ENROLMENT_TOKEN too, where no list of processes shows it.
+
+    \b
+    Example: SKEP_ENROLMENT_TOKEN=skep_... skep enrol --api https://cloud.example:8774
+             skep serve compute --config skep-state/compute.toml
+    """
+    import msgspec
+
+    from skep.compute import enrolment
+    from skep.config import load
+
+    config = load(config_file, os.environ).config
+    state = Path(config.state.directory)
+    output = output or state / "compute.toml"
+    enrolment.refuse_foreign(output)
+    identity = enrolment.begin(state, host or config.compute.host or socket.gethostname())
+    answer = _ask(api, token, enrolment.request_body(identity))
+    try:
+        enrolled = msgspec.convert(answer.get("enrolment"), enrolment.Enrolment)
+    except msgspec.ValidationError as error:
+        raise Failed(f"{api} answered something else than an enrolment: {error}") from error
+    directory = enrolment.complete(state, enrolled, output)
+    click.echo(f"Host {enrolled.host} belongs to cell {enrolled.cell.name}; its directory is {directory}.")
+    click.echo(f"Start its agent: skep serve compute --config {output}")
+
+
+def _ask(api: str, token: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Return what the admin API answers. Raises Failed with its words when that is no success."""
+    import httpx
+
+    url = f"{api.rstrip('/').removesuffix('/v2.1')}/admin/v1/enrolments"
+    try:
+        response = httpx.post(url, json=body, headers={"Authorization": f"Bearer {token}"}, timeout=TIMEOUT)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise Failed(f"{url} does not answer: {error}") from error
+    try:
+        answer = response.json()
+        if response.is_success and isinstance(answer, dict):
+            return answer
+        reason = answer["error"]["message"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Failed(f"{url} is no admin API of Skep: it answered {response.status_code}") from error
+    raise Failed(f"{reason} ({response.status_code})")

@@ -1,0 +1,121 @@
+"""How a machine becomes a host: it makes its identity, is told of its cell, and writes down what its agent needs.
+
+The identity is made before anybody is asked, in a place of its own, and moves to the host's directory with the answer;
+who is interrupted asks again with the same key, and uses the token once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skep.compute.identity import IDENTITY_FILE, Identity, load, load_or_mint
+from skep.domain.errors import Misconfigured
+from skep.domain.ids import CellUuid
+from skep.domain.signatures import Signer
+
+PENDING = "enrolling"
+CA_FILE = "ca.pem"
+MARK = "# Written by `skep enrol`"
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """The cell that a host belongs to."""
+
+    uuid: CellUuid
+    name: str
+
+
+class Messaging(msgspec.Struct, frozen=True, kw_only=True):
+    """How the agent reaches it."""
+
+    url: str
+    prefix: str
+    ca: str = ""
+
+
+class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
+    """What the admin API answers."""
+
+    cell: Cell
+    host: str
+    messaging: Messaging
+
+
+def begin(state: Path, host: str) -> Identity:
+    """Return the identity with which a machine asks: of the host that it is already, or a new one.
+
+    Raises Misconfigured when the state directory cannot be used, or has the host in two cells.
+    """
+    there = sorted((state / "hosts").glob(f"*/{host}/{IDENTITY_FILE}"))
+    if len(there) > 1:
+        raise Misconfigured(f"{state}/hosts has host {host} in {len(there)} cells; move the wrong one away")
+    try:
+        return load_or_mint(there[0].parent if there else state / PENDING / host, host)
+    except OSError as error:
+        raise Misconfigured(f"{state} cannot be used: {error.strerror}") from error
+
+
+def request_body(identity: Identity) -> dict[str, Any]:
+    """Return what the machine tells of itself."""
+    public_key = Signer(identity.seed, CellUuid("")).public_key
+    body: dict[str, Any] = msgspec.to_builtins({"host": identity.host, "node": identity.node, "public_key": public_key})
+    return body
+
+
+def complete(state: Path, enrolment: Enrolment, config: Path) -> Path:
+    """Write down what was answered; return the directory of the host. It may be repeated.
+
+    Raises Misconfigured when the configuration file is somebody else's, or the directory another host's.
+    """
+    host = enrolment.host
+    directory = state / "hosts" / enrolment.cell.name / host
+    pending = state / PENDING / host
+    refuse_foreign(config)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if load(directory) is None:
+            (pending / IDENTITY_FILE).replace(directory / IDENTITY_FILE)
+            pending.rmdir()
+        if enrolment.messaging.ca:
+            _write(state / CA_FILE, enrolment.messaging.ca)
+        _write(config, _configuration(state, enrolment))
+    except OSError as error:
+        raise Misconfigured(f"{error.filename or state} cannot be written: {error.strerror}") from error
+    return directory
+
+
+def refuse_foreign(config: Path) -> None:
+    """See that a file which is there was written by an enrolment. Raises Misconfigured."""
+    if config.exists() and not config.read_text(encoding="utf-8", errors="replace").startswith(MARK):
+        raise Misconfigured(f"{config} is there and was not written by `skep enrol`: name another file (--output)")
+
+
+def _configuration(state: Path, enrolment: Enrolment) -> str:
+    cell, messaging = enrolment.cell, enrolment.messaging
+    ca_file = [("ca_file", str(state.absolute() / CA_FILE))] if messaging.ca else []
+    sections = {
+        "state": [("directory", str(state.absolute()))],
+        "transport": [("kind", "nats"), ("url", messaging.url), ("prefix", messaging.prefix), *ca_file],
+        "compute": [("cell", cell.uuid), ("cell_name", cell.name), ("host", enrolment.host)],
+    }
+    lines = [f"{MARK}: the agent of host {enrolment.host} in cell {cell.name}. Keep it to yourself."]
+    for name, keys in sections.items():
+        lines += ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in keys)]
+    return "\n".join([*lines, ""])
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all; nobody else may read it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

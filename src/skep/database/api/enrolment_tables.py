@@ -1,0 +1,34 @@
+"""Tables of enrolment: tokens that make machines hosts of a cell, and what was enrolled with each."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from skep.database.api.metadata import metadata
+
+enrolment_tokens = sa.Table(
+    "enrolment_tokens",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("cell", sa.Text, nullable=False),
+    sa.Column("description", sa.Text, nullable=False, default=""),
+    sa.Column("secret_hash", sa.LargeBinary, nullable=False),
+    sa.Column("uses", sa.Integer, nullable=False),
+    sa.Column("uses_left", sa.Integer, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("created_by", sa.Text, nullable=False),
+    sa.Column("expires_at", sa.BigInteger, nullable=False),
+    sa.Index("enrolment_tokens_cell", "cell"),
+)
+"""No secret is stored, only its hash. `uses`: how many hosts it was made for."""
+
+enrolments = sa.Table(
+    "enrolments",
+    metadata,
+    sa.Column("token", sa.Text, primary_key=True),
+    sa.Column("public_key", sa.LargeBinary, primary_key=True),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("enrolled_at", sa.BigInteger, nullable=False),
+)
+"""Which keys each token let in: a host that did not hear its answer asks again, and uses the token once."""
