@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skep.cli.backup import backup, restore
 from skep.cli.config import config_option
 from skep.cli.failures import Failed, Refused
 from skep.cli.output import Format, format_option, print_rows, progress
@@ -26,11 +27,15 @@ COLUMNS = {"database": "Database", "revision": "Revision", "newest": "This relea
 
 @click.group()
 def db() -> None:
-    """Bring the databases to this release's schema; give up a cell whose database is lost.
+    """Bring the databases to this release's schema, copy and restore them, give up a cell whose database is lost.
 
     \b
     Example: skep db check
     """
+
+
+db.add_command(backup)
+db.add_command(restore)
 
 
 @db.command()
@@ -70,7 +75,10 @@ def check(config_file: Path | None, form: Format) -> None:
 @config_option
 @format_option
 def upgrade(config_file: Path | None, form: Format) -> None:
-    """Make what is missing and bring all databases to this release's schema; refused while a cloud runs on them.
+    """Make what is missing and bring all databases to this release's schema.
+
+    SQLite files are refused while a cloud runs on them. PostgreSQL's are brought up beneath the last release's
+    processes, which run on with the new schema: upgrade it first, then restart them one by one.
 
     \b
     Example: skep db upgrade
@@ -105,7 +113,8 @@ async def _bring_up(config: Config) -> None:
     from skep.processes.installation import known_cells, open_installation
 
     directory = _state(config)
-    directory.open()
+    files = [location for location in locations(config)[0].values() if isinstance(location, Path)]
+    directory.open(shared=not files)
     try:
         is_new = not known_cells(Places(config, directory), directory)
         databases, notes = await open_installation(config, directory, 0 if is_new else None)

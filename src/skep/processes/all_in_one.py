@@ -34,6 +34,8 @@ class Cloud:
         self.directory = StateDirectory(Path(config.state.directory))
         self.cells = cells
         self.hosts = hosts
+        self.upgrade = True
+        """Whether older schemas are brought up at the start; otherwise they are refused."""
         self.notes: list[str] = []
         """What differs from what was asked for, one line each."""
         self.process = new_process(config, steps=steps)
@@ -103,7 +105,7 @@ class Cloud:
         sys.setswitchinterval(SWITCH_SECONDS)
         self.directory.open()
         self._http = http = HttpServices(self.process, self.directory)
-        self._databases, notes = await open_installation(self.config, self.directory, self.cells)
+        self._databases, notes = await open_installation(self.config, self.directory, self.cells, upgrade=self.upgrade)
         self.notes += notes
         self.plane = ControlPlane(
             self.config,

@@ -1,0 +1,143 @@
+"""Copies of an installation's databases and keys in one directory, and the way back.
+
+SQLite files are copied by SQLite's own backup, PostgreSQL's by `pg_dump`; each copy is of one moment, also while the
+cloud runs. Cells are copied before the API database: a server of the time between is then known above and missing
+below, which the audit names. The other way round a server that runs would look as if it still had to be built.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.domain.errors import Misconfigured
+from skep.processes.databases import Location, revision_of, shown
+from skep.processes.directory import StateDirectory
+from skep.processes.servers.programs import find_program
+
+MANIFEST = "backup.json"
+
+
+class Copied(msgspec.Struct, frozen=True, kw_only=True):
+    """One database in a backup."""
+
+    name: str
+    """`api`, `cell0`, or the cell's."""
+    file: str
+    revision: str
+    """Of its schema."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backup holds; written last, so that a broken one has none."""
+
+    taken_at: int
+    """Microseconds since the epoch."""
+    databases: tuple[Copied, ...]
+
+
+def back_up(locations: Mapping[str, Location], directory: StateDirectory, to: Path, now: int) -> Manifest:
+    """Copy databases and keys into a new directory, for its owner only. Blocks.
+
+    Raises Misconfigured when it is there already, or something cannot be copied.
+    """
+    try:
+        to.mkdir(mode=0o700, parents=True)
+    except FileExistsError:
+        raise Misconfigured(f"{to} is there already: name a new directory") from None
+    copied = tuple(_copies(locations, to))
+    if directory.keys.is_dir():
+        shutil.copytree(directory.keys, to / "keys")
+    manifest = Manifest(taken_at=now, databases=copied)
+    (to / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+    return manifest
+
+
+def read_manifest(backup: Path) -> Manifest:
+    """Return what a backup holds. Raises Misconfigured when it is none, or not whole."""
+    try:
+        return msgspec.json.decode((backup / MANIFEST).read_bytes(), type=Manifest)
+    except (OSError, msgspec.DecodeError) as error:
+        raise Misconfigured(f"{backup} is no whole backup: {MANIFEST}: {error}") from None
+
+
+def restore(locations: Mapping[str, Location], directory: StateDirectory, backup: Path, names: Sequence[str]) -> None:
+    """Put the named databases of a backup into the place of what is there, and keys that are missing. Blocks.
+
+    Raises Misconfigured when the backup does not hold one, or it cannot be put back: that one is then as it was.
+    """
+    held = {one.name: one for one in read_manifest(backup).databases}
+    for name in names:
+        if name not in held or name not in locations:
+            where = "the backup" if name not in held else "the configuration, nor does the API database"
+            raise Misconfigured(f"{where} does not know a database {name}")
+    if (backup / "keys").is_dir():
+        for key in (backup / "keys").iterdir():
+            if not (directory.keys / key.name).exists():
+                shutil.copy2(key, directory.keys / key.name)
+    for name in names:
+        _put_back(backup / held[name].file, locations[name])
+
+
+def _copies(locations: Mapping[str, Location], to: Path) -> Iterator[Copied]:
+    for name, location in sorted(locations.items(), key=lambda item: item[0] == "api"):
+        revision = revision_of(location)
+        if revision is None:
+            continue
+        if isinstance(location, Path):
+            file = to / f"{name}.db"
+            _copy_sqlite(location, file)
+        else:
+            file = to / f"{name}.dump"
+            _run("pg_dump", location, "--format=custom", "--no-owner", "--no-privileges", f"--file={file}")
+        yield Copied(name=name, file=file.name, revision=revision)
+
+
+def _copy_sqlite(source: Path, to: Path) -> None:
+    try:
+        with closing(sqlite3.connect(source)) as reading, closing(sqlite3.connect(to)) as writing:
+            reading.backup(writing)
+    except sqlite3.Error as error:
+        raise Misconfigured(f"{source} cannot be copied: {error}") from error
+
+
+def _put_back(copy: Path, location: Location) -> None:
+    if not isinstance(location, Path):
+        wanted = ("--clean", "--if-exists", "--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction")
+        _run("pg_restore", location, *wanted, str(copy))
+        return
+    new = location.with_name(location.name + ".new")
+    new.unlink(missing_ok=True)
+    location.parent.mkdir(parents=True, exist_ok=True)
+    _copy_sqlite(copy, new)
+    for left in ("-wal", "-shm"):
+        location.with_name(location.name + left).unlink(missing_ok=True)
+    new.replace(location)
+
+
+def _run(program: str, location: str, *arguments: str) -> None:
+    """Run one of PostgreSQL's programs on a database. Raises Misconfigured with what it says."""
+    found = find_program(program)
+    if found is None:
+        raise Misconfigured(f"`{program}` is not installed; it comes with PostgreSQL's client programs")
+    url = sa.make_url(location)
+    # Other users of the machine see arguments, so the password is none of them.
+    secret = url.password or url.query.get("password")
+    password = {"PGPASSWORD": secret} if isinstance(secret, str) else {}
+    plain = url.set(drivername="postgresql", password=None).difference_update_query(["password"])
+    command = [str(found), f"--dbname={plain.render_as_string(hide_password=False)}", "--no-password", *arguments]
+    environment = os.environ | password
+    ended = subprocess.run(  # noqa: S603 - a program of PostgreSQL's, with our own words
+        command, env=environment, capture_output=True, text=True, check=False
+    )
+    if ended.returncode:
+        said = " ".join(ended.stderr.split())
+        raise Misconfigured(f"{program} of {shown(location)} failed: {said or ended.returncode}")
