@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -24,6 +25,7 @@ from skep.messages.to_scheduler import (
 )
 from skep.scheduler.service import SchedulerService
 from skep.scheduler.settings import SchedulerSettings
+from skep.synchronizer.base import Changes, Cursor, CursorTooOld
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER
 from skep.transport.codec import encode
@@ -112,6 +114,29 @@ async def test_what_is_published_again_is_not_written_again(one: One) -> None:
     before = (await one.backend.snapshot()).records
     await one.publish(*messages)
     assert (await one.backend.snapshot()).records == before
+
+
+class Deaf(MemoryBackend):
+    """Tells nobody who waits for changes; who looks is answered."""
+
+    async def changes(self, cursor: Cursor, *, wait: float = 0.0) -> Changes | CursorTooOld:
+        if wait > 0:
+            await asyncio.Event().wait()
+        return await super().changes(cursor)
+
+
+async def test_a_scheduler_that_has_not_heard_of_another_epoch_writes_into_it_all_the_same() -> None:
+    transport, records = MemoryTransport(), MemoryBackend()
+    deaf = SchedulerService(transport, Deaf(records=records.records), SchedulerSettings(), Clock())
+    await deaf.start()
+    try:
+        await transport.call(SCHEDULER, state_of(3))
+        records.wipe()
+        await transport.call(SCHEDULER, state_of(3))
+        told = {record.key.namespace for record in (await records.snapshot()).records}
+        assert {"operator", "cells"} <= told
+    finally:
+        await deaf.stop()
 
 
 async def test_claims_and_slots_are_listed_page_by_page_each_once(one: One) -> None:

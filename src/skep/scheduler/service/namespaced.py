@@ -90,6 +90,8 @@ async def publish_namespaces(
     for one in message.namespaces:
         if (fault := namespace_fault(one.name, one.schema)) is not None:
             raise BadRequest(f"namespace {one.name[:80]!r}: {fault}")
+    # Records that agree in memory may be gone from the backend, with another epoch begun.
+    await commits.look()
     wishes = {Key(NAMESPACES, one.name): one for one in message.namespaces}
     names = {one.name for one in message.namespaces}
     gone = [key for key in states.keys(NAMESPACES) if key not in wishes]

@@ -21,8 +21,10 @@ _NAMESPACES: dict[Kind, str] = {"hosts": OPERATOR, "aggregates": AGGREGATES, "ce
 async def publish_operator_state(states: HostStates, commits: Commits, message: PublishOperatorState) -> None:
     """Make the records say what `message` says, in the part that it tells.
 
-    Cells come last: until a first cell is known no scheduler answers that there is no valid host.
+    Cells come last: until a first cell is known no scheduler answers that there is no valid host. What others wrote is
+    read first: records that agree in memory may be gone from the backend, with another epoch begun.
     """
+    await commits.look()
     wishes: dict[Key, Any] = {Key(OPERATOR, wish.node): wish for wish in message.hosts}
     wishes |= {aggregate_key(wish.id, wish.page): wish for wish in message.aggregates}
     gone = {*_told(states, message, "hosts"), *_told(states, message, "aggregates")} - wishes.keys()
