@@ -33,6 +33,8 @@ class Order:
     """Of `skep serve ROLE`."""
     settings: tuple[tuple[str, str], ...] = ()
     """Variables of its environment."""
+    cell: str = ""
+    """The name of the cell that it is part of; empty above the cells."""
 
 
 class Child:

@@ -16,22 +16,25 @@ from skep.config.sections import CellSettings, Config
 from skep.database.api import cells as cell_rows
 from skep.domain.cells import Cell
 from skep.domain.errors import Misconfigured, Unavailable
-from skep.processes.databases import Places
+from skep.processes.databases import Location, Places
 from skep.processes.directory import StateDirectory, write_private
 from skep.processes.http_services import HttpServices
 from skep.processes.installation import CELL0_NAME, choose_cells, choose_hosts, known_cells, open_installation
 from skep.processes.listener import free_ports
 from skep.processes.process import new_process
 from skep.processes.stopping import stop_part
-from skep.processes.supervisor.child import Child
-from skep.processes.supervisor.plan import Numbers, orders, settings_above
+from skep.processes.supervisor.child import Child, Order
+from skep.processes.supervisor.plan import Numbers, orders_above, orders_inside, settings_above
 from skep.processes.supervisor.servers import LocalServers
 from skep.processes.wiring import MEMORY
+from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
 
 ANSWER_SECONDS = 60.0
 """How long the first API process may take until it says how it is."""
 POLL_SECONDS = 0.1
+LOOK_SECONDS = 2.0
+"""How long a cell that was made or deleted stays unnoticed."""
 
 NOT_FOR_ALL = ("SKEP_DATABASE__API_URL", "SKEP_DATABASE__CELL0_URL", "SKEP_CELLS", "SKEP_SYNCHRONIZER__URL")
 """Variables that hold what some roles must not know."""
@@ -77,6 +80,11 @@ class ProcessCloud:
         self.servers: LocalServers | None = None
         self.children: dict[str, Child] = {}
         """By name, in the order in which they were started."""
+        self._running = config
+        """The configuration with every database and server."""
+        self._known: dict[str, Cell] = {}
+        """The cells whose children run, by name."""
+        self._cells_kept = Loop("cells", self._keep_cells, every=LOOK_SECONDS)
         self._lock: int | None = None
 
     @property
@@ -107,6 +115,7 @@ class ProcessCloud:
 
     async def stop(self) -> None:
         """Stop the roles from the outside inwards, then the servers; all is kept."""
+        await self._cells_kept.stop()
         for role in ("api", "super-conductor", "compute", "cell-conductor", "scheduler"):
             mine = [child for child in self.children.values() if child.order.role == role]
             await asyncio.gather(*(stop_part(child.order.name, child.stop()) for child in mine))
@@ -124,18 +133,43 @@ class ProcessCloud:
         config = await self._with_servers()
         config, names = await self._with_cells(config)
         found, ports = await self._make(config, names)
+        self._running = config
         self.logs.mkdir(exist_ok=True)
-        hosts = {cell: self._hosts(cell.name) for cell in found}
-        environment = self._environment()
-        host = config.api.bind_host
-        api_ports = [ports["api"], *free_ports(host, self.numbers.api - 1)]
+        self._write_settings(config)
+        api_ports = [ports["api"], *free_ports(config.api.bind_host, self.numbers.api - 1)]
         self.api_urls = tuple(self.api_url.replace(f":{ports['api']}/", f":{port}/") for port in api_ports)
-        for order in orders(config, self.numbers, hosts, ports, api_ports, self.identity_url):
-            child = Child(order, environment, self.logs, config.process.drain_seconds)
+        self._launch(orders_above(config, self.numbers, ports, api_ports, self.identity_url))
+        for cell in found:
+            self._launch_cell(config, cell)
+        await self._until_answered()
+        self._cells_kept.start()
+
+    def _launch(self, orders: Sequence[Order]) -> None:
+        environment = self._environment()
+        for order in orders:
+            child = Child(order, environment, self.logs, self.config.process.drain_seconds)
             self.children[order.name] = child
             child.start()
-        self._write_settings(config)
-        await self._until_answered()
+
+    def _launch_cell(self, config: Config, cell: Cell) -> None:
+        self._known[cell.name] = cell
+        self._launch(orders_inside(config, self.numbers, cell, self._hosts(cell.name)))
+
+    async def _keep_cells(self) -> bool:
+        """Start the children of cells that came, stop those of cells that went."""
+        there = await asyncio.to_thread(known_cells, Places(self._running, self.directory), self.directory)
+        for name in self._known.keys() - there.keys():
+            log.info("cell is left", cell=name)
+            del self._known[name]
+            mine = [child for child in self.children.values() if child.order.cell == name]
+            await asyncio.gather(*(stop_part(child.order.name, child.stop()) for child in mine))
+            self.children = {key: child for key, child in self.children.items() if child not in mine}
+        for name, known in there.items():
+            if name not in self._known and name != CELL0_NAME:
+                log.info("cell is new", cell=name)
+                settings = CellSettings(name=name, database_url=url_of(known.location))
+                self._launch_cell(replace(self._running, cells=(settings,)), known.cell)
+        return False
 
     def _hold(self) -> None:
         """Hold the directory: API processes share it with us, nobody else starts such a cloud on it."""
@@ -191,7 +225,9 @@ class ProcessCloud:
         settings = {cell.name: cell for cell in config.cells}
         for name in chosen.names:
             cell = settings.get(name) or CellSettings(name=name)
-            if not cell.database_url and self.servers is not None:
+            if name in there and is_elsewhere(there[name].location):
+                cell = replace(cell, database_url=url_of(there[name].location))
+            elif not cell.database_url and self.servers is not None:
                 await self.servers.make_database(name)
                 cell = replace(cell, database_url=self.servers.database_url(name))
             settings[name] = cell
@@ -250,3 +286,13 @@ async def _serves(client: httpx.AsyncClient, url: str) -> bool:
         return (await client.get(url)).status_code != httpx.codes.SERVICE_UNAVAILABLE
     except httpx.TransportError:
         return False
+
+
+def url_of(location: Location) -> str:
+    """Return a database's SQLAlchemy URL."""
+    return f"sqlite:///{location}" if isinstance(location, Path) else location
+
+
+def is_elsewhere(location: Location) -> bool:
+    """Tell whether a cell has a database of its own that was not made here: by its row, or a file that is there."""
+    return not isinstance(location, Path) or location.is_file()

@@ -22,45 +22,50 @@ class Numbers:
     cell_conductor: int = 1
 
 
-def orders(
-    config: Config,
-    numbers: Numbers,
-    hosts: Mapping[Cell, Sequence[str]],
-    ports: Mapping[str, int],
-    api_ports: Sequence[int],
-    identity_url: str,
+def orders_above(
+    config: Config, numbers: Numbers, ports: Mapping[str, int], api_ports: Sequence[int], identity_url: str
 ) -> tuple[Order, ...]:
-    """Return the children in the order in which they are started; `ports` are those of the first API process.
-
-    `api_ports` are those of all API processes, the first's first.
+    """Return the children above the cells; `ports` are those that clients know, `api_ports` one for each API process.
 
     `config` names every database and every cell.
     """
     above = (*_shared(config), *_above(config))
-    made = [
-        Order(f"scheduler-{number}", "scheduler", settings=_scheduler(config))
-        for number in range(1, numbers.scheduler + 1)
-    ]
-    for cell in hosts:
-        inside = (*_shared(config), ("SKEP_CELLS", _cells(config, cell.name)))
-        made += [
-            Order(f"cell-conductor-{cell.name}-{number}", "cell-conductor", ("--cell", cell.name), inside)
-            for number in range(1, numbers.cell_conductor + 1)
-        ]
-    made += [
-        Order(f"super-conductor-{number}", "super-conductor", settings=above)
-        for number in range(1, numbers.super_conductor + 1)
-    ]
-    made += [
-        Order(f"api-{number}", "api", settings=(*above, *_ports(ports, port, identity_url)))
-        for number, port in enumerate(api_ports, 1)
-    ]
-    made += [
-        Order(f"compute-{host}", "compute", ("--host", host), (*_shared(config), *_host(config, cell)))
-        for cell, names in hosts.items()
-        for host in names
-    ]
-    return tuple(made)
+    return (
+        *(
+            Order(f"scheduler-{number}", "scheduler", settings=_scheduler(config))
+            for number in _count(numbers.scheduler)
+        ),
+        *(
+            Order(f"super-conductor-{number}", "super-conductor", settings=above)
+            for number in _count(numbers.super_conductor)
+        ),
+        *(
+            Order(f"api-{number}", "api", settings=(*above, *_ports(ports, port, identity_url)))
+            for number, port in enumerate(api_ports, 1)
+        ),
+    )
+
+
+def orders_inside(config: Config, numbers: Numbers, cell: Cell, hosts: Sequence[str]) -> tuple[Order, ...]:
+    """Return the children of one cell: its conductors, and the agents of its hosts."""
+    inside = (*_shared(config), ("SKEP_CELLS", _cells(config, cell.name)))
+    host = (*_shared(config), *_host(config, cell))
+    return (
+        *(
+            Order(f"cell-conductor-{cell.name}-{number}", "cell-conductor", ("--cell", cell.name), inside, cell.name)
+            for number in _count(numbers.cell_conductor)
+        ),
+        *(Order(f"compute-{name}", "compute", ("--host", name), host, cell.name) for name in hosts),
+    )
+
+
+def _count(number: int) -> range:
+    return range(1, number + 1)
+
+
+def settings_above(config: Config) -> tuple[tuple[str, str], ...]:
+    """Return the variables with which a process reaches everything."""
+    return (*_scheduler(config), *_above(config))
 
 
 def _shared(config: Config) -> tuple[tuple[str, str], ...]:
@@ -73,11 +78,6 @@ def _above(config: Config) -> tuple[tuple[str, str], ...]:
         ("SKEP_DATABASE__CELL0_URL", config.database.cell0_url),
         ("SKEP_CELLS", _cells(config)),
     )
-
-
-def settings_above(config: Config) -> tuple[tuple[str, str], ...]:
-    """Return the variables with which a process reaches everything."""
-    return (*_scheduler(config), *_above(config))
 
 
 def _scheduler(config: Config) -> tuple[tuple[str, str], ...]:
