@@ -17,7 +17,7 @@ TIMEOUT = 30.0
 
 @click.command()
 @click.option("--api", required=True, metavar="URL", help="Where the compute API is, such as https://cloud:8774.")
-@click.option("--token", required=True, envvar="SKEP_ENROLMENT_TOKEN", help="Of `skep cell enrolment-token`.")
+@click.option("--token", required=True, envvar="ENROLMENT_TOKEN", help="Of `skep cell enrolment-token`.")
 @click.option("--host", default="", metavar="NAME", help="Name of the host; default: the machine's.")
 @click.option(
     "--output",
@@ -29,10 +29,10 @@ TIMEOUT = 30.0
 def enrol(api: str, token: str, host: str, output: Path | None, config_file: Path | None) -> None:
     """Make this machine a host of the token's cell: its key, its identity, the agent's configuration.
 
-    It may be repeated. The token may stand in SKEP_ENROLMENT_TOKEN too, where no list of processes shows it.
+    It may be repeated. The token may stand in ENROLMENT_TOKEN too, where no list of processes shows it.
 
     \b
-    Example: SKEP_ENROLMENT_TOKEN=skep_... skep enrol --api https://cloud.example:8774
+    Example: ENROLMENT_TOKEN=skep_... skep enrol --api https://cloud.example:8774
              skep serve compute --config skep-state/compute.toml
     """
     import msgspec
