@@ -23,6 +23,10 @@ FREED = 2000
 SHARE = 0.02
 """Of one's time that passes may take: after a long one (many groups with many members) follows a long rest."""
 
+LONGEST_REST = 10.0
+"""Seconds. A pass may have been long because it waited for a scheduler that was halted: that cost nothing, and what
+nothing names is not to hold its room for minutes."""
+
 
 class Sweeper:
     """Remembers between passes what was held and what was unnamed."""
@@ -45,7 +49,8 @@ class Sweeper:
         claims = self._claims.twice(await unnamed(self._sources, self._claims.standing(known.claims)))
         slots = self._slots.twice(await unnamed(self._sources, self._slots.standing(known.slots)))
         await self._free(claims, slots)
-        self._rest_until = time.monotonic() + (time.monotonic() - began) * (1 / SHARE - 1)
+        ended = time.monotonic()
+        self._rest_until = ended + min(LONGEST_REST, (ended - began) * (1 / SHARE - 1))
         return False
 
     async def _free(self, claims: tuple[ClaimKey, ...], slots: tuple[ClaimKey, ...]) -> None:
