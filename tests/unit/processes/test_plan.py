@@ -1,0 +1,81 @@
+"""What each child of a cloud of processes is told: no more than its role may know."""
+
+from __future__ import annotations
+
+import pytest
+
+from skep.config.sections import (
+    CellSettings,
+    Config,
+    DatabaseSettings,
+    SynchronizerSettings,
+    TransportSettings,
+)
+from skep.domain.cells import Cell
+from skep.domain.ids import CellUuid, new_uuid
+from skep.processes.supervisor.child import Order
+from skep.processes.supervisor.plan import Numbers, orders_above, orders_inside
+
+ABOVE, CELL0, ONE, TWO, STATES = (f"postgresql://db/{name}" for name in ("api", "cell0", "one", "two", "states"))
+CONFIG = Config(
+    database=DatabaseSettings(api_url=ABOVE, cell0_url=CELL0),
+    cells=(CellSettings(name="cell1", database_url=ONE), CellSettings(name="cell2", database_url=TWO)),
+    transport=TransportSettings(kind="nats", url="nats://bus"),
+    synchronizer=SynchronizerSettings(backend="sql", url=STATES),
+)
+CELL1 = Cell(uuid=CellUuid(new_uuid()), name="cell1")
+PORTS = {"api": 8774, "identity": 5000, "images": 9292}
+
+
+def orders() -> tuple[Order, ...]:
+    numbers = Numbers(api=2, scheduler=2, cell_conductor=2)
+    above = orders_above(CONFIG, numbers, PORTS, (8774, 40000), "http://identity/v3")
+    return (*above, *orders_inside(CONFIG, numbers, CELL1, ("host1", "host2")))
+
+
+@pytest.mark.parametrize(
+    ("role", "known"),
+    [
+        ("api", {ABOVE, CELL0, ONE, TWO}),
+        ("super-conductor", {ABOVE, CELL0, ONE, TWO}),
+        ("cell-conductor", {ONE}),
+        ("scheduler", {STATES}),
+        ("compute", set()),
+    ],
+)
+def test_a_role_is_told_of_its_own_databases_only(role: str, known: set[str]) -> None:
+    mine = [order for order in orders() if order.role == role]
+    assert mine
+    for order in mine:
+        told = " ".join(value for _, value in order.settings)
+        assert {url for url in (ABOVE, CELL0, ONE, TWO, STATES) if url in told} == known
+        assert "nats://bus" in told
+
+
+def test_so_many_of_each_with_names_of_their_own() -> None:
+    names = [order.name for order in orders()]
+    assert len(names) == len(set(names))
+    assert names == [
+        "scheduler-1",
+        "scheduler-2",
+        "super-conductor-1",
+        "api-1",
+        "api-2",
+        "cell-conductor-cell1-1",
+        "cell-conductor-cell1-2",
+        "compute-host1",
+        "compute-host2",
+    ]
+
+
+def test_only_the_first_api_process_serves_identity_and_images() -> None:
+    first, second = (dict(order.settings) for order in orders() if order.role == "api")
+    assert (first["SKEP_API__PORT"], first["SKEP_IDENTITY__PORT"]) == ("8774", "5000")
+    assert (second["SKEP_API__PORT"], second["SKEP_IDENTITY__LISTEN"]) == ("40000", "false")
+    assert second["SKEP_IDENTITY__PUBLIC_URL"] == "http://identity/v3"
+
+
+def test_an_agent_knows_its_cell() -> None:
+    agent = next(order for order in orders() if order.name == "compute-host2")
+    assert agent.arguments == ("--host", "host2")
+    assert dict(agent.settings)["SKEP_COMPUTE__CELL"] == CELL1.uuid

@@ -1,0 +1,97 @@
+"""What all roles do: wait for what they need, say what that is, stop their parts in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import httpx
+import pytest
+from starlette.responses import PlainTextResponse
+
+from skep.config.sections import Config
+from skep.domain.errors import Misconfigured, Unreachable
+from skep.processes.front import Door
+from skep.processes.process import new_process
+from skep.processes.role import Role
+from skep.testing.eventually import eventually
+
+
+class Waiting(Role):
+    """Needs a part that comes when it is let."""
+
+    name = "waiting"
+
+    def __init__(self) -> None:
+        super().__init__(new_process(Config()))
+        self.here = False
+        self.log: list[str] = []
+
+    async def _open(self) -> None:
+        self._on_stop("first", self._close("first"))
+        await self._wait_for("database", self._look)
+        self._on_stop("second", self._close("second"))
+
+    async def _look(self) -> None:
+        if not self.here:
+            raise Unreachable("it is away")
+
+    def _close(self, name: str) -> Callable[[], Awaitable[None]]:
+        async def close() -> None:
+            self.log.append(name)
+
+        return close
+
+
+async def test_it_says_what_it_waits_for_and_goes_on() -> None:
+    role = Waiting()
+    assert role.reasons() == ["it has not started"]
+    starting = asyncio.create_task(role.start())
+
+    async def waits() -> bool:
+        return role.reasons() == ["database: it is away"]
+
+    await eventually(waits, "the reason is told")
+    role.here = True
+    await starting
+    assert role.reasons() == []
+    await role.stop()
+    assert role.log == ["second", "first"]
+    assert role.reasons() == ["it is stopping"]
+
+
+async def test_a_start_that_is_given_up_stops_what_was_opened() -> None:
+    role = Waiting()
+    starting = asyncio.create_task(role.start())
+
+    async def waits() -> bool:
+        return role.reasons() == ["database: it is away"]
+
+    await eventually(waits, "the reason is told")
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert role.log == ["first"]
+
+
+async def test_what_can_never_work_ends_the_start() -> None:
+    class Refusing(Waiting):
+        async def _look(self) -> None:
+            raise Misconfigured("no")
+
+    role = Refusing()
+    with pytest.raises(Misconfigured):
+        await role.start()
+    assert role.log == ["first"]
+
+
+async def test_the_door_sends_away_until_somebody_is_inside() -> None:
+    door = Door(lambda: ["database: it is away"], lambda: b"")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://here") as client:
+        refused = await client.get("/v2.1/servers")
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()["reasons"]) == (503, ["database: it is away"])
+        assert (await client.get("/healthz")).status_code == 200
+        door.inside = PlainTextResponse("inside")
+        assert (await client.get("/v2.1/servers")).text == "inside"
