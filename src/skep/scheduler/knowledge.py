@@ -140,7 +140,7 @@ class Knowledge:
                 waiting |= mine
         if not request.is_forced:
             waiting &= ~table.disabled[:size] & ~table.forced_down[:size]
-        if (waiting & self.placement.might_fit(request, instance)).any():
+        if waiting.any() and (waiting & self.placement.might_fit(request, instance)).any():
             return "a cell that may hold the server is not ready yet"
         return self._states_missing(request, instance)
 

@@ -98,23 +98,16 @@ class Order:
                 key = chunk[place]
                 below = chunk[place - 1] if place else chunks[number - 1][-1] if number else key ^ _TIE
                 if key ^ below >= _TIE:
-                    keys: Iterable[int] = (key,)
-                else:
-                    lowest = key >> 96 << 96
-                    start = lowest | salt << _ROW_BITS
-                    begin = bisect_left(chunk, lowest, 0, place)
-                    if begin or not number:
-                        middle = bisect_left(chunk, start, begin, place + 1)
-                        keys = (
-                            chunk[middle : min(place + 1, middle + longest)]
-                            + chunk[begin : min(middle, begin + longest)]
-                        )
-                        place = begin
-                    else:
-                        keys = chain(self._between(start, lowest + _TIE), self._between(lowest, start))
-                        number, place = self._find(lowest)
-                        chunk = chunks[number]
-                place -= 1
+                    place -= 1
+                    row = key & _ROW
+                    if fits[row] == yes:
+                        yield row
+                    longest -= 1
+                    if not longest:
+                        return
+                    continue
+                keys, number, place = self._tied(number, place, salt, longest)
+                chunk = chunks[number]
                 for key in keys:
                     row = key & _ROW
                     if fits[row] == yes:
@@ -124,6 +117,23 @@ class Order:
                         return
             number -= 1
             place = len(chunks[number]) - 1
+
+    def _tied(self, number: int, place: int, salt: int, longest: int) -> tuple[Iterable[int], int, int]:
+        """Return the keys that have the score of the key at a place, from the server's hash on and round to it.
+
+        Of them `longest` at least, if there are; and the place before the first of them.
+        """
+        chunk = self._chunks[number]
+        lowest = chunk[place] >> 96 << 96
+        start = lowest | salt << _ROW_BITS
+        begin = bisect_left(chunk, lowest, 0, place)
+        if begin or not number:
+            middle = bisect_left(chunk, start, begin, place + 1)
+            keys = chunk[middle : min(place + 1, middle + longest)]
+            keys += chunk[begin : min(middle, begin + longest)]
+            return keys, number, begin - 1
+        number, place = self._find(lowest)
+        return chain(self._between(start, lowest + _TIE), self._between(lowest, start)), number, place - 1
 
     def _between(self, first: int, end: int) -> Iterator[int]:
         """Yield the keys from `first` on that are below `end`."""

@@ -148,7 +148,9 @@ class Placement:
         """Apply what depends on more than the shape."""
         left: list[tuple[Filter, int]] = []
         running = [
-            entry for entry in self._pipeline.request_filters if entry.applies(request) and explain.runs(entry, request)
+            entry
+            for entry in self._pipeline.request_filters
+            if entry.applies(request) and (entry.when_forced or not request.is_forced)
         ]
         if not running and not weighers:
             return self._shapes.ranking(shared, request, salt), left
@@ -167,7 +169,7 @@ class Placement:
     def _stages(
         self, shared: Evaluated, request: PlacementRequest, narrowed: list[tuple[Filter, int]]
     ) -> tuple[StageCount, ...]:
-        stages = shared.stages(self._pipeline.shared_filters)
+        stages = shared.stages()
         return stages + explain.stage_counts(request, shared.left, narrowed) if narrowed else stages
 
     def _no_valid_host(self, request: PlacementRequest, considered: int, stages: tuple[StageCount, ...]) -> Explanation:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from skep.domain.builds import StageCount
+from skep.domain.resources import Resources
 from skep.scheduler import explain
 from skep.scheduler.changelog import Changed, ChangeLog
 from skep.scheduler.columns import Floats, Mask
@@ -39,13 +40,15 @@ Stages = NDArray[np.uint8]
 Rows = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(msgspec.Struct, frozen=True, eq=False):
     """What of the pipeline concerns one shape."""
 
     steady: tuple[tuple[int, Filter], ...]
     """With their number in the stage column."""
     varying: tuple[tuple[int, Filter], ...]
+    stages: tuple[tuple[int, str, bool], ...]
+    """Of those that run: the number, what users read, whether the user asked for it."""
+    resources: Resources
     by_level: bool
     """Whether what is free is only compared with the request's amounts."""
     one_by_one: bool
@@ -64,17 +67,14 @@ class Evaluated:
         "judged",
         "plan",
         "position",
-        "request",
         "score",
         "scored",
         "stage",
         "steady",
     )
 
-    def __init__(self, plan: _Plan, request: PlacementRequest, room: int) -> None:
+    def __init__(self, plan: _Plan, room: int) -> None:
         self.plan = plan
-        self.request = request
-        """One of this shape."""
         self.steady: Stages = np.full(room, NOT_MAPPED, dtype=np.uint8)
         """The first filter that rejected the row, of those that do not look at what is free."""
         self.stage: Stages = np.full(room, NOT_MAPPED, dtype=np.uint8)
@@ -93,20 +93,16 @@ class Evaluated:
         """Up to where the table's log of changes is counted into the scores."""
         self._stages: tuple[StageCount, ...] | None = None
 
-    def left_after(self, filters: int) -> list[int]:
-        """Return how many hosts each of the first `filters` stages left."""
-        left = self.considered
-        result = []
-        for count in self.counts[FIRST_FILTER : FIRST_FILTER + filters]:
-            left -= count
-            result.append(left)
-        return result
-
-    def stages(self, filters: tuple[Filter, ...]) -> tuple[StageCount, ...]:
-        """Return the counts that are shown of the shared filters; they read nothing but the shape."""
+    def stages(self) -> tuple[StageCount, ...]:
+        """Return how many hosts each stage left, of those worth showing: that removed somebody, or were asked for."""
         if self._stages is None:
-            left = list(zip(filters, self.left_after(len(filters)), strict=True))
-            self._stages = explain.stage_counts(self.request, self.considered, left)
+            left, shown = self.considered, []
+            for number, words, asked in self.plan.stages:
+                removed = self.counts[number]
+                left -= removed
+                if removed or asked:
+                    shown.append(StageCount(words, left))
+            self._stages = tuple(shown)
         return self._stages
 
     def count(self, stages: Stages) -> None:
@@ -205,10 +201,10 @@ class Shapes:
         return score
 
     def _add(self, request: PlacementRequest) -> Evaluated:
-        known = self._cache[request.shape] = Evaluated(self._plan(request), request, len(self._table.mapped))
+        known = self._cache[request.shape] = Evaluated(self._plan(request), len(self._table.mapped))
         if len(self._cache) > self._limit:
             self._cache.popitem(last=False)
-            self._table.levels.set_watched(one.request.resources for one in self._cache.values())
+            self._table.levels.set_watched(one.plan.resources for one in self._cache.values())
         else:
             self._table.levels.watch(request.resources)
         self._evaluate_all(known, request)
@@ -224,6 +220,8 @@ class Shapes:
         return _Plan(
             steady=tuple(item for item in running if item[1].steady),
             varying=varying,
+            stages=tuple((number, entry.stage(request), entry.asked) for number, entry in running),
+            resources=request.resources,
             by_level=all(entry.by_level for _, entry in varying),
             one_by_one=all(entry.fits is not None for _, entry in varying),
             in_order=self._standing.is_shared and self._standing.filters <= {entry.name for _, entry in running},
