@@ -144,6 +144,7 @@ class Postgresql:
             poolclass=NullPool,
             connect_args={
                 "application_name": "skep",
+                "client_encoding": "utf8",
                 "connect_timeout": 3,
                 "keepalives_idle": 2,
                 "keepalives_interval": 1,

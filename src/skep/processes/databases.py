@@ -101,7 +101,7 @@ def revision_of(location: Location) -> str | None:
 def bare_engine(location: Location) -> sa.Engine:
     """Return an engine for a look at a database that may be of another release, or none at all."""
     url = f"sqlite:///{location}" if isinstance(location, Path) else location
-    options = {} if isinstance(location, Path) else {"connect_timeout": 3}
+    options = {} if isinstance(location, Path) else {"connect_timeout": 3, "client_encoding": "utf8"}
     return sa.create_engine(url, poolclass=sa.NullPool, connect_args=options)
 
 

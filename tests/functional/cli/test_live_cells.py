@@ -43,7 +43,7 @@ async def build_in(cloud: Cloud, session: Session, name: str) -> str:
 
     async def is_there() -> bool:
         server = (await session.ask("GET", f"/servers/{uuid}")).json()["server"]
-        return server["status"] == "ACTIVE" and server["OS-EXT-SRV-ATTR:host"].startswith(name)
+        return bool(server["status"] == "ACTIVE" and server["OS-EXT-SRV-ATTR:host"].startswith(name))
 
     await eventually(is_there, f"the server is ACTIVE in {name}")
     return uuid

@@ -95,14 +95,16 @@ async def running(sources: Path, config: Config) -> AsyncIterator[tuple[Session,
 async def eventually_found(process: asyncio.subprocess.Process, state: Path, log: Path) -> Found:
     """Wait until the cloud of another process has written where it is, answers and is ready."""
 
-    async def look() -> Found | None:
-        assert process.returncode is None, end_of(log)
-        try:
-            return await found_at(state / "clouds.yaml")
-        except (httpx.HTTPError, KeyError, OSError, ValueError):
-            return None
+    seen: list[Found] = []
 
-    return await eventually(look, "the cloud is ready", seconds=START_SECONDS)
+    async def is_ready() -> bool:
+        assert process.returncode is None, end_of(log)
+        with contextlib.suppress(httpx.HTTPError, KeyError, OSError, ValueError):
+            seen.append(await found_at(state / "clouds.yaml"))
+        return bool(seen)
+
+    await eventually(is_ready, "the cloud is ready", seconds=START_SECONDS)
+    return seen[0]
 
 
 def end_of(log: Path) -> str:
@@ -134,7 +136,7 @@ async def build(session: Session, images_url: str) -> str:
     uuid = str(answer.json()["server"]["id"])
 
     async def is_active() -> bool:
-        return (await session.ask("GET", f"/servers/{uuid}")).json()["server"]["status"] == "ACTIVE"
+        return bool((await session.ask("GET", f"/servers/{uuid}")).json()["server"]["status"] == "ACTIVE")
 
     await eventually(is_active, "the server is ACTIVE")
     return uuid

@@ -37,6 +37,8 @@ def test_each_value_says_where_it_came_from(tmp_path: Path) -> None:
             f"postgresql://db/api?user=skep&password={HIDDEN}",
         ),
         ("sqlite:///api.sqlite", "sqlite:///api.sqlite"),
+        ("nats://skep:hunter2@n1:4222,nats://n2", f"nats://skep:{HIDDEN}@n1:4222,nats://n2"),
+        ("nats://t0ken@n1", f"nats://{HIDDEN}@n1"),
     ],
 )
 def test_passwords_inside_addresses_are_hidden(url: str, expected: str) -> None:

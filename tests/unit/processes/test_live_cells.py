@@ -71,12 +71,12 @@ async def test_cells_come_and_go_under_a_loop_that_walks_through_them(installati
     assert [cell.name for cell in installation.live.names.values()] == ["a", "b"]
     assert installation.live.accesses[first.uuid].transport is not None
     seen = []
-    for uuid, access in installation.live.accesses.items():
-        seen.append(access.cell.name)
-        if uuid == first.uuid:
-            third = await installation.make("c")
-            await installation.api.write(partial(cell_rows.remove, uuid=second.uuid))
-            await installation.live.refresh()
+    walk = iter(installation.live.accesses.items())
+    seen.append(next(walk)[1].cell.name)
+    third = await installation.make("c")
+    await installation.api.write(partial(cell_rows.remove, uuid=second.uuid))
+    await installation.live.refresh()
+    seen += [access.cell.name for _uuid, access in walk]
     assert seen == ["a", "b"]
     assert list(installation.live.by_name) == ["a", "c"]
     await installation.reached(third)
