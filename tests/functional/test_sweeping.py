@@ -73,11 +73,11 @@ async def test_a_reschedule_that_could_not_be_stored_leaves_no_claim(tmp_path: P
         cell = cloud.plane.databases.cells["cell1"]
         write, left = cell.write, [1]
 
-        async def fails_once(unit: Any, *, intake: bool = False) -> Any:
+        async def fails_once(unit: Any, **how: Any) -> Any:
             if isinstance(unit, partial) and unit.func.__name__ == "rescheduled" and left:
                 left.pop()
                 raise StorageUnavailable("the disk is full")
-            return await write(unit, intake=intake)
+            return await write(unit, **how)
 
         cell.write = fails_once  # type: ignore[method-assign]  # one write of one database fails
         servers = await cloud.settled(await cloud.create(3))
@@ -95,8 +95,8 @@ async def test_a_slot_whose_release_was_lost_keeps_nobody_out_for_long(tmp_path:
         cell = cloud.plane.databases.cells["cell1"]
         write, left = cell.write, [1]
 
-        async def answer_lost(unit: Any, *, intake: bool = False) -> Any:
-            answer = await write(unit, intake=intake)
+        async def answer_lost(unit: Any, **how: Any) -> Any:
+            answer = await write(unit, **how)
             if isinstance(unit, partial) and unit.func.__name__ == "_close" and left:
                 left.pop()
                 raise StorageUnavailable("the answer was lost")
@@ -139,7 +139,7 @@ async def test_a_cell_that_cannot_be_read_keeps_its_claims(tmp_path: Path) -> No
         cell = cloud.plane.databases.cells["cell1"]
         read = cell.read
 
-        async def unreadable(_unit: Any) -> Any:
+        async def unreadable(_unit: Any, **_how: Any) -> Any:
             raise StorageUnavailable("the disk is gone")
 
         cell.read = unreadable  # type: ignore[assignment, method-assign]  # one database cannot be read for a while

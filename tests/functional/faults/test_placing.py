@@ -30,13 +30,13 @@ async def failing(database: Database, unit: str, times: int) -> AsyncIterator[No
     write = database.write
     left = times
 
-    async def refusing(work: Callable[[sa.Connection], Any], *, intake: bool = False) -> Any:
+    async def refusing(work: Callable[[sa.Connection], Any], **how: Any) -> Any:
         nonlocal left
         name = getattr(getattr(work, "func", work), "__name__", "")
         if name == unit and left > 0:
             left -= 1
             raise StorageUnavailable("injected")
-        return await write(work, intake=intake)
+        return await write(work, **how)
 
     database.write = refusing  # type: ignore[method-assign,assignment]
     try:
