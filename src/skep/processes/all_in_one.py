@@ -8,6 +8,7 @@ from pathlib import Path
 
 from skep.config.sections import Config
 from skep.domain.clock import Clock
+from skep.domain.errors import Misconfigured
 from skep.processes.cell_changes import cell_work
 from skep.processes.control_plane import ControlPlane
 from skep.processes.databases import Databases
@@ -104,6 +105,11 @@ class Cloud:
     async def _start(self) -> None:
         sys.setswitchinterval(SWITCH_SECONDS)
         self.directory.open()
+        if self.directory.processes_env.exists() and not self.config.database.api_url:
+            raise Misconfigured(
+                f"the cloud in {self.directory.root} runs in many processes: start it by `skep up --processes`, or "
+                "choose another directory (SKEP_STATE__DIRECTORY) for one of one process"
+            )
         self._http = http = HttpServices(self.process, self.directory)
         self._databases, notes = await open_installation(self.config, self.directory, self.cells, upgrade=self.upgrade)
         self.notes += notes

@@ -41,6 +41,11 @@ class StateDirectory:
         """How clients find this cloud; holds passwords."""
         return self.root / "clouds.yaml"
 
+    @property
+    def processes_env(self) -> Path:
+        """How other commands reach the databases and servers of a cloud of many processes; holds their URLs."""
+        return self.root / "processes.env"
+
     def host(self, cell: str, host: str) -> Path:
         """Return the directory of a fake host: its journal and its guests."""
         return self.root / "hosts" / cell / host

@@ -46,6 +46,19 @@ class Up:
         await eventually(greeted, "the cloud greets", seconds=90)
         return self.output.read_text()
 
+    async def refused(self, *arguments: str) -> str:
+        """Run a command over the same directory that has to be refused; return what it says."""
+        command = [sys.executable, "-m", "skep.cli", *arguments]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env={**os.environ, "SKEP_STATE__DIRECTORY": str(self.state)},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await asyncio.wait_for(process.communicate(), STOP_SECONDS)
+        assert process.returncode == 2, said
+        return said.decode()
+
     async def end(self, number: signal.Signals) -> int:
         """End it and return its status."""
         self.process.send_signal(number)
@@ -88,6 +101,8 @@ async def test_a_cloud_of_processes_is_killed_found_again_and_stopped(up: Up) ->
     assert await up.end(signal.SIGTERM) == 0
     assert "Stopped. Everything is kept." in up.output.read_text()
     assert up.running() == []
+    refused = await up.refused("up", "--free-ports")
+    assert "runs in many processes: start it by `skep up --processes`" in refused
     third = await up.start("third")
     assert "Found as it was left: 2 servers (2 active)." in third
     assert await up.end(signal.SIGINT) == 0

@@ -267,7 +267,7 @@ class ProcessCloud:
         """Write what other commands need to reach the same databases and servers, as variables for a shell."""
         lines = [f"export {name}='{value}'" for name, value in settings_above(config)]
         lines.append(f"export SKEP_STATE__DIRECTORY='{self.directory.root}'")
-        write_private(self.directory.root / "processes.env", ("\n".join(lines) + "\n").encode())
+        write_private(self.directory.processes_env, ("\n".join(lines) + "\n").encode())
 
     async def _until_answered(self) -> None:
         """Wait until the first API process serves. Raises Unavailable with the end of its log."""
