@@ -5,7 +5,8 @@
 # make check   format, lint, types, import rules, fast tests
 # make demo    20 servers with injected failures, where each landed and why
 # make bench   how fast servers are built
-# make chaos   build and delete while the cloud is killed: make chaos SEED=7 BUILDS=200 DURATION=60
+# make chaos   build and delete while the cloud is killed: make chaos SEED=7 BUILDS=200 DURATION=60; over many processes,
+#              NATS and PostgreSQL: make chaos DEPLOYMENT=processes
 # make soak    the same for ten minutes while schedulers and the backends they share are killed: make soak SOAK_ARGS="--backend nats"
 # make lock    resolve the dependencies anew
 
@@ -16,6 +17,7 @@ PROCESSES ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?= --servers 2000 --concurrency 32 --hosts 200 --cells 2 --json
 SEED ?=
+DEPLOYMENT ?= all-in-one
 BUILDS ?= 200
 DURATION ?= 60
 LOCK_ARGS ?=
@@ -37,8 +39,9 @@ demo: install-run
 bench: install-run
 	@.venv/bin/skep bench build $(BENCH_ARGS)
 
-chaos: install-run
-	@.venv/bin/python -m skep.testing.chaos --builds $(BUILDS) --duration $(DURATION) $(if $(SEED),--seed $(SEED))
+chaos: install-run $(if $(filter processes,$(DEPLOYMENT)),system-packages)
+	@.venv/bin/python -m skep.testing.chaos --deployment $(DEPLOYMENT) --builds $(BUILDS) --duration $(DURATION) \
+		$(if $(SEED),--seed $(SEED))
 
 soak: install-run system-packages
 	@.venv/bin/python -m skep.testing.soak $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)

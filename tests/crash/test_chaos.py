@@ -9,7 +9,7 @@ import sys
 import msgspec
 import pytest
 
-from skep.testing.chaos import Report
+from skep.testing.chaos_load import Report
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
 

@@ -19,7 +19,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -40,6 +40,9 @@ CLOSE_SECONDS = 10.0
 class Database:
     """A SQLite file or a PostgreSQL database. Opened once per process; every service of the process shares it."""
 
+    commit_hook_of_new: ClassVar[CommitHook | None] = None
+    """`commit_hook` of every database that is made from now on: a process opens some long after its start."""
+
     def __init__(self, location: Path | str, *, name: str = "", readers: int = 2, busy_timeout: float = 5.0) -> None:
         """Take a file or a SQLAlchemy URL. `busy_timeout`: seconds after which a lock or an answer is given up.
 
@@ -57,6 +60,7 @@ class Database:
         self._reads: dict[int, tuple[float, Any]] = {}
         """By thread: since when (monotonic seconds) a read is under way, over which connection of the driver."""
         self._writer = Writer(self.name, self.engine, self._dialect)
+        self._writer.commit_hook = type(self).commit_hook_of_new
         patience = busy_timeout + 1.0
         self.reading = Circuit(
             self.name, lambda: self.read(_nothing), patience=patience, cut_off=partial(self._cut_off, busy_timeout)

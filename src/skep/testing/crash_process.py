@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
 import time
@@ -15,8 +14,12 @@ import httpx
 import msgspec
 
 from skep.config.sections import Config
+from skep.testing import witness, witness_guests
 from skep.testing.crash import Order, Said
 from skep.testing.crash_points import Point
+from skep.testing.crash_said import Hearing
+from skep.testing.witness import HostSeen, Seen
+from skep.testing.witness_guests import Life
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -42,7 +45,7 @@ class CrashProcess:
         self._order = root / "order.json"
         self._order.write_bytes(msgspec.json.encode(Order(config=config, cells=cells, hosts=hosts)))
         self._child: subprocess.Popen[bytes] | None = None
-        self._rest = b""
+        self._hearing: Hearing | None = None
         self._http: httpx.Client | None = None
         self._images_url = ""
         self._image = ""
@@ -65,7 +68,8 @@ class CrashProcess:
             self._child = subprocess.Popen(
                 command, env=environment, cwd=self.root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
             )
-        self._rest = b""
+        assert self._child.stdout is not None
+        self._hearing = Hearing(self._child.stdout.fileno())
         self.lives += 1
 
     def start(self) -> None:
@@ -140,6 +144,14 @@ class CrashProcess:
         assert self._http is not None, "the cloud was never started"
         return self._http
 
+    def look(self, statuses: dict[str, str], hosts: dict[str, HostSeen]) -> Seen:
+        """Read the files of the state directory, to go with what users and admins see."""
+        return witness.look(self.state, statuses, hosts)
+
+    def guests(self) -> list[Life]:
+        """Return all guests that the hosts ever had."""
+        return witness_guests.lives(self.state)
+
     def tail(self) -> str:
         """Return the end of the child's log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
@@ -167,17 +179,8 @@ class CrashProcess:
 
     def _heard(self, deadline: float) -> Said | None:
         """Return the next line of the child; None when it ends or is silent."""
-        assert self._child is not None
-        assert self._child.stdout is not None
-        file = self._child.stdout.fileno()
-        while b"\n" not in self._rest:
-            ready, _, _ = select.select([file], [], [], max(0.0, deadline - time.monotonic()))
-            data = os.read(file, 65536) if ready else b""
-            if not data:
-                return None
-            self._rest += data
-        line, _, self._rest = self._rest.partition(b"\n")
-        return msgspec.json.decode(line, type=Said)
+        assert self._hearing is not None
+        return self._hearing.next(deadline)
 
     def _let_go(self) -> None:
         assert self._child is not None

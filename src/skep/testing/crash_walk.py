@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Protocol
 
 import httpx
 import msgspec
@@ -146,7 +147,14 @@ class Walk:
         self.well("after deleting all")
 
 
-def hosts_seen(process: CrashProcess) -> dict[str, HostSeen]:
+class Answering(Protocol):
+    """A cloud that can be asked."""
+
+    def answer(self, path: str) -> Any:
+        """Return what a GET answers. Raises httpx.HTTPStatusError unless it answers well."""
+
+
+def hosts_seen(process: Answering) -> dict[str, HostSeen]:
     """Return all hosts as placement holds them."""
     found: dict[str, HostSeen] = {}
     for host in process.answer("/admin/v1/hosts")["hosts"]:

@@ -26,7 +26,8 @@ from typing import Any
 import msgspec
 
 from skep.config.sections import Config, SchedulerSettings, TransportSettings
-from skep.testing.chaos import Chaos, Report, chaos_config
+from skep.testing.chaos import Chaos
+from skep.testing.chaos_load import Report, chaos_config
 from skep.testing.crash_walk import RECOVERY_SECONDS
 from skep.testing.eventually import eventually
 from skep.testing.soak_servers import BACKENDS, SoakServers

@@ -5,7 +5,7 @@ A life is one guest on one host, from the moment that its making began until it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 
@@ -39,11 +39,19 @@ class Life(msgspec.Struct, kw_only=True):
         return f"{self.instance} attempt {self.attempt} on {self.host}"
 
 
-def lives(state: Path) -> list[Life]:
-    """Return all guests that the hosts of a state directory ever had."""
+def lives(state: Path, ahead: Mapping[str, int] | None = None) -> list[Life]:
+    """Return all guests that the hosts of a state directory ever had.
+
+    `ahead`: microseconds by which the clocks of hosts are ahead, by name; their logs say when as those clocks have it.
+    """
     found: list[Life] = []
     for path in sorted(state.glob(f"hosts/*/*/{GUESTS_FILE}")):
-        found.extend(lives_on(path.parent.name, read_events(path)))
+        host = path.parent.name
+        wrong = (ahead or {}).get(host, 0)
+        for life in lives_on(host, read_events(path)):
+            life.began -= wrong
+            life.ended = None if life.ended is None else life.ended - wrong
+            found.append(life)
     return found
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
+import psycopg
 
 _UNOWNED = "owner IS NOT NULL AND owner NOT IN (SELECT owner FROM leases WHERE lapses_at > :now)"
 
@@ -82,42 +84,82 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     leaked: tuple[str, ...]
 
 
+class Connection(Protocol):
+    """As the drivers of SQLite and PostgreSQL have it."""
+
+    def execute(self, query: str, values: dict[str, int], /) -> Iterable[tuple[Any, ...]]:
+        """Run a query."""
+
+
+class _Postgresql:
+    """Takes queries with `:now`, as SQLite does."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        self._connection = connection
+
+    def execute(self, query: str, values: dict[str, int], /) -> Iterable[tuple[Any, ...]]:
+        return self._connection.execute(query.replace(":now", "%(now)s").encode(), values)
+
+
 def read(state: Path) -> Rows:
-    """Read the databases. The API's first: a server on its way down is then seen in one of them."""
+    """Read the databases of a state directory."""
+    return read_databases({path.stem: f"file:{path}?mode=ro" for path in (state / "db").glob("*.db")})
+
+
+def read_databases(urls: Mapping[str, str]) -> Rows:
+    """Read databases, `api` and those of cells by their names: files as SQLite's URIs, or postgresql://...
+
+    The API's is read first: a server on its way down is then seen in one of them.
+    """
     mapped: dict[str, Mapped] = {}
     rows: list[Row] = []
     leaked: list[str] = []
-    paths = sorted((state / "db").glob("*.db"), key=lambda path: path.stem != "api")
-    for path in paths:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-            connection.execute("BEGIN")
-            if path.stem == "api":
+    for name in sorted(urls, key=lambda name: (name != "api", name)):
+        with _opened(urls[name]) as connection:
+            if name == "api":
                 mapped = _mapped(connection)
                 leaked += _leaked(connection, "api", _ABOVE)
             else:
-                rows += _rows(connection, path.stem)
-                leaked += _leaked(connection, path.stem, _IN_CELL)
+                rows += _rows(connection, name)
+                leaked += _leaked(connection, name, _IN_CELL)
     return Rows(mapped=mapped, rows=tuple(rows), leaked=tuple(leaked))
 
 
-def _mapped(connection: sqlite3.Connection) -> dict[str, Mapped]:
+@contextmanager
+def _opened(url: str) -> Iterator[Connection]:
+    """Connect, and read at one moment."""
+    if url.startswith("file:"):
+        with closing(sqlite3.connect(url, uri=True)) as file:
+            file.execute("BEGIN")
+            yield file
+        return
+    plain = url.replace("postgresql+psycopg://", "postgresql://")
+    with psycopg.connect(plain, connect_timeout=5, options="-c statement_timeout=10000") as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
+        yield _Postgresql(connection)
+
+
+def _mapped(connection: Connection) -> dict[str, Mapped]:
     found = connection.execute(
         "SELECT m.instance, c.name, m.delete_intent_at IS NOT NULL FROM instance_mappings m "
-        "LEFT JOIN cells c ON c.uuid = m.cell WHERE m.deleted_at IS NULL"
+        "LEFT JOIN cells c ON c.uuid = m.cell WHERE m.deleted_at IS NULL",
+        {},
     )
     return {uuid: Mapped(cell=cell, deleting=bool(deleting)) for uuid, cell, deleting in found}
 
 
-def _rows(connection: sqlite3.Connection, cell: str) -> Iterator[Row]:
+def _rows(connection: Connection, cell: str) -> Iterator[Row]:
     found = connection.execute(
-        "SELECT uuid, name, state, task, host, attempt, fault FROM instances WHERE deleted_at IS NULL"
+        "SELECT uuid, name, state, task, host, attempt, fault FROM instances WHERE deleted_at IS NULL",
+        {},
     )
     for uuid, name, state, task, host, attempt, fault in found:
         text = bytes(fault).decode(errors="replace") if fault is not None else ""
         yield Row(uuid=uuid, name=name, cell=cell, state=state, task=task, host=host, attempt=attempt, fault=text)
 
 
-def _leaked(connection: sqlite3.Connection, database: str, queries: dict[str, str]) -> Iterator[str]:
+def _leaked(connection: Connection, database: str, queries: dict[str, str]) -> Iterator[str]:
     now = {"now": time.time_ns() // 1000}
     for what, query in queries.items():
         for (subject,) in connection.execute(query, now if ":now" in query else {}):

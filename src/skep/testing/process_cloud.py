@@ -1,0 +1,268 @@
+"""A cloud of processes for tests: each role a child, real NATS and PostgreSQL, each cell behind links that can be cut.
+
+    cloud = ProcessCloud(root, chaos_config(root))
+    await cloud.start()
+    cloud.children["cell-conductor-cell1-1"].kill()
+
+Which processes there are and what each is told is what `skep up --processes` says (`processes.supervisor.plan`), but
+for the links: a cell's processes reach NATS by one, and those above the cells reach its database by another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import sqlalchemy as sa
+from msgspec.structs import replace
+
+from skep.config.sections import CellSettings, Config, SynchronizerSettings, TransportSettings
+from skep.database.api import cells as cell_rows
+from skep.domain.cells import Cell
+from skep.domain.ids import CELL0
+from skep.processes.directory import StateDirectory
+from skep.processes.http_services import HttpServices
+from skep.processes.installation import CELL0_NAME, open_installation
+from skep.processes.process import new_process
+from skep.processes.servers.nats import NatsServer
+from skep.processes.servers.postgres import PostgresServer
+from skep.processes.supervisor.child import Order
+from skep.processes.supervisor.plan import Numbers, orders_above, orders_inside
+from skep.testing import witness_guests, witness_rows
+from skep.testing.eventually import eventually
+from skep.testing.process_child import RoleChild, RoleDied, environment_without_skep
+from skep.testing.process_client import CloudClient
+from skep.testing.process_links import Link
+from skep.testing.witness import HostSeen, Seen
+from skep.testing.witness_guests import Life
+
+NUMBERS = Numbers(api=2, super_conductor=2, scheduler=2, cell_conductor=2)
+HOSTS_SECONDS = 90.0
+STOPPING_ORDER = ("api", "super-conductor", "compute", "cell-conductor", "scheduler")
+CONNECTIONS = "400"
+
+
+class ProcessCloud:
+    """One cloud. Its children, servers and links are there to be broken; `ask` and the like block."""
+
+    def __init__(
+        self, root: Path, config: Config, *, cells: int = 2, hosts: int = 3, numbers: Numbers = NUMBERS
+    ) -> None:
+        """Take settings without addresses, and how many cells, and hosts in each."""
+        self.cells, self.hosts = cells, hosts
+        self.names = tuple(f"cell{number}" for number in range(1, cells + 1))
+        self.state = Path(config.state.directory)
+        self.logs = root / "logs"
+        self.config = config
+        self.nats = NatsServer(root / "nats")
+        self.postgres = PostgresServer(max_connections=CONNECTIONS)
+        self.children: dict[str, RoleChild] = {}
+        self.to_nats: dict[str, Link] = {}
+        """By cell: how its conductors and hosts reach NATS."""
+        self.to_database: dict[str, Link] = {}
+        """By cell: how those above reach its database."""
+        self.mounts: list[Path] = []
+        """Directories of hosts on disks of their own."""
+        self._numbers = numbers
+        self._directory = StateDirectory(self.state)
+        self._client: CloudClient | None = None
+        self._image = ""
+
+    async def start(self) -> None:
+        """Start everything and wait until all hosts may get servers; nothing runs when that fails."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop everything in order, whatever state it is in; a role that does not stop is killed, and then raised."""
+        failed: list[RoleDied] = []
+        for link in (*self.to_nats.values(), *self.to_database.values()):
+            link.heal()
+        for role in STOPPING_ORDER:
+            mine = [asyncio.to_thread(child.stop) for child in self.of(role)]
+            failed += [one for one in await asyncio.gather(*mine, return_exceptions=True) if isinstance(one, RoleDied)]
+        if self._client is not None:
+            self._client.close()
+        for link in (*self.to_nats.values(), *self.to_database.values()):
+            await link.stop()
+        await asyncio.to_thread(self.nats.stop)
+        await asyncio.to_thread(self.postgres.remove)
+        self._directory.close()
+        while self.mounts:
+            await asyncio.to_thread(subprocess.run, ["umount", str(self.mounts.pop())], check=True)
+        if failed:
+            raise failed[0]
+
+    def of(self, role: str) -> list[RoleChild]:
+        """Return the processes of a role."""
+        return [child for child in self.children.values() if child.order.role == role]
+
+    def host_directory(self, child: RoleChild) -> Path:
+        """Return where the host of a compute process keeps its journal."""
+        host = child.order.name.removeprefix("compute-")
+        return self._directory.host(host.rpartition("-")[0], host)
+
+    @property
+    def image(self) -> str:
+        """The id of the image `tiny`."""
+        return self._image
+
+    def ask(self, method: str, path: str, body: object = None) -> httpx.Response:
+        """Send a request to whichever API process takes it; see `CloudClient.ask`."""
+        assert self._client is not None, "the cloud was never started"
+        return self._client.ask(method, path, body)
+
+    def answer(self, path: str) -> Any:
+        """Return what a GET answers. Raises httpx.HTTPStatusError unless it answers well."""
+        return self.ask("GET", path).raise_for_status().json()
+
+    def look(self, statuses: dict[str, str], hosts: dict[str, HostSeen]) -> Seen:
+        """Read databases, past all links, and the hosts' logs."""
+        names = ("api", CELL0_NAME, *self.names)
+        rows = witness_rows.read_databases({name: self.postgres.url(name) for name in names})
+        return Seen(rows=rows, lives=tuple(self.guests()), statuses=statuses, hosts=hosts)
+
+    def guests(self) -> list[Life]:
+        """Return all guests that the hosts ever had. The offset of a host's clock is the same in all its lives."""
+        computes = self.of("compute")
+        ahead = {child.order.name.removeprefix("compute-"): child.clock_offset for child in computes}
+        return witness_guests.lives(self.state, ahead)
+
+    async def ready(self) -> None:
+        """Wait until the API is ready and all hosts may get servers. Raises AssertionError."""
+        await eventually(self._hosts_up, "all hosts are up", seconds=HOSTS_SECONDS)
+
+    async def _hosts_up(self) -> bool:
+        try:
+            ready = await asyncio.to_thread(self.ask, "GET", "/readyz")
+            shown = await asyncio.to_thread(self.ask, "GET", "/admin/v1/hosts")
+        except httpx.TransportError:
+            return False
+        if ready.status_code != 200 or shown.status_code != 200:
+            await asyncio.sleep(0.2)
+            return False
+        up = [host for host in shown.json()["hosts"] if host["state"] == "up"]
+        return len(up) == self.cells * self.hosts
+
+    async def _start(self) -> None:
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self._directory.open(shared=True)
+        await self.nats.start()
+        await asyncio.to_thread(self._make_databases)
+        for name in self.names:
+            self.to_nats[name] = Link(self.nats.port)
+            self.to_database[name] = Link(self.postgres.port)
+        for link in (*self.to_nats.values(), *self.to_database.values()):
+            await link.start()
+        await self._install()
+        with ThreadPoolExecutor(len(self.children)) as threads:
+            loop = asyncio.get_running_loop()
+            for child in self.children.values():
+                child.start()
+            await asyncio.gather(
+                *(loop.run_in_executor(threads, child.wait_started) for child in self.children.values())
+            )
+        assert self._client is not None
+        await asyncio.to_thread(self._client.sign_in)
+        self._image = await asyncio.to_thread(self._client.find_image)
+        await self.ready()
+
+    def _make_databases(self) -> None:
+        self.postgres.start()
+        for name in ("api", CELL0_NAME, *self.names):
+            self.postgres.create_database(name)
+
+    async def _install(self) -> None:
+        """Make schemas, cells and first users, as the first start does, and say which processes there will be."""
+        config = self._with_addresses()
+        databases, _ = await open_installation(config, self._directory, None)
+        http: HttpServices | None = None
+        try:
+            http = HttpServices(new_process(config), self._directory)
+            await http.open(databases.api)
+            await http.seed()
+            self._directory.seal()
+            cells = [cell for cell in await databases.api.read(cell_rows.every) if cell.uuid != CELL0]
+            ports = [http.ports["api"], *(_free_port() for _ in range(1, self._numbers.api))]
+            planned = self._planned(config, cells, http, ports)
+            urls = [f"http://127.0.0.1:{port}/v2.1" for port in ports]
+            images = http.images_url.removesuffix("/v2")
+            self._client = CloudClient(self._directory.clouds_yaml, urls, http.identity_url, images)
+        finally:
+            if http is not None:
+                await http.stop()
+            await databases.close()
+        environment = environment_without_skep() | dict(variables_of(self.config))
+        patience = self.config.process.drain_seconds + 10
+        for order in planned:
+            self.children[order.name] = RoleChild(order, environment, self.logs, stop_seconds=patience)
+
+    def _with_addresses(self) -> Config:
+        url = self.postgres.url
+        return replace(
+            self.config,
+            database=replace(self.config.database, api_url=url("api"), cell0_url=url(CELL0_NAME)),
+            cells=tuple(CellSettings(name=name, database_url=url(name)) for name in self.names),
+            transport=TransportSettings(kind="nats", url=self.nats.url),
+            synchronizer=SynchronizerSettings(backend="nats", url=self.nats.url, expected_hosts=1000),
+            scheduler=replace(self.config.scheduler, embedded=False),
+        )
+
+    def _planned(self, config: Config, cells: list[Cell], http: HttpServices, ports: list[int]) -> list[Order]:
+        """Return the plan with the links in it."""
+        linked = tuple(replace(cell, database_url=self._linked(cell.name)) for cell in config.cells)
+        above = replace(config, cells=linked)
+        planned = [*orders_above(above, self._numbers, http.ports, ports, http.identity_url)]
+        for cell in cells:
+            hosts = [f"{cell.name}-host{number}" for number in range(1, self.hosts + 1)]
+            url = f"nats://127.0.0.1:{self.to_nats[cell.name].port}"
+            inside = replace(config, transport=replace(config.transport, url=url))
+            planned += orders_inside(inside, self._numbers, cell, hosts)
+        return planned
+
+    def _linked(self, name: str) -> str:
+        url = sa.make_url(self.postgres.url(name))
+        return url.set(port=self.to_database[name].port).render_as_string(hide_password=False)
+
+
+def variables_of(config: Config) -> Iterator[tuple[str, str]]:
+    """Return the variables that say what of a configuration is not as by default."""
+    for name in config.__struct_fields__:
+        value = getattr(config, name)
+        if isinstance(value, msgspec.Struct):
+            yield from _variables(f"SKEP_{name.upper()}", value)
+
+
+def _variables(prefix: str, section: msgspec.Struct) -> Iterator[tuple[str, str]]:
+    defaults = type(section)()
+    for name in section.__struct_fields__:
+        value, variable = getattr(section, name), f"{prefix}__{name.upper()}"
+        if isinstance(value, msgspec.Struct):
+            yield from _variables(variable, value)
+        elif value != getattr(defaults, name):
+            yield variable, _text(value)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple) and any(isinstance(one, msgspec.Struct) for one in value):
+        return msgspec.json.encode(value).decode()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
