@@ -55,6 +55,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/hosts/{host}", hosts.show),
     ("PATCH", "/hosts/{host}", hosts.update),
     ("POST", "/hosts/{host}/fence", hosts.fence),
+    ("DELETE", "/hosts/{host}/key", enrolments.release_key),
     ("GET", "/servers/{id}/placement", placement.show),
     ("POST", "/placement/dry-run", placement.dry_run),
     ("POST", "/select-destinations", placement.select),

@@ -131,6 +131,20 @@ async def enrol(request: AdminRequest) -> Any:
     }
 
 
+async def release_key(request: AdminRequest) -> Any:
+    """Forget the key of a host: the next agent that registers its node binds one. Raises NotFound when it has none."""
+    request.only_query()
+    services, name = request.services, request.params["host"]
+    mapping = await services.database.read(partial(host_mappings.of_host, host=name))
+    if mapping is None:
+        raise NotFound(f"There is no host {name[:80]!r}.")
+    releasing = partial(host_keys.release, node=mapping.node)
+    if not await services.cell(mapping.cell).write(releasing, intake=True, within=CELL_SECONDS):
+        raise NotFound(f"Host {mapping.host} has no key.")
+    log.warning("key of a host released", host=mapping.host, node=mapping.node, user=request.context.user_id)
+    return {"host": {"host": mapping.host, "node": mapping.node, "key_released": True}}
+
+
 def _admit(connection: sa.Connection, token: Token, host: NewHost, now: int) -> Admitted | Denied:
     admitted = enrolments.use(connection, token, host, now)
     if isinstance(admitted, Admitted):

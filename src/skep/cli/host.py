@@ -133,6 +133,21 @@ def fence(name: str, yes: bool, form: Format, cloud: str | None) -> None:
     print_record(record if form == "json" else readable(record), form)
 
 
+@host.command("release-key")
+@click.argument("name")
+@format_option
+@cloud_option
+def release_key(name: str, form: Format, cloud: str | None) -> None:
+    """Forget by which key a host's agent signs: the next agent that registers its node is believed.
+
+    For a host whose key was bound by the wrong machine. Stop that one first.
+
+    \b
+    Example: skep host release-key cell1-host2
+    """
+    print_record(connect(cloud).admin("DELETE", f"/hosts/{quote(name, safe='')}/key")["host"], form)
+
+
 def _print_changed(cloud: str | None, name: str, change: Mapping[str, Any], form: Format) -> None:
     body = {key: value for key, value in change.items() if value is not None}
     record = connect(cloud).admin("PATCH", f"/hosts/{quote(name, safe='')}", body)["host"]

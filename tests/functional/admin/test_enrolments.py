@@ -152,3 +152,15 @@ async def test_only_a_hash_is_stored_and_those_that_expired_make_room(joining: A
     await joining.write(sa.update(enrolment_tokens).values(expires_at=1))
     await made(joining)
     assert len(await joining.services.database.read(unit)) == 1
+
+
+async def test_an_admin_releases_the_key_of_a_host(joining: Admin) -> None:
+    host = (await joining.good("GET", "/hosts?cell=cell1"))["hosts"][0]
+    path = f"/admin/v1/hosts/{host['host']}/key"
+    assert (await joining.ask("DELETE", path)).status_code == 404
+    binding = partial(host_keys.bind, node=NodeUuid(host["node"]), host=host["host"], public_key=b"k" * 32, now=1)
+    await joining.services.cells[CELL1].write(binding)
+    assert (await joining.ask("DELETE", path)).status_code == 200
+    read = partial(host_keys.get, node=NodeUuid(host["node"]))
+    assert await joining.services.cells[CELL1].read(read) is None
+    assert (await joining.ask("DELETE", "/admin/v1/hosts/none/key")).status_code == 404

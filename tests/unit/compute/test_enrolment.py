@@ -1,0 +1,64 @@
+"""What an enrolment leaves on a machine, whole or not at all, and again."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from skep.compute.enrolment import Cell, Enrolment, Messaging, begin, complete
+from skep.compute.identity import load, load_or_mint
+from skep.domain.errors import Misconfigured
+from skep.domain.ids import CellUuid
+
+ANSWER = Enrolment(
+    cell=Cell(uuid=CellUuid("0b6c7f0e-1f4e-4f0e-8a57-0d8a3a3a1a01"), name="cell1"),
+    host="h1",
+    messaging=Messaging(url='nats://u:p"w@nats:4222', prefix="skep", ca="PEM"),
+)
+
+
+def test_the_identity_that_asked_is_the_hosts(tmp_path: Path) -> None:
+    asked = begin(tmp_path, "h1")
+    assert begin(tmp_path, "h1") == asked, "who was interrupted asks with the same key"
+    directory = complete(tmp_path, ANSWER, tmp_path / "compute.toml")
+    assert directory == tmp_path / "hosts" / "cell1" / "h1"
+    assert load(directory) == asked
+    assert not (tmp_path / "enrolling" / "h1").exists()
+    assert begin(tmp_path, "h1") == asked, "and who is a host already, too"
+    assert complete(tmp_path, ANSWER, tmp_path / "compute.toml") == directory
+    assert load_or_mint(directory, "h1") == asked
+
+
+def test_the_configuration_says_all_that_the_agent_needs(tmp_path: Path) -> None:
+    begin(tmp_path, "h1")
+    complete(tmp_path, ANSWER, tmp_path / "compute.toml")
+    assert tomllib.loads((tmp_path / "compute.toml").read_text()) == {
+        "state": {"directory": str(tmp_path)},
+        "transport": {
+            "kind": "nats",
+            "url": ANSWER.messaging.url,
+            "prefix": "skep",
+            "ca_file": str(tmp_path / "ca.pem"),
+        },
+        "compute": {"cell": ANSWER.cell.uuid, "cell_name": "cell1", "host": "h1"},
+    }
+    assert (tmp_path / "ca.pem").read_text() == "PEM"
+    assert (tmp_path / "compute.toml").stat().st_mode & 0o077 == 0
+
+
+def test_what_is_somebody_elses_is_not_written_over(tmp_path: Path) -> None:
+    begin(tmp_path, "h1")
+    config = tmp_path / "compute.toml"
+    config.write_text("[compute]\n")
+    with pytest.raises(Misconfigured, match="--output"):
+        complete(tmp_path, ANSWER, config)
+    assert config.read_text() == "[compute]\n"
+
+
+def test_a_host_in_two_cells_is_none(tmp_path: Path) -> None:
+    for cell in ("a", "b"):
+        load_or_mint(tmp_path / "hosts" / cell / "h1", "h1")
+    with pytest.raises(Misconfigured, match="in 2 cells"):
+        begin(tmp_path, "h1")
