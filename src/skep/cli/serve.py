@@ -91,6 +91,7 @@ def _serve_cloud(config_file: Path | None, asked: Asked) -> None:
     from skep.telemetry import logs
 
     config, cloud = cloud_of(config_file, asked)
+    cloud.upgrade = False
     logs.configure(config.log.level, config.log.format)
 
     async def say_what_differs() -> None:

@@ -118,7 +118,7 @@ async def open_installation(
     locations = {name: places.of(name) for name in ("api", CELL0_NAME, *chosen.names)}
     locations |= {name: one.location for name, one in there.items()}
     await asyncio.to_thread(refuse_missing, locations, there)
-    is_new = not there
+    is_new = await asyncio.to_thread(revision_of, locations["api"]) is None
     opened = {"api": await open_database("api", locations.pop("api"), upgrade=upgrade or is_new)}
     notes = list(chosen.notes)
     try:

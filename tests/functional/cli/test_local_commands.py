@@ -8,9 +8,11 @@ from pathlib import Path
 
 import click
 import pytest
+import sqlalchemy as sa
 from click.testing import CliRunner, Result
 
 from skep.cli.main import COMMANDS, skep
+from skep.database import schema
 
 
 @pytest.fixture(autouse=True)
@@ -170,3 +172,22 @@ def test_commands_for_a_cloud_ask_which(command: tuple[str, ...], monkeypatch: p
     result = run(*command)
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith("skep: which cloud?")
+
+
+def test_a_role_refuses_an_old_schema_and_leaves_it_as_it_is() -> None:
+    assert run("db", "upgrade").exit_code == 0
+    for name, kind in (("api", "api"), ("cell0", "cell")):
+        file = Path(f".skep/db/{name}.db")
+        file.unlink()
+        engine = sa.create_engine(f"sqlite:///{file}")
+        schema.upgrade(engine, "api" if kind == "api" else "cell", "0001")
+        engine.dispose()
+    checked = run("db", "check")
+    assert (checked.exit_code, "`skep db upgrade` mends it" in checked.stderr) == (1, True)
+    served = run("serve", "all-in-one", "--free-ports")
+    assert served.exit_code == 2, served.output
+    assert "database api is at revision 0001, this release needs" in served.stderr
+    assert "run `skep db upgrade`" in served.stderr
+    assert run("db", "check").exit_code == 1
+    assert run("db", "upgrade").exit_code == 0
+    assert run("db", "check").exit_code == 0
