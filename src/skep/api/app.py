@@ -26,6 +26,7 @@ from skep.api.services import ApiServices
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, NotFound, Overloaded
 from skep.domain.ids import RequestId, new_request_id
+from skep.telemetry import tracing
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -57,6 +58,8 @@ class _Exchange:
     """The route's path; `-` when none was found."""
     context: RequestContext | None = None
     status: int = 500
+    span: tracing.Span | None = None
+    """What its work is part of, where requests are traced."""
     extra: Headers = field(default_factory=list)
 
 
@@ -81,9 +84,10 @@ class ComputeApi:
             request_id=new_request_id(),
             started=time.perf_counter(),
         )
-        payload = await self._answer(exchange, receive)
-        await _send(exchange, payload, send)
-        self._account(exchange)
+        with tracing.request(exchange.headers.get(b"traceparent", b"").decode("latin-1")) as exchange.span:
+            payload = await self._answer(exchange, receive)
+            await _send(exchange, payload, send)
+            self._account(exchange)
 
     async def _answer(self, exchange: _Exchange, receive: Receive) -> bytes:
         """Serve and return the body of the answer; what goes wrong becomes an error answer."""
@@ -109,6 +113,8 @@ class ComputeApi:
     async def _serve(self, exchange: _Exchange, segments: list[str], receive: Receive) -> bytes:
         services = self.services
         context = exchange.context = await authenticate(services.identity, exchange.headers, exchange.request_id)
+        if exchange.span is not None:
+            context = exchange.context = msgspec.structs.replace(context, traceparent=exchange.span.traceparent)
         if exchange.versioned:
             exchange.version = microversions.requested(exchange.headers)
         method = "GET" if exchange.method == "HEAD" else exchange.method
@@ -185,6 +191,11 @@ class ComputeApi:
         seconds = time.perf_counter() - exchange.started
         self.services.observe(exchange.method, exchange.template, exchange.status, seconds)
         context = exchange.context
+        if exchange.span is not None:
+            what: dict[str, str | int] = {"request": exchange.request_id, "status": exchange.status}
+            exchange.span.name(f"{exchange.method} {exchange.template}", what)
+            if exchange.status >= 500:
+                exchange.span.fail(str(exchange.status))
         log.info(
             "request",
             request=exchange.request_id,

@@ -87,6 +87,7 @@ class Builds:
             attempt=instance.attempt,
             host=instance.host,
             cell=parts.cell.name,
+            contexts=(work.context,),
         ):
             message = BuildAndRunInstance(
                 context=work.context,
@@ -130,12 +131,14 @@ class Builds:
     async def built(self, message: Built, _context: RequestContext | None) -> Settled:
         """Write that the guest runs."""
         parts = self._parts
+        known = self._under_way.get(message.instance)
         async with parts.steps.step(
             "built",
             instance=message.instance,
             attempt=message.attempt,
             host=message.host,
             cell=parts.cell.name,
+            contexts=(known.context,) if known is not None else (),
         ) as run:
             current = await parts.database.write(
                 partial(

@@ -67,6 +67,7 @@ class Reschedules:
             instance=instance.uuid,
             attempt=instance.attempt,
             cell=parts.cell.name,
+            contexts=(work.context,),
         ) as run:
             if len(tried) >= parts.max_attempts:
                 run.outcome = "exhausted"

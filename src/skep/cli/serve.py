@@ -88,11 +88,13 @@ def _serve_cloud(config_file: Path | None, asked: Asked) -> None:
 
     from skep.cli.greeting import warn
     from skep.cli.serving import serve as serve_until_told
+    from skep.cli.serving import trace
     from skep.telemetry import logs
 
     config, cloud = cloud_of(config_file, asked)
     cloud.upgrade = False
     logs.configure(config.log.level, config.log.format)
+    trace(config, ALL_IN_ONE)
 
     async def say_what_differs() -> None:
         warn(cloud)
@@ -105,6 +107,7 @@ def _serve_role(role: str, config_file: Path | None, *, cell: str, host: str, he
 
     from skep.cli.serving import nothing_to_say
     from skep.cli.serving import serve as serve_until_told
+    from skep.cli.serving import trace
     from skep.config import load
     from skep.telemetry import logs
 
@@ -112,6 +115,7 @@ def _serve_role(role: str, config_file: Path | None, *, cell: str, host: str, he
     if health_port is not None:
         config = _with_health_port(config, role, health_port)
     logs.configure(config.log.level, config.log.format)
+    trace(config, role)
 
     # A role makes parts that belong to the loop they are made in.
     async def made() -> None:

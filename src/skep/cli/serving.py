@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
 from skep.cli.failures import Failed
+
+if TYPE_CHECKING:
+    from skep.config import Config
 
 DRAIN_SECONDS = 30.0
 """A stop that takes longer, where nothing else is configured, is given up."""
@@ -51,6 +54,14 @@ async def serve(cloud: Running, greet: Callable[[], Awaitable[None]], drain_seco
                 await _drain(cloud, drain_seconds)
     finally:
         stop()
+
+
+def trace(config: Config, role: str) -> None:
+    """Let this process trace what it does, if `[tracing]` says where spans go. Raises Misconfigured when it cannot."""
+    from skep.telemetry import tracing
+
+    asked = config.tracing
+    tracing.configure(role, endpoint=asked.endpoint, directory=asked.directory, sample_ratio=asked.sample_ratio)
 
 
 async def nothing_to_say() -> None:

@@ -98,6 +98,7 @@ def up(
               skep up --processes --apis 2
     """
     from skep.cli.greeting import greet
+    from skep.cli.serving import trace
     from skep.telemetry import logs
 
     asked = Asked(cells, hosts, free_ports)
@@ -109,6 +110,7 @@ def up(
         config, cloud = processes_of(config_file, asked, numbers)
     else:
         config, cloud = cloud_of(config_file, asked)
+        trace(config, "all-in-one")
     output = logs.configure(config.log.level, config.log.format)
     if not verbose and config.log.level != "debug":
         output.hold()

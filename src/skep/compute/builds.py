@@ -22,6 +22,7 @@ from skep.domain.instances import PowerState
 from skep.messages.base import Call
 from skep.messages.to_cell_conductor import BuildInHand, MayBuild, MaySpawn, Permission, Phase
 from skep.messages.to_compute import BuildAndRunInstance
+from skep.telemetry import tracing
 
 ResultT = TypeVar("ResultT")
 
@@ -121,6 +122,7 @@ class Builds:
         run.task = self._host.work.start(self._story(run, node), name=f"build {run.instance} {run.order.attempt}")
 
     async def _story(self, run: Run, node: NodeUuid | None) -> None:
+        tracing.follow(run.order.context.traceparent)
         try:
             async with self._host.locks.hold(run.instance):
                 await self._claim_and_build(run, node)

@@ -67,7 +67,13 @@ class Host:
         """Return a run of a named step on this host."""
         request = context.request_id if context is not None else ""
         return self.steps.step(
-            name, request=request, instance=instance, attempt=attempt, host=self.name, cell=self.cell_name
+            name,
+            request=request,
+            instance=instance,
+            attempt=attempt,
+            host=self.name,
+            cell=self.cell_name,
+            contexts=(context,) if context is not None else (),
         )
 
     async def drive(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Protocol
+
+from skep.domain.context import RequestContext
 
 
 class StepRun(Protocol):
@@ -18,7 +21,15 @@ class Steps(Protocol):
     """Runs named steps (`skep.domain.builds.STEPS`)."""
 
     def step(
-        self, name: str, *, request: str = "", instance: str = "", attempt: int = 0, host: str = "", cell: str = ""
+        self,
+        name: str,
+        *,
+        request: str = "",
+        instance: str = "",
+        attempt: int = 0,
+        host: str = "",
+        cell: str = "",
+        contexts: Iterable[RequestContext] = (),
     ) -> AbstractAsyncContextManager[Any, None]:
         """Return one run of the step `name`; entering it gives a `StepRun`."""
 
@@ -35,6 +46,7 @@ class UnwatchedSteps:
         attempt: int = 0,  # noqa: ARG002
         host: str = "",  # noqa: ARG002
         cell: str = "",  # noqa: ARG002
+        contexts: Iterable[RequestContext] = (),  # noqa: ARG002
     ) -> AbstractAsyncContextManager[StepRun, None]:
         """Return a run that does nothing."""
         return _UnwatchedRun()

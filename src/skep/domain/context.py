@@ -7,7 +7,7 @@ import msgspec
 from skep.domain.ids import ProjectId, RequestId, UserId
 
 
-class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
+class RequestContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Request id, project, user and roles of whoever asked; no secret."""
 
     request_id: RequestId
@@ -17,6 +17,8 @@ class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
     project_domain_id: str = "default"
     user_domain_id: str = "default"
     system_scope: bool = False
+    traceparent: str = ""
+    """Where the request stands in its trace, in the form of W3C's header; empty where nothing is traced."""
 
     @property
     def is_admin(self) -> bool:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from skep.domain.errors import SkepError
+from skep.telemetry import tracing
 from skep.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -46,6 +47,7 @@ class Loop:
             self._task = None
 
     async def _run(self) -> None:
+        tracing.leave()
         while True:
             await self._wait()
             if self._stopping:

@@ -23,6 +23,7 @@ from skep.database.cell.builds import Staged
 from skep.domain.builds import Decision, Explanation, NotReady, NoValidHost, Placed
 from skep.domain.claims import ClaimKey
 from skep.domain.clock import SECOND
+from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError, Unavailable
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid
 from skep.domain.instances import Fault, State
@@ -66,6 +67,7 @@ class Builds:
         async with parts.steps.step("take") as step:
             taken = await parts.api.write(partial(mappings.take, owner=parts.owner, now=parts.clock.now(), limit=limit))
             step.note(members=len(taken))
+            step.serves(one.context for one in taken)
         if not taken:
             return False
         try:
@@ -115,7 +117,9 @@ class Builds:
         end in cell0 with that reason; all others go on.
         """
         parts, first, avoided = self._parts, members[0], self._avoided()
-        async with parts.steps.step("select", request=first.context.request_id, members=len(members)) as step:
+        async with parts.steps.step(
+            "select", request=first.context.request_id, members=len(members), contexts=(first.context,)
+        ) as step:
             try:
                 spec = await resolved(parts, first.spec, [one.instance.uuid for one in members])
                 notifications.select(parts.notifier, "start", spec, members)
@@ -291,16 +295,24 @@ class _Named(TypedDict, total=False):
     attempt: int
     host: str
     members: int
+    contexts: Iterable[RequestContext]
 
 
 def _named_once(members: Sequence[Fated]) -> _Named:
     """Return what a line about these members can say: who it is when there is one, else how many."""
+    contexts = (one.context for one, _ in members)
     if len(members) > 1:
-        return {"members": len(members)}
+        return {"members": len(members), "contexts": contexts}
     one, fate = members[0]
     host = fate.host if isinstance(fate, Placed) else ""
     instance = one.instance.uuid
-    return {"request": one.context.request_id, "instance": instance, "attempt": one.attempt, "host": host}
+    return {
+        "request": one.context.request_id,
+        "instance": instance,
+        "attempt": one.attempt,
+        "host": host,
+        "contexts": contexts,
+    }
 
 
 def _never_ready(decision: NotReady) -> NoValidHost:

@@ -55,7 +55,9 @@ class Deletes:
 
     async def _begin_in(self, cell: CellUuid, intents: Sequence[DeleteIntent]) -> None:
         parts, access = self._parts, self._parts.cell(cell)
-        async with parts.steps.step("delete", cell=access.cell.name, members=len(intents)):
+        async with parts.steps.step(
+            "delete", cell=access.cell.name, members=len(intents), contexts=(intent.context for intent in intents)
+        ):
             now = parts.clock.now()
 
             def unit(connection: sa.Connection) -> list[InstanceUuid]:

@@ -99,6 +99,7 @@ class Moves:
             instance=instance.uuid,
             attempt=attempt,
             cell=access.cell.name,
+            contexts=(work.context,),
         ) as run:
             decision = await self._select(work, attempt, tried)
             match decision:

@@ -1,4 +1,4 @@
-"""Runs the named steps of a build: each is timed, logged and, in tests, a place to crash at.
+"""Runs the named steps of a build: each is timed, logged, traced and, in tests, a place to crash at.
 
     async with steps.step("stage", instance=uuid, attempt=1, cell=cell) as run:
         ...
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Literal, Self
 
@@ -19,6 +19,8 @@ import msgspec
 import structlog
 
 from skep.domain.builds import STEPS
+from skep.domain.context import RequestContext
+from skep.telemetry import tracing
 from skep.telemetry.logs import get_logger
 from skep.telemetry.metrics import Metrics
 
@@ -65,21 +67,22 @@ class Steps:
         host: str = "",
         cell: str = "",
         members: int = 0,
+        contexts: Iterable[RequestContext] = (),
     ) -> StepRun:
         """Return one run of the step `name`, to be entered with `async with`.
 
-        `members` says how many servers the run is for where it is for more than one. Raises ValueError for a
-        name that is no step.
+        `members` says how many servers the run is for where it is for more than one; `contexts`, whose requests it
+        serves: it is a span in their traces. Raises ValueError for a name that is no step.
         """
         if name not in STEPS:
             raise ValueError(f"there is no step {name!r} in skep.domain.builds.STEPS")
-        return StepRun(self, name, request, instance, attempt, host, cell, members)
+        return StepRun(self, name, request, instance, attempt, host, cell, members, contexts)
 
 
 class StepRun:
     """One run of a step. `outcome` is a short word for metrics and the log; `note` adds keys to its line."""
 
-    __slots__ = ("_began", "_keys", "_notes", "_point", "_steps", "_tokens", "name", "outcome")
+    __slots__ = ("_began", "_contexts", "_keys", "_notes", "_point", "_steps", "_tokens", "_trace", "name", "outcome")
 
     def __init__(
         self,
@@ -91,23 +94,38 @@ class StepRun:
         host: str,
         cell: str,
         members: int,
+        contexts: Iterable[RequestContext],
     ) -> None:
         self.name = name
         self.outcome = "ok"
         self._steps = steps
         self._point = (request, instance, attempt, host, cell)
-        keys = {"request": request, "instance": instance, "attempt": attempt, "host": host, "cell": cell}
+        keys: dict[str, str | int] = {
+            "request": request,
+            "instance": instance,
+            "attempt": attempt,
+            "host": host,
+            "cell": cell,
+        }
         self._keys = {key: value for key, value in keys.items() if value}
         self._notes: dict[str, object] = {"members": members} if members else {}
+        self._contexts = contexts
+        self._trace: tracing.StepTrace | None = None
 
     def note(self, **keys: object) -> None:
         """Add keys to the line that is logged when the step ends."""
         self._notes.update(keys)
 
+    def serves(self, contexts: Iterable[RequestContext]) -> None:
+        """Say whose requests it serves, where only the step itself finds out."""
+        if self._trace is not None:
+            self._trace.serves(contexts)
+
     async def __aenter__(self) -> Self:
         """Pass the crash point before the work and start the time."""
         await self._crash_point("before")
         self._tokens = structlog.contextvars.bind_contextvars(**self._keys)
+        self._trace = tracing.step(self.name, self._contexts, self._keys)
         self._began = self._steps.timer()
         return self
 
@@ -122,6 +140,9 @@ class StepRun:
         self._steps.metrics.build_step_seconds.labels(self.name, self.outcome).observe(seconds)
         log.info(self.name, outcome=self.outcome, milliseconds=round(seconds * 1000, 3), **self._notes)
         structlog.contextvars.reset_contextvars(**self._tokens)
+        if self._trace is not None:
+            members = self._notes.get("members", 0)
+            self._trace.end(self.outcome, failed=error is not None, members=members if isinstance(members, int) else 0)
         if error is None:
             await self._crash_point("after")
 

@@ -1,4 +1,4 @@
-"""How messages look on the wire: MessagePack, an envelope of three parts."""
+"""How messages look on the wire: MessagePack, an envelope with who asked and for which trace."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 from skep.domain import errors
 from skep.domain.context import RequestContext
 from skep.messages.base import REGISTRY, Call, Cast
+from skep.telemetry import tracing
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
@@ -17,6 +18,8 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     type: str
     context: RequestContext | None
     body: msgspec.Raw
+    traceparent: str = ""
+    """Where it was sent in a trace; a message of a release that did not trace has no such part."""
 
 
 class ErrorReply(msgspec.Struct, frozen=True, array_like=True):
@@ -48,11 +51,21 @@ _NOTHING = msgspec.Raw(_encoder.encode(None))
 def encode(message: Cast | Call[Any], context: RequestContext | None) -> bytes:
     """Encode a message with its envelope."""
     body = msgspec.Raw(_encoder.encode(message))
-    return _encoder.encode(Envelope(type(message).__name__, context, body))
+    traceparent = tracing.current() or (context.traceparent if context is not None else "")
+    return _encoder.encode(Envelope(type(message).__name__, context, body, traceparent))
 
 
 def decode(data: bytes) -> tuple[Cast | Call[Any], RequestContext | None]:
-    """Decode what `encode` made.
+    """Decode what `encode` made: the message, and who asked.
+
+    Raises BadRequest as `decode_traced` does.
+    """
+    message, context, _ = decode_traced(data)
+    return message, context
+
+
+def decode_traced(data: bytes) -> tuple[Cast | Call[Any], RequestContext | None, str]:
+    """Decode what `encode` made: the message, who asked, and where it was sent in a trace.
 
     Raises BadRequest for an unknown message or one that breaks its schema.
     """
@@ -61,7 +74,7 @@ def decode(data: bytes) -> tuple[Cast | Call[Any], RequestContext | None]:
         message_type = REGISTRY.get(envelope.type)
         if message_type is None:
             raise errors.BadRequest(f"unknown message {envelope.type!r}")
-        return _decoder(message_type).decode(envelope.body), envelope.context
+        return _decoder(message_type).decode(envelope.body), envelope.context, envelope.traceparent
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise errors.BadRequest(f"malformed message: {error}") from error
 

@@ -11,6 +11,7 @@ import structlog
 from skep.domain.errors import Overloaded, SkepError, TooLarge, Unreachable
 from skep.domain.ids import CellUuid
 from skep.messages.base import Cast
+from skep.telemetry import tracing
 from skep.transport import codec
 from skep.transport.base import Address, CellHandlers, Handlers
 from skep.transport.refusals import Refusals
@@ -83,7 +84,7 @@ class Endpoint:
     async def _reply(self, data: bytes, cell: CellUuid | None) -> bytes:
         """Have a message handled and return the encoded answer; of a cast it means nothing."""
         try:
-            message, context = codec.decode(data)
+            message, context, traceparent = codec.decode_traced(data)
         except SkepError as error:
             log.warning("message not understood", address=self.address, bytes=len(data), error=str(error))
             return codec.encode_error(error)
@@ -92,7 +93,8 @@ class Endpoint:
         try:
             if handler is None:
                 raise SkepError(f"{self.address} does not take {name}")
-            value = await (handler(message, context) if cell is None else handler(cell, message, context))
+            with tracing.message(name, traceparent, answered=not isinstance(message, Cast)):
+                value = await (handler(message, context) if cell is None else handler(cell, message, context))
             if isinstance(message, Cast):
                 return b""
             reply = codec.encode_reply(value)
