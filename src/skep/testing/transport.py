@@ -41,21 +41,16 @@ from skep.messages.to_cell_conductor import InstancesChanged, MayBuild, Permissi
 from skep.messages.to_scheduler import ListNamespaces, ListNamespacesReply
 from skep.messages.to_super_conductor import CellChanged
 from skep.testing.eventually import eventually
+from skep.testing.transport_server import LONG, QUESTION, SHORT, Server
 from skep.transport.base import (
     SCHEDULER,
     Address,
-    Handlers,
     Transport,
     cell_conductor,
     compute,
     scheduler_for,
     super_conductor_for,
 )
-
-SHORT = 0.05
-"""Seconds that a call waits where nobody will answer."""
-LONG = 20.0
-"""Seconds that a wait may take at most where an answer will come."""
 
 CROWD = 3
 """Messages that an address of the transport `crowded` works on at once."""
@@ -67,42 +62,9 @@ ODD_NAMES = ("a", "a.b", "a.b.c", "a..b", ".", "*", ">", "a b", "a\r\nPING", "é
 CONTEXT = RequestContext(
     request_id=RequestId("req-1"), project_id=ProjectId("p"), user_id=UserId("u"), roles=("member",)
 )
-QUESTION = MayBuild(instance=InstanceUuid("i"), attempt=3, host="h")
 
 Raw = Callable[[Address, bytes], Awaitable[None]]
 """Sends bytes to an address as if they were a message."""
-
-
-class Server:
-    """Handlers that note what they get. `hold` makes them wait; `error` makes them fail."""
-
-    def __init__(self, *, granted: bool = True) -> None:
-        self.granted = granted
-        self.taken: list[tuple[Any, RequestContext | None]] = []
-        self.finished = 0
-        self.arrived = asyncio.Event()
-        self.go_on = asyncio.Event()
-        self.go_on.set()
-        self.error: Exception | None = None
-
-    @property
-    def handlers(self) -> Handlers:
-        """What to serve."""
-        return {MayBuild: self.answer, CellChanged: self.answer}
-
-    def hold(self) -> None:
-        """Have handlers wait until `go_on` is set."""
-        self.go_on.clear()
-
-    async def answer(self, message: Any, context: RequestContext | None) -> Permission:
-        """Note a message; answer it as this server does."""
-        self.taken.append((message, context))
-        self.arrived.set()
-        await self.go_on.wait()
-        if self.error is not None:
-            raise self.error
-        self.finished += 1
-        return Permission(granted=self.granted)
 
 
 class TransportContract:

@@ -14,7 +14,7 @@ from skep.messages.to_cell_conductor import Permission
 from skep.messages.to_super_conductor import CellChanged
 from skep.processes.servers.nats import NatsServer
 from skep.testing.eventually import eventually
-from skep.testing.transport import LONG, QUESTION, SHORT, Server
+from skep.testing.transport_server import LONG, QUESTION, SHORT, Server
 from skep.transport.base import Address
 from skep.transport.nats import NatsTransport
 

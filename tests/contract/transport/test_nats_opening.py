@@ -22,7 +22,7 @@ from skep.config.sections import TransportSettings
 from skep.domain.errors import Misconfigured, SkepError, Unreachable
 from skep.messages.to_cell_conductor import Permission
 from skep.processes.servers.nats import NatsServer
-from skep.testing.transport import QUESTION, Server
+from skep.testing.transport_server import QUESTION, Server
 from skep.transport.base import Address
 from skep.transport.nats import NatsTransport
 

@@ -14,7 +14,7 @@ from skep.domain.errors import Unavailable
 from skep.messages.to_cell_conductor import Permission
 from skep.processes.servers.nats import NatsServer
 from skep.testing.eventually import eventually
-from skep.testing.transport import QUESTION, SHORT, Server
+from skep.testing.transport_server import QUESTION, SHORT, Server
 from skep.transport.base import Address
 from skep.transport.nats import NatsTransport
 
