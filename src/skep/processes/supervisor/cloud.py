@@ -30,8 +30,8 @@ from skep.processes.wiring import MEMORY
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
 
-ANSWER_SECONDS = 60.0
-"""How long the first API process may take until it says how it is."""
+ANSWER_SECONDS = 120.0
+"""How long the first API process may take until it serves, on a machine that starts many others meanwhile."""
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 2.0
 """How long a cell that was made or deleted stays unnoticed."""
