@@ -106,7 +106,8 @@ class Ranking:
         self._cell = cell
         self._salt = salt
         self._fitting = fitting
-        self._score = score
+        self._look = score
+        self._all: Floats | None = None
         self._walk = Walk(order, fitting, salt) if order is not None else None
 
     def has(self, row: int) -> bool:
@@ -125,7 +126,9 @@ class Ranking:
 
     def _best_of_all(self, most: int, among: Among, without: tuple[int, ...]) -> list[int]:
         """Look at all rows."""
-        score = self._score()
+        if self._all is None:
+            self._all = self._look()
+        score = self._all
         size = len(score)
         may = score > NOBODY
         if among.cell is not None:

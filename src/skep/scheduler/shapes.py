@@ -20,10 +20,11 @@ from skep.scheduler import explain
 from skep.scheduler.changelog import Changed, ChangeLog
 from skep.scheduler.columns import Floats, Mask
 from skep.scheduler.filters.base import Filter
+from skep.scheduler.order import Order
 from skep.scheduler.ranking import NOBODY, Fitting, Ranking
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.standing import Standing
+from skep.scheduler.standing import OwnOrder, Standing
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 
@@ -65,6 +66,8 @@ class Evaluated:
         "counts",
         "fits",
         "judged",
+        "own",
+        "own_helps",
         "plan",
         "position",
         "score",
@@ -87,6 +90,9 @@ class Evaluated:
         """Rows that are counted. One that is new counts as not mapped before: it takes from that count what it adds."""
         self.position = -1
         """Up to where the log of changes is counted in."""
+        self.own: OwnOrder | None = None
+        """Made when too few of the best hosts fitted, and given up if that did not help."""
+        self.own_helps = True
         self.score: Floats | None = None
         """Weighted sum, where it was needed of all rows."""
         self.scored = -1
@@ -154,7 +160,7 @@ class Shapes:
     def ranking(self, shared: Evaluated, request: PlacementRequest, salt: int) -> Ranking:
         """Rank hosts by what was evaluated."""
         fitting = Fitting(shared.fits, PASSED, shared.left)
-        return self._ranking(shared, request, salt, fitting, lambda: self.scores(shared, request))
+        return self._ranking(shared, request, salt, fitting, lambda: self._scores_far_down(shared, request))
 
     def ranking_of(self, shared: Evaluated, request: PlacementRequest, salt: int, mask: Mask) -> Ranking:
         """Rank the hosts of `mask` alone; all of them were evaluated to fit."""
@@ -177,8 +183,21 @@ class Shapes:
         score: Callable[[], Floats],
     ) -> Ranking:
         table = self._table
-        order = self._standing.order(request) if shared.plan.in_order and fitting.count else None
+        order = None
+        if shared.plan.in_order and fitting.count:
+            order = (
+                self._standing.order(request) if shared.own is None else self._own_order(shared, shared.own, request)
+            )
         return Ranking(table.node_hash, table.cell, salt, fitting, score, order)
+
+    def _own_order(self, shared: Evaluated, own: OwnOrder, request: PlacementRequest) -> Order:
+        return self._standing.order_of(own, Fitting(shared.fits, PASSED, shared.left), request)
+
+    def _scores_far_down(self, shared: Evaluated, request: PlacementRequest) -> Floats:
+        """Return the scores of all rows where the way down was too long, so that the next time it is shorter."""
+        shared.own_helps = shared.own is None and shared.own_helps
+        shared.own = OwnOrder() if shared.own_helps and shared.plan.in_order else None
+        return self.scores(shared, request)
 
     def scores(self, shared: Evaluated, request: PlacementRequest) -> Floats:
         """Return the scores of all rows, NOBODY where a filter rejected the host. Callers must not change them."""

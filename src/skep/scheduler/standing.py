@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from skep.scheduler.columns import Mask
+from skep.scheduler.columns import Floats, Mask
 from skep.scheduler.order import Order
+from skep.scheduler.ranking import Fitting
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
@@ -19,6 +20,17 @@ _FEW = 64
 """So many changes are taken one by one whatever the number of hosts."""
 _PART = 8
 """To order all hosts anew costs about as much as to take changes of an eighth of them one by one."""
+
+
+class OwnOrder:
+    """An order of those alone that fit one shape: for shapes whom few of the best hosts fit."""
+
+    __slots__ = ("order", "position")
+
+    def __init__(self) -> None:
+        self.order = Order()
+        self.position = -1
+        """Up to where the table's log of changes is counted in."""
 
 
 class Standing:
@@ -48,11 +60,26 @@ class Standing:
             self._position = table.position
         return self._order
 
+    def order_of(self, own: OwnOrder, fitting: Fitting, request: PlacementRequest) -> Order:
+        """Return one shape's order as of now."""
+        table, order = self._table, own.order
+        if own.position != table.position:
+            marks = table.log.few_since(own.position, max(_FEW, len(order) // _PART))
+            if marks is None:
+                rows = (np.asarray(fitting.column)[: table.size] == fitting.yes).nonzero()[0]
+                order.begin(rows, self._scores(HostView(table, rows), request), table.node_hash[rows])
+            else:
+                for row in {mark >> 1 for mark in marks}:
+                    if row in fitting:
+                        order.set(row, self._score(row), table.node_hash.item(row))
+                    else:
+                        order.discard(row)
+            own.position = table.position
+        return order
+
     def _begin(self, request: PlacementRequest) -> None:
         hosts = HostView(self._table)
-        score = np.zeros(len(hosts), dtype=np.float64)
-        for weigher, multiplier in self._weighers:
-            score += multiplier * weigher.scores(hosts, request)
+        score = self._scores(hosts, request)
         rows = self._members(hosts, request).nonzero()[0]
         self._order.begin(rows, score[rows], self._table.node_hash[rows])
 
@@ -77,6 +104,12 @@ class Standing:
         for entry in self._filters:
             mask &= entry.passes(hosts, request)
         return mask
+
+    def _scores(self, hosts: HostView, request: PlacementRequest) -> Floats:
+        score = np.zeros(len(hosts), dtype=np.float64)
+        for weigher, multiplier in self._weighers:
+            score += multiplier * weigher.scores(hosts, request)
+        return score
 
     def _score(self, row: int) -> float:
         score = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,12 +16,13 @@ from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import CellWish, HostWish
+from skep.scheduler import ranking
 from skep.scheduler.claims import ClaimIndex
 from skep.scheduler.levels import Levels
 from skep.scheduler.order import Order
 from skep.scheduler.ranking import NOBODY, Among, Fitting, Ranking
 from skep.scheduler.registry import pipeline
-from skep.scheduler.request import placement_request
+from skep.scheduler.request import PlacementRequest, placement_request
 from skep.scheduler.service.records import BEATS, CELLS, COMPUTE, OPERATOR, BeatValue, CellValue, ComputeValue, Report
 from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
@@ -258,34 +260,42 @@ events = st.one_of(
 )
 
 
+def agrees(kept: Shapes, table: HostTable, request: PlacementRequest, most: int) -> None:
+    """Compare with shapes made afresh, and with hosts that are simply sorted."""
+    one = kept.evaluate(request)
+    fresh = Shapes(table, pipeline(SchedulerSettings()), 64)
+    other = fresh.evaluate(request)
+    size = table.size
+    assert one.stage[:size].tolist() == other.stage[:size].tolist()
+    assert one.stages() == other.stages()
+    assert (one.considered, one.left) == (other.considered, other.left)
+    scores = fresh.scores(other, request).tolist()
+    fitting = {row: score for row, score in enumerate(scores) if score > NOBODY}
+    best = naive(fitting, table.node_hash.tolist(), 7)
+    assert kept.ranking(one, request, 7).best(most) == best[:most]
+    assert kept.scores(one, request).tolist() == scores
+
+
+@pytest.mark.parametrize(("longest_walk", "most"), [(256, 5), (2, 2), (2, 3)], ids=["near", "far", "too far"])
 @given(st.lists(events, max_size=40))
-def test_evaluated_shapes_kept_in_step_equal_shapes_made_afresh(story: list[tuple[str, Any]]) -> None:
+def test_evaluated_shapes_kept_in_step_equal_shapes_made_afresh(
+    longest_walk: int, most: int, story: list[tuple[str, Any]]
+) -> None:
     states = HostStates(SchedulerSettings())
     states.take(Key(CELLS, CELL), 1, CellValue(wish=CellWish(uuid=CELL, name="c"), asserted=True), 0.0)
     states.take(Key(BEATS, f"{CELL}/one"), 1, BeatValue(heard=NODES, at=1), 0.0)
     kept = Shapes(states.table, pipeline(SchedulerSettings()), 64)
-    for number, (kind, what) in enumerate(story, 2):
-        if kind == "report":
-            states.take(Key(COMPUTE, what[0]), number, value_of(*what), 0.0)
-        elif kind == "claim":
-            states.claims.assume(what)
-        elif kind == "wish":
-            wish = HostWish(node=what[0], host=f"host-{what[0]}", cell=CELL, disabled=what[1])
-            states.take(Key(OPERATOR, what[0]), number, wish, 0.0)
-        else:
-            kept.ranking(kept.evaluate(what), what, 7)
-            if number % 2:
-                kept.scores(kept.evaluate(what), what)
-    for request in requests:
-        one = kept.evaluate(request)
-        fresh = Shapes(states.table, pipeline(SchedulerSettings()), 64)
-        other = fresh.evaluate(request)
-        size = states.table.size
-        assert one.stage[:size].tolist() == other.stage[:size].tolist()
-        assert one.stages() == other.stages()
-        assert (one.considered, one.left) == (other.considered, other.left)
-        scores = kept.scores(one, request).tolist()
-        assert scores == fresh.scores(other, request).tolist()
-        fitting = {row: score for row, score in enumerate(scores) if score > NOBODY}
-        best = naive(fitting, states.table.node_hash.tolist(), 7)
-        assert kept.ranking(one, request, 7).best(5) == fresh.ranking(other, request, 7).best(5) == best
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "_LONGEST_WALK", longest_walk)
+        for number, (kind, what) in enumerate(story, 2):
+            if kind == "report":
+                states.take(Key(COMPUTE, what[0]), number, value_of(*what), 0.0)
+            elif kind == "claim":
+                states.claims.assume(what)
+            elif kind == "wish":
+                wish = HostWish(node=what[0], host=f"host-{what[0]}", cell=CELL, disabled=what[1])
+                states.take(Key(OPERATOR, what[0]), number, wish, 0.0)
+            else:
+                agrees(kept, states.table, what, most)
+        for request in requests:
+            agrees(kept, states.table, request, most)
