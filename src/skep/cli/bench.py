@@ -12,6 +12,8 @@ from rich.progress import Progress, TaskID
 from skep.cli.benchmarks import build as build_benchmark
 from skep.cli.benchmarks import restart as restart_benchmark
 from skep.cli.benchmarks import settled as settled_benchmark
+from skep.cli.benchmarks.build_load import Offered
+from skep.cli.benchmarks.process import Deployment
 from skep.cli.benchmarks.sync import run as sync_benchmark
 
 
@@ -33,13 +35,35 @@ def bench() -> None:
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=32, show_default=True, help="Creates at once.")
 @click.option("--hosts", type=click.IntRange(1, 10_000), default=200, show_default=True, help="Fake hosts in all.")
 @click.option("--cells", type=click.IntRange(1, 100), default=2, show_default=True, help="Cells.")
+@click.option(
+    "--deployment",
+    type=click.Choice(["all-in-one", "processes"]),
+    default="all-in-one",
+    show_default=True,
+    help="One process over SQLite, or one for each role and host over PostgreSQL and NATS, which are counted too.",
+)
+@click.option("--rate", type=click.FloatRange(0, 10_000), default=0, help="Offer so many creates a second instead.")
+@click.option("--multi", is_flag=True, help="Ask for all servers in one request instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def build(servers: int, concurrency: int, hosts: int, cells: int, as_json: bool) -> None:
+def build(
+    servers: int,
+    concurrency: int,
+    hosts: int,
+    cells: int,
+    deployment: Deployment,
+    rate: float,
+    multi: bool,
+    as_json: bool,
+) -> None:
     """Create servers over HTTP in a cloud of its own and wait until all are ACTIVE.
 
     Databases are on disk with full durability; tokens, policy, quota, logs and metrics are on; fake hosts take no time.
 
+    \b
     Example: skep bench build --servers 500 --hosts 50
+             skep bench build --deployment processes --hosts 20
+             skep bench build --rate 100
+             skep bench build --multi --servers 1000
     """
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as bars:
@@ -50,8 +74,9 @@ def build(servers: int, concurrency: int, hosts: int, cells: int, as_json: bool)
                 tasks[what] = bars.add_task(what, total=total)
             bars.update(tasks[what], completed=done)
 
+        offered = Offered(servers=servers, concurrency=concurrency, rate=rate, together=multi)
         figures = build_benchmark.run(
-            servers=servers, concurrency=concurrency, hosts=hosts, cells=cells, progress=progress
+            deployment=deployment, offered=offered, hosts=hosts, cells=cells, progress=progress
         )
     _show(figures, as_json)
     sys.exit(1 if figures.stuck or figures.leftover_rows or figures.errors else 0)

@@ -11,27 +11,37 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import httpx
 
+from skep.cli.benchmarks import process_tree
 from skep.domain.errors import Misconfigured
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+Deployment = Literal["all-in-one", "processes"]
+_COMMANDS: dict[Deployment, tuple[str, ...]] = {
+    "all-in-one": ("serve", "all-in-one"),
+    "processes": ("up", "--processes", "--no-first-server"),
+}
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
 
 
 class CloudProcess:
-    """`skep serve all-in-one` as a child, with its cost as the kernel counts it."""
+    """A cloud as a child, with its cost as the kernel counts it: all its processes together."""
 
-    def __init__(self, root: Path, config: str, *, cells: int, hosts: int) -> None:
+    def __init__(
+        self, root: Path, config: str, *, cells: int, hosts: int, deployment: Deployment = "all-in-one"
+    ) -> None:
         """Start the child in the directory `root` with the configuration `config` (TOML); `hosts` per cell."""
+        self.counted: dict[str, float] = {}
+        """CPU seconds between `begin_counting` and `end_counting`, by role and server."""
         self.root = root
         self.state = root / "state"
         self.log = root / "cloud.log"
         self._catalogue: dict[str, str] = {}
         (root / "skep.toml").write_text(config)
-        command = [sys.executable, "-m", "skep.cli", "serve", "all-in-one", "--config", str(root / "skep.toml")]
+        command = [sys.executable, "-m", "skep.cli", *_COMMANDS[deployment], "--config", str(root / "skep.toml")]
         command += ["--cells", str(cells), "--hosts", str(hosts)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
         with self.log.open("wb") as log:
@@ -105,16 +115,25 @@ class CloudProcess:
         return sum(host["state"] == "up" for host in answer.json()["hosts"])
 
     def cpu_seconds(self) -> float:
-        """Return user and system time of the child so far, all its threads together."""
-        fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        """Return user and system time of the child and its children so far."""
+        return sum(process_tree.cpu_by_kind(self._child.pid).values())
+
+    def begin_counting(self) -> None:
+        """Count CPU from now."""
+        self._before = process_tree.cpu_by_kind(self._child.pid)
+
+    def end_counting(self) -> None:
+        """Count it until now; `counted` holds what it came to."""
+        now = process_tree.cpu_by_kind(self._child.pid)
+        self.counted = {kind: spent - self._before.get(kind, 0.0) for kind, spent in now.items()}
 
     def memory_mib(self, key: str) -> float:
-        """Return `VmRSS` (now) or `VmHWM` (the peak) of the child."""
-        for line in Path(f"/proc/{self._child.pid}/status").read_text().splitlines():
-            if line.startswith(f"{key}:"):
-                return int(line.split()[1]) / 1024
-        raise KeyError(key)
+        """Return `VmRSS` (now) or `VmHWM` (the peak) of the child itself."""
+        return process_tree.status_mib(self._child.pid, key)
+
+    def peak_rss_by_kind(self) -> dict[str, float]:
+        """Return the peak (MiB) of the largest process of each kind."""
+        return process_tree.peak_rss_by_kind(self._child.pid)
 
     def wait_answering(self) -> tuple[str, str]:
         """Wait until the API answers, whatever its hosts do; return its address and an admin's token.
@@ -140,9 +159,11 @@ class CloudProcess:
 
 
 @contextlib.contextmanager
-def cloud_process(root: Path, config: str, *, cells: int, hosts: int) -> Iterator[CloudProcess]:
+def cloud_process(
+    root: Path, config: str, *, cells: int, hosts: int, deployment: Deployment = "all-in-one"
+) -> Iterator[CloudProcess]:
     """Run a cloud for the length of a block."""
-    process = CloudProcess(root, config, cells=cells, hosts=hosts)
+    process = CloudProcess(root, config, cells=cells, hosts=hosts, deployment=deployment)
     try:
         yield process
     finally:

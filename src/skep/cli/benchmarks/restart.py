@@ -13,7 +13,8 @@ import aiohttp
 import msgspec
 import uvloop
 
-from skep.cli.benchmarks.build import benchmark_config, create_body
+from skep.cli.benchmarks.build import benchmark_config
+from skep.cli.benchmarks.build_load import create_body
 from skep.cli.benchmarks.process import CloudProcess, cloud_process
 
 GIVE_UP_SECONDS = 120.0
