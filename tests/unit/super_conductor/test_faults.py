@@ -325,7 +325,7 @@ async def test_what_was_deleted_long_ago_is_purged_in_batches_and_what_lives_sta
         settings = RetentionSettings(days=30, batch_rows=3)
 
         def retention(days: int) -> Retention:
-            return Retention(dataclasses.replace(cloud.plane._super_parts(), clock=LaterClock(days)), settings)
+            return Retention(dataclasses.replace(cloud.plane._super_conductor._parts, clock=LaterClock(days)), settings)
 
         assert await retention(29).run() is False
         assert await rows_left(cloud) == (5, 5)
