@@ -324,8 +324,11 @@ async def test_what_was_deleted_long_ago_is_purged_in_batches_and_what_lives_sta
         await eventually(forgotten, "the level above knows all deletes")
         settings = RetentionSettings(days=30, batch_rows=3)
 
+        conductor = cloud.plane._super_conductor
+        assert conductor is not None
+
         def retention(days: int) -> Retention:
-            return Retention(dataclasses.replace(cloud.plane._super_conductor._parts, clock=LaterClock(days)), settings)
+            return Retention(dataclasses.replace(conductor._parts, clock=LaterClock(days)), settings)
 
         assert await retention(29).run() is False
         assert await rows_left(cloud) == (5, 5)
