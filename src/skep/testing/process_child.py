@@ -88,23 +88,28 @@ class RoleChild:
     def arm(self, point: Point) -> None:
         """Have the process end itself at `point`; returns once it knows, or is dead. Raises RoleDied."""
         assert self._orders is not None
+        assert self._child is not None
         try:
             self._orders.write(msgspec.json.encode(point) + b"\n")
         except BrokenPipeError:
+            self._child.join(OBEY_SECONDS)
             return
         self._see_obeyed(time.monotonic() + OBEY_SECONDS)
 
     def _see_obeyed(self, deadline: float) -> None:
         assert self._hearing is not None
+        assert self._child is not None
         while True:
             said = self._hearing.next(deadline)
-            if said is None:
-                if self.running and time.monotonic() > deadline:
+            if said is None or said.event == "dies":
+                # What has said so, or hung up, is about to end: nobody shall take it for one that runs.
+                self._child.join(OBEY_SECONDS)
+                if self.running:
                     raise RoleDied(f"{self.order.name} does not obey; the end of its log:\n{self.tail()}")
                 return
             if said.event == "started":
                 self._started = True
-            elif said.event in ("armed", "dies"):
+            elif said.event == "armed":
                 return
 
     def kill(self) -> None:

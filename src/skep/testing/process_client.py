@@ -11,6 +11,8 @@ from pathlib import Path
 import httpx
 
 MICROVERSION = "2.96"
+READY_SECONDS = 2.0
+"""Who has not said in this time that he is ready gets a request only when nobody has."""
 
 
 class CloudClient:
@@ -49,20 +51,28 @@ class CloudClient:
     def ask(self, method: str, path: str, body: object = None) -> httpx.Response:
         """Send one request to the compute API (`/servers`) or the admin API (`/admin/v1/...`), as a load balancer does.
 
-        The API processes take turns; one that takes no connection is passed over. Raises httpx.TransportError when
-        none does, or when an answer does not come.
+        The API processes take turns; one that is not ready (`/readyz`), or takes no connection, is passed over while
+        there is another. Raises httpx.TransportError when none takes the request, or no answer comes.
         """
         with self._lock:
-            first = next(self._turns)
-        for more in range(len(self.api_urls)):
-            base = self.api_urls[(first + more) % len(self.api_urls)]
-            base = base.removesuffix("/v2.1") if path.startswith(("/admin/", "/readyz")) else base
+            first = next(self._turns) % len(self.api_urls)
+        turn = [*self.api_urls[first:], *self.api_urls[:first]]
+        ready = [url for url in turn if self._is_ready(url)] if len(turn) > 1 else []
+        chosen = [*ready, *(url for url in turn if url not in ready)]
+        for url in chosen:
+            base = url.removesuffix("/v2.1") if path.startswith(("/admin/", "/readyz")) else url
             try:
                 return self._http.request(method, f"{base}{path}", json=body, headers=self.headers)
             except httpx.ConnectError:
-                if more == len(self.api_urls) - 1:
+                if url == chosen[-1]:
                     raise
         raise AssertionError("a cloud has at least one API")
+
+    def _is_ready(self, url: str) -> bool:
+        try:
+            return self._http.get(f"{url.removesuffix('/v2.1')}/readyz", timeout=READY_SECONDS).status_code == 200
+        except httpx.TransportError:
+            return False
 
     def close(self) -> None:
         """Disconnect."""

@@ -14,9 +14,10 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -41,6 +42,7 @@ DISK_BYTES = 16 << 20
 
 Wait = Callable[[float], Awaitable[None]]
 Fault = Callable[[], Awaitable[None]]
+Trigger = Callable[[], Coroutine[Any, Any, None]]
 
 
 class ProcessFaults:
@@ -55,7 +57,8 @@ class ProcessFaults:
         self.kinds: dict[str, Fault] = {
             **{f"kill {role}": partial(self.kill, role) for role in ROLES},
             **{f"pause {role}": partial(self.pause, role) for role in ROLES},
-            **{f"point {role}": partial(self.reach_point, role) for role in ROLES},
+            # No step has its points in a scheduler: it commits nothing.
+            **{f"point {role}": partial(self.reach_point, role) for role in ROLES if role != "scheduler"},
             **{f"clock {role}": partial(self.set_clock_wrong, role) for role in ROLES if role != "compute"},
             "nats restart": self.restart_nats,
             "nats pause": self.pause_nats,
@@ -103,17 +106,25 @@ class ProcessFaults:
         point = replace(self._dice.choice(points_of(self._dice.choice(steps))), nth=self._dice.randint(1, 4))
         await self.die_at(role, point)
 
-    async def die_at(self, role: str, point: Point, seconds: float = POINT_SECONDS) -> bool:
-        """Arm all processes of a role, wait for one that ends there, and start it again; whether one ended."""
+    async def die_at(
+        self, role: str, point: Point, *, seconds: float = POINT_SECONDS, trigger: Trigger | None = None
+    ) -> bool:
+        """Arm all processes of a role, wait for one that ends there, and start it again; whether one ended.
+
+        `trigger` sets off what comes to the point, and has ended when this returns.
+        """
         children = self.cloud.of(role)
         for child in children:
             await asyncio.to_thread(child.arm, point)
+        triggered = asyncio.create_task(trigger()) if trigger is not None else None
         await asyncio.to_thread(_first_end, children, seconds)
         for child in children:
             await asyncio.to_thread(child.arm, NOWHERE)
         ended = [child for child in children if not child.running]
         for child in ended:
             await self._killed(child)
+        if triggered is not None:
+            await triggered
         return bool(ended)
 
     async def set_clock_wrong(self, role: str) -> None:

@@ -1,0 +1,68 @@
+"""Single processes of a cloud die while all others go on; and a short run of `make chaos DEPLOYMENT=processes`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from skep.domain.builds import STEPS
+from skep.testing.chaos_processes import ProcessChaos
+from skep.testing.crash_points import Point
+from skep.testing.crash_walk_roles import RoleWalk, role_of, two_points_of
+from skep.testing.process_faults import ROLES
+
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.needs_part("nats-server"),
+    pytest.mark.needs_part("postgres"),
+    pytest.mark.timeout(600),
+]
+
+EVERYWHERE = "ROLE_WALK_EVERYWHERE"
+"""This variable of the environment has the walk pass both points of each step, not one of them in turns."""
+
+
+def _points() -> Iterator[tuple[str, Point]]:
+    for number, step in enumerate(STEPS):
+        before, past = two_points_of(step)
+        if os.environ.get(EVERYWHERE):
+            yield from ((step, before), (step, past))
+        else:
+            yield step, (before, past)[number % 2]
+
+
+@asynccontextmanager
+async def _walking(root: Path) -> AsyncIterator[RoleWalk]:
+    walk = RoleWalk(root)
+    await walk.cloud.start()
+    try:
+        yield walk
+    finally:
+        await walk.cloud.stop()
+
+
+async def test_the_process_that_does_a_step_dies_at_each_of_them(tmp_path: Path) -> None:
+    async with _walking(tmp_path) as walk:
+        for step, point in _points():
+            async with asyncio.timeout(120):
+                await walk.at(step, point)
+    assert walk.faults.died == []
+
+
+def test_every_step_has_a_role_that_dies() -> None:
+    assert {role_of(step) for step in STEPS} == set(ROLES) - {"scheduler"}
+
+
+async def test_a_short_run_over_processes_does_no_harm(tmp_path: Path) -> None:
+    kinds = ("kill cell-conductor", "pause super-conductor", "nats restart", "postgresql restart", "cell cut")
+    run = ProcessChaos(tmp_path, seed=5, builds=25, duration=24.0, hosts=2, kinds=kinds)
+    report, findings, audit = await run.run()
+    assert report.clean, "\n".join([repr(report), findings.text(), *audit])
+    assert sum(report.faults.values()) > 0
+    assert report.restarts == len(run.processes.children)
+    assert report.active > 0
