@@ -105,9 +105,8 @@ def _serve_cloud(config_file: Path | None, asked: Asked) -> None:
 def _serve_role(role: str, config_file: Path | None, *, cell: str, host: str, health_port: int | None) -> None:
     import uvloop
 
-    from skep.cli.serving import nothing_to_say
+    from skep.cli.serving import nothing_to_say, trace
     from skep.cli.serving import serve as serve_until_told
-    from skep.cli.serving import trace
     from skep.config import load
     from skep.telemetry import logs
 

@@ -186,15 +186,17 @@ class Writer:
                 if self._dialect.is_storage(error):
                     raise
                 raise _UnitFailed from error
-        own = connection.begin_nested()
+        # Not SQLAlchemy's nested transaction, which costs three times as much as these two statements.
+        connection.exec_driver_sql("SAVEPOINT unit")
         try:
             value = unit(connection)
         except Exception as error:
             if self._dialect.is_storage(error):
                 raise
-            own.rollback()
+            connection.exec_driver_sql("ROLLBACK TO SAVEPOINT unit")
+            connection.exec_driver_sql("RELEASE SAVEPOINT unit")
             return False, error
-        own.commit()
+        connection.exec_driver_sql("RELEASE SAVEPOINT unit")
         return True, value
 
     def _tell(self, moment: Literal["before", "after"], batch: list[_Job[Any]]) -> None:

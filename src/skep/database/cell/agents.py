@@ -82,9 +82,13 @@ def check_current(connection: sa.Connection, host: str, incarnation: int | None)
     """Raise StaleAgent when a younger agent of this host has registered than the one that speaks."""
     if incarnation is None:
         return
-    current = connection.execute(sa.select(row.incarnation).where(row.host == host)).scalar_one_or_none()
+    current = connection.execute(_CURRENT, {"of": host}).scalar_one_or_none()
     if current is not None and incarnation < current:
         raise StaleAgent(f"agent {incarnation} of host {host} is older than agent {current}, which has registered")
+
+
+_CURRENT = sa.select(row.incarnation).where(row.host == sa.bindparam("of"))
+"""Made once: it is asked with every step of a build."""
 
 
 def note_stale(connection: sa.Connection, node: NodeUuid, incarnation: int, now: int) -> None:

@@ -76,11 +76,28 @@ def finish(
     message: str | None = None,
 ) -> None:
     """Note how an open attempt on this host went; a closed one stays as it is. It stays open while there is a guest."""
-    connection.execute(
-        attempts.update()
-        .where(row.instance == instance, row.attempt == attempt, row.host == host, row.open)
-        .values(open=keep_open, outcome=outcome, error=error, message=message, ended_at=now)
+    mine = {"of": instance, "mine": attempt, "on": host}
+    how = {"stays": keep_open, "how": outcome, "kind": error, "why": message, "now": now}
+    connection.execute(_FINISH, {**mine, **how})
+
+
+_FINISH = (
+    attempts.update()
+    .where(
+        row.instance == sa.bindparam("of"),
+        row.attempt == sa.bindparam("mine"),
+        row.host == sa.bindparam("on"),
+        row.open,
     )
+    .values(
+        open=sa.bindparam("stays"),
+        outcome=sa.bindparam("how"),
+        error=sa.bindparam("kind"),
+        message=sa.bindparam("why"),
+        ended_at=sa.bindparam("now"),
+    )
+)
+"""Made once: making a statement costs more than running it."""
 
 
 def close(connection: sa.Connection, instance: InstanceUuid, host: str, upto: int, now: int) -> list[ClaimKey]:

@@ -56,16 +56,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> None:
     """Write servers in state `staged`, over nothing or over a staged row of a lower attempt; nobody sees them yet."""
-    statement = insert(connection, instances)
-    columns = {column.name: statement.excluded[column.name] for column in instances.c if column.name != "uuid"}
-    connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["uuid"],
-            set_=columns,
-            where=sa.and_(row.state == State.STAGED, row.attempt < statement.excluded.attempt),
-        ),
-        [_staged_columns(one, now) for one in staged],
-    )
+    connection.execute(_staging(connection), [_staged_columns(one, now) for one in staged])
     written = {
         (one.uuid, one.attempt)
         for one in connection.execute(
@@ -96,6 +87,24 @@ def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> None
         connection,
         [actions.action_of(one.instance.uuid, "create", one.context, one.instance.created_at) for one in staged],
     )
+
+
+def _staging(connection: sa.Connection) -> sa.Executable:
+    """Return the statement that writes staged rows; made once for each dialect."""
+    dialect = connection.dialect.name
+    known = _STAGING.get(dialect)
+    if known is None:
+        statement = insert(connection, instances)
+        columns = {column.name: statement.excluded[column.name] for column in instances.c if column.name != "uuid"}
+        known = _STAGING[dialect] = statement.on_conflict_do_update(
+            index_elements=["uuid"],
+            set_=columns,
+            where=sa.and_(row.state == State.STAGED, row.attempt < statement.excluded.attempt),
+        )
+    return known
+
+
+_STAGING: dict[str, sa.Executable] = {}
 
 
 def _staged_columns(staged: Staged, now: int) -> dict[str, Any]:
@@ -233,14 +242,41 @@ def _advance(
     after: State,
     now: int,
 ) -> bool:
-    mine = sa.and_(row.uuid == uuid, row.attempt == attempt, row.host == host, row.task.is_(None))
-    moved = connection.execute(
-        instances.update().where(mine, row.state == before).values(state=after.value, step_at=now, changed_at=now)
-    ).rowcount
-    if moved:
+    mine = {"of": uuid, "mine": attempt, "on": host}
+    if connection.execute(_ADVANCE, {**mine, "before": before, "after": after.value, "now": now}).rowcount:
         return True
     later = (after,) if after is State.SPAWNING else (after, State.SPAWNING)
-    return connection.execute(sa.select(row.uuid).where(mine, row.state.in_(later))).first() is not None
+    return connection.execute(_ADVANCED.where(row.state.in_(later)), mine).first() is not None
+
+
+_MINE = (row.uuid == sa.bindparam("of"), row.attempt == sa.bindparam("mine"), row.host == sa.bindparam("on"))
+_ADVANCE = (
+    instances.update()
+    .where(*_MINE, row.task.is_(None), row.state == sa.bindparam("before"))
+    .values(state=sa.bindparam("after"), step_at=sa.bindparam("now"), changed_at=sa.bindparam("now"))
+)
+_ADVANCED = sa.select(row.uuid).where(*_MINE, row.task.is_(None))
+_BUILT = (
+    instances.update()
+    .where(
+        *_MINE,
+        row.task.is_distinct_from(Task.DELETING.value),
+        row.state.in_((State.SPAWNING, State.ERROR)),
+        row.launched_at.is_(None),
+    )
+    .values(
+        state=State.ACTIVE.value,
+        power_state=sa.bindparam("power"),
+        launched_at=sa.bindparam("launched"),
+        fault=None,
+        secrets=None,
+        step_at=sa.bindparam("now"),
+        changed_at=sa.bindparam("now"),
+        updated_at=sa.bindparam("now"),
+    )
+)
+_WAS_BUILT = sa.select(row.uuid).where(*_MINE, row.launched_at.is_not(None))
+"""Statements of every build are made once: making one costs more than running it."""
 
 
 def built(
@@ -256,30 +292,12 @@ def built(
 
     A task that was asked of the ERROR meanwhile is none of this write's business: it stays, and its host ends it.
     """
-    mine = sa.and_(row.uuid == uuid, row.attempt == attempt, row.host == host)
-    done = connection.execute(
-        instances.update()
-        .where(
-            mine,
-            row.task.is_distinct_from(Task.DELETING.value),
-            row.state.in_((State.SPAWNING, State.ERROR)),
-            row.launched_at.is_(None),
-        )
-        .values(
-            state=State.ACTIVE.value,
-            power_state=int(power_state),
-            launched_at=launched_at,
-            fault=None,
-            secrets=None,
-            step_at=now,
-            changed_at=now,
-            updated_at=now,
-        )
-    ).rowcount
-    if done:
+    mine = {"of": uuid, "mine": attempt, "on": host}
+    values = {**mine, "power": int(power_state), "launched": launched_at, "now": now}
+    if connection.execute(_BUILT, values).rowcount:
         attempts.finish(connection, uuid, attempt, host, now, "built", keep_open=True)
         return True
-    return connection.execute(sa.select(row.uuid).where(mine, row.launched_at.is_not(None))).first() is not None
+    return connection.execute(_WAS_BUILT, mine).first() is not None
 
 
 def fail(connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str, fault: Fault | None, now: int) -> bool:
