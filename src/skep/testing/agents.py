@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
@@ -157,6 +157,7 @@ class HaltingSteps:
         attempt: int = 0,  # noqa: ARG002
         host: str = "",  # noqa: ARG002
         cell: str = "",  # noqa: ARG002
+        contexts: Iterable[RequestContext] = (),  # noqa: ARG002
     ) -> AbstractAsyncContextManager[StepRun, None]:
         """Return a run of a step that may halt."""
         self.taken.append(name)

@@ -74,7 +74,7 @@ async def check_down(cloud: ManyCells, made: list[str]) -> str:
     assert (status, "does not answer" in why) == (503, True)
     assert (await cloud.bad("PUT", f"/servers/{lost}", {"server": {"name": "new"}}))[0] == 503
     await check_hosts(cloud)
-    return lost
+    return str(lost)
 
 
 async def check_hosts(cloud: ManyCells) -> None:
@@ -104,7 +104,7 @@ async def test_a_cell_down_is_marked_and_heals(how: str, tmp_path: Path, postgre
         postgres.resume() if how == "halted" else postgres.start()
 
         async def healed() -> bool:
-            return (await cloud.good("GET", f"/servers/{lost}", version=69))["server"]["status"] != "UNKNOWN"
+            return bool((await cloud.good("GET", f"/servers/{lost}", version=69))["server"]["status"] != "UNKNOWN")
 
         await eventually(healed, "the cell is read again", seconds=30)
         again = (await cloud.good("GET", "/servers/detail", version=69))["servers"]
