@@ -87,8 +87,8 @@ class RoleChild:
 
     def arm(self, point: Point) -> None:
         """Have the process end itself at `point`; returns once it knows, or is dead. Raises RoleDied."""
-        assert self._orders is not None
-        assert self._child is not None
+        if self._orders is None or self._child is None:
+            return
         try:
             self._orders.write(msgspec.json.encode(point) + b"\n")
         except BrokenPipeError:
@@ -117,6 +117,7 @@ class RoleChild:
         self._signal(signal.SIGKILL)
         if self._child is not None:
             self._child.join()
+            self._let_go()
 
     def pause(self) -> None:
         """Halt the process with everything that it holds."""
@@ -139,6 +140,7 @@ class RoleChild:
         Raises RoleDied when it does not, or says that it could not; nothing runs then.
         """
         if self._child is None or not self.running:
+            self._let_go()
             return 0.0
         began = time.monotonic()
         self._signal(signal.SIGCONT)
@@ -147,6 +149,7 @@ class RoleChild:
         if self.running:
             self.kill()
             raise RoleDied(f"{self.order.name} did not stop; the end of its log:\n{self.tail()}")
+        self._let_go()
         if self.status != 0:
             raise RoleDied(f"{self.order.name} stopped with {self.status}; the end of its log:\n{self.tail()}")
         return time.monotonic() - began
@@ -164,6 +167,7 @@ class RoleChild:
         for pipe in (self._orders, self._said):
             if pipe is not None:
                 pipe.close()
+        self._orders = self._said = None
 
 
 class _Passed:
