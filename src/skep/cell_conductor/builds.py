@@ -23,7 +23,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Fault
 from skep.messages.to_cell_conductor import BuildInstances, Built, MayBuild, MaySpawn, Permission, Settled
 from skep.messages.to_compute import BuildAndRunInstance
-from skep.reconciler.loop import Loop
+from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.transport.base import compute
 
 BATCH = 100
@@ -51,7 +51,7 @@ class Builds:
         """Whether the scheduler knows this cell's claims: nothing is sent to a host before it does."""
         self.epoch: str | None = None
         """Under which it knows them: only builds of this epoch are sent."""
-        self.dispatching = Loop("dispatch", self._dispatch, every=parts.settings.resend_seconds)
+        self.dispatching = Loop("dispatch", self._dispatch, every=parts.settings.resend_seconds, apart=GATHER_SECONDS)
         self.rescheduling: Loop | None = None
 
     async def _dispatch(self) -> bool:

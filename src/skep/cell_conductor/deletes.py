@@ -25,7 +25,7 @@ from skep.domain.instances import Task
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import Destroyed
 from skep.messages.to_compute import TerminateInstance
-from skep.reconciler.loop import Loop
+from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.transport.base import compute
 
 BATCH = 200
@@ -38,7 +38,7 @@ class Deletes:
         self._parts = parts
         self._builds = builds_story
         self._releases = releases
-        self.undoing = Loop("undo", self._run, every=parts.settings.resend_seconds)
+        self.undoing = Loop("undo", self._run, every=parts.settings.resend_seconds, apart=GATHER_SECONDS)
 
     async def _run(self) -> bool:
         parts = self._parts

@@ -9,7 +9,7 @@ from skep.cell_conductor.parts import Parts
 from skep.database.cell import fences
 from skep.database.cell.fences import FencedHost
 from skep.domain.ids import NodeUuid
-from skep.reconciler.loop import Loop
+from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -26,7 +26,7 @@ class Fences:
         self._choosing = choosing
         self._undoing = undoing
         self._fenced: frozenset[NodeUuid] = frozenset()
-        self.loop = Loop("fences", self._run, every=parts.settings.resend_seconds)
+        self.loop = Loop("fences", self._run, every=parts.settings.resend_seconds, apart=GATHER_SECONDS)
 
     async def _run(self) -> bool:
         parts = self._parts

@@ -11,7 +11,7 @@ from skep.domain.ids import RequestId
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import TaskDone
 from skep.messages.to_compute import ChangePower
-from skep.reconciler.loop import Loop
+from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.transport.base import compute
 
 BATCH = 100
@@ -22,7 +22,7 @@ class Tasks:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self.telling = Loop("tasks", self._run, every=parts.settings.resend_seconds)
+        self.telling = Loop("tasks", self._run, every=parts.settings.resend_seconds, apart=GATHER_SECONDS)
 
     async def _run(self) -> bool:
         parts = self._parts

@@ -14,6 +14,9 @@ from skep.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
+GATHER_SECONDS = 0.02
+"""Between the beginnings of two passes over what users ask for: several requests share one, and its transactions."""
+
 Pass = Callable[[], Awaitable[bool]]
 """Does some of the work there is; True when there is more to do at once."""
 
@@ -21,9 +24,12 @@ Pass = Callable[[], Awaitable[bool]]
 class Loop:
     """Runs one pass again and again, never two at once."""
 
-    def __init__(self, name: str, work: Pass, *, every: float) -> None:
+    def __init__(self, name: str, work: Pass, *, every: float, apart: float = 0.0) -> None:
+        """Run every `every` seconds, and when nudged; two passes begin at least `apart` seconds after one another."""
         self.name = name
         self.every = every
+        self._apart = apart
+        self._not_before = 0.0
         self._work = work
         self._nudged = asyncio.Event()
         self._stopping = False
@@ -52,8 +58,18 @@ class Loop:
             await self._wait()
             if self._stopping:
                 return
+            if self._apart:
+                await self._gather()
             self._nudged.clear()
             await self._pass()
+
+    async def _gather(self) -> None:
+        """Let what comes right after the last pass wait for what else comes; after a pause a pass begins at once."""
+        loop = asyncio.get_running_loop()
+        left = self._not_before - loop.time()
+        if left > 0:
+            await asyncio.sleep(left)
+        self._not_before = loop.time() + self._apart
 
     async def _wait(self) -> None:
         try:

@@ -14,7 +14,7 @@ from skep.messages.to_super_conductor import (
     ScheduleAndBuildInstances,
 )
 from skep.reconciler.lease import Lease
-from skep.reconciler.loop import Loop
+from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.super_conductor.auditor import Auditor
 from skep.super_conductor.builds import Builds
 from skep.super_conductor.deletes import Deletes
@@ -33,9 +33,9 @@ class SuperConductor:
         self._parts = parts
         resend = parts.settings.resend_seconds
         deletes, hosts = Deletes(parts), Hosts(parts)
-        self._builds = Loop("builds", Builds(parts).run, every=min(0.5, resend))
-        self._deletes = Loop("deletes", deletes.begin, every=resend)
-        self._forget = Loop("forget", deletes.forget, every=resend)
+        self._builds = Loop("builds", Builds(parts).run, every=min(0.5, resend), apart=GATHER_SECONDS)
+        self._deletes = Loop("deletes", deletes.begin, every=resend, apart=GATHER_SECONDS)
+        self._forget = Loop("forget", deletes.forget, every=resend, apart=GATHER_SECONDS)
         deletes.nudge_forget = self._forget.nudge
         self._agents = Loop("agents", hosts.map_agents, every=resend)
         self._operator = Loop("operator-state", hosts.publish, every=5.0)

@@ -136,3 +136,15 @@ async def test_stopping_waits_for_the_pass_under_way_and_begins_no_other(loop: L
 async def test_stopping_what_never_started_is_no_error(passes: Passes) -> None:
     await Loop("test", passes.run, every=NEVER).stop()
     assert passes.begun == 0
+
+
+async def test_nudges_right_after_a_pass_share_the_next_one(passes: Passes) -> None:
+    loop = Loop("gathering", passes.run, every=NEVER, apart=1.0)
+    loop.start()
+    await passes.until(ended=1)
+    for _ in range(3):
+        loop.nudge()
+        await asyncio.sleep(0)
+    await passes.until(ended=2)
+    await loop.stop()
+    assert passes.begun == 2
