@@ -76,7 +76,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.BUILDING: frozenset({State.SPAWNING, State.RESCHEDULING, State.ERROR, State.DELETED}),
     State.SPAWNING: frozenset({State.ACTIVE, State.RESCHEDULING, State.ERROR, State.DELETED}),
     State.RESCHEDULING: frozenset({State.SCHEDULED, State.HANDED_BACK, State.ERROR, State.DELETED}),
-    State.HANDED_BACK: frozenset({State.LEAVING, State.ERROR, State.DELETED}),
+    State.HANDED_BACK: frozenset({State.LEAVING, State.MOVED, State.ERROR, State.DELETED}),
     State.LEAVING: frozenset({State.HANDED_BACK, State.MOVED, State.ERROR, State.DELETED}),
     State.MOVED: frozenset(),
     State.ACTIVE: frozenset({State.STOPPED, State.ERROR, State.DELETED}),

@@ -390,3 +390,12 @@ def test_purging_takes_batches_and_leaves_what_is_young_open_or_not_told_above(c
     assert {instance.uuid for instance in instances.get_many(cell, uuids)} == set(uuids[2:])
     assert actions.list_of(cell, uuids[0]) == []
     assert attempts.history(cell, uuids[0]) == []
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_row_whose_mapping_names_another_cell_leaves_thawed_or_not(cell: sa.Connection, state: State) -> None:
+    """A conductor that found no cell may thaw a row while another one moves the mapping."""
+    bring_to(cell, state)
+    leaves = state in (State.HANDED_BACK, State.LEAVING)
+    assert moves.left(cell, ONE, NOW) is leaves
+    assert state_of(cell) is (State.MOVED if leaves else state)

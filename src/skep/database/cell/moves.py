@@ -100,11 +100,14 @@ def stay(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault: Fau
 
 
 def left(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
-    """Write leaving -> moved: the mapping names another cell."""
+    """Write leaving -> moved: the mapping names another cell.
+
+    Or handed_back -> moved: a conductor that found no cell has thawed the row while another one moved the mapping.
+    """
     return (
         connection.execute(
             instances.update()
-            .where(row.uuid == uuid, row.state == State.LEAVING.value)
+            .where(row.uuid == uuid, row.state.in_((State.HANDED_BACK.value, State.LEAVING.value)))
             .values(
                 state=State.MOVED.value,
                 deleted_at=now,
