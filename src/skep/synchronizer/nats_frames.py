@@ -75,8 +75,9 @@ class Life(NamedTuple):
             key = Key(_text(tokens[0]), _text(tokens[1]))
         except ValueError:  # of bytes that are no UTF-8
             return None
-        # Somebody else may have escaped what needs none; that is another subject, and no record of ours.
-        return key if "=" not in subject or self.record(key) == subject else None
+        # Somebody else may have escaped what needs none, or left bare what does; that is another subject, and no
+        # record of ours.
+        return key if self.record(key) == subject else None
 
     def cursor(self, sequence: int) -> Cursor:
         """Return the cursor of who has read up to a sequence of the stream."""
