@@ -81,10 +81,11 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.MOVED: frozenset(),
     State.ACTIVE: frozenset({State.STOPPED, State.ERROR, State.DELETED}),
     State.STOPPED: frozenset({State.ACTIVE, State.ERROR, State.DELETED}),
-    State.ERROR: frozenset({State.ACTIVE, State.STOPPED, State.DELETED}),
+    State.ERROR: frozenset({State.ACTIVE, State.STOPPED, State.MOVED, State.DELETED}),
     State.DELETED: frozenset(),
 }
-"""Which state may follow which. ERROR to ACTIVE: a silent host was heard again, or a reboot repaired the guest."""
+"""Which state may follow which. ERROR to ACTIVE: a silent host was heard again, or a reboot repaired the guest.
+ERROR to MOVED: one conductor found no other cell while another one moved the mapping there."""
 
 BUILD_STATES = frozenset(
     {

@@ -102,12 +102,13 @@ def stay(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault: Fau
 def left(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
     """Write leaving -> moved: the mapping names another cell.
 
-    Or handed_back -> moved: a conductor that found no cell has thawed the row while another one moved the mapping.
+    Or from handed_back or error: a conductor that found no cell has thawed the row, or let it stay, while another one
+    moved the mapping. Only for who has read that the mapping names another cell; nothing comes back to a cell it left.
     """
     return (
         connection.execute(
             instances.update()
-            .where(row.uuid == uuid, row.state.in_((State.HANDED_BACK.value, State.LEAVING.value)))
+            .where(row.uuid == uuid, row.state.in_((State.HANDED_BACK.value, State.LEAVING.value, State.ERROR.value)))
             .values(
                 state=State.MOVED.value,
                 deleted_at=now,
