@@ -75,6 +75,9 @@ def config_(
 
     config, directory, cells = _installation(config_file)
     listening = _listening(listen, tls_cert, tls_key, tls_ca, tls_verify, jetstream, leaf_listen)
+    if not config.transport.accounts:
+        warning = "`transport.accounts` is false: no host can be enrolled into its cell's account until it is true"
+        click.echo(f"Warning: {warning}", err=True)
     click.echo(server_config(cells.values(), passwords(directory), listening, config.transport.prefix), nl=False)
 
 

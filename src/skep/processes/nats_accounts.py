@@ -46,7 +46,8 @@ def url_of_cell(directory: StateDirectory, cell: Cell, role: CellRole, urls: str
 def messaging_of_hosts(config: Config, directory: StateDirectory, cell: Cell, own_url: str) -> Messaging:
     """Return what a new host of a cell is told of its messaging; `own_url`: of the cell's own servers, if it has some.
 
-    Raises Misconfigured when messages of this installation stay in its process.
+    Raises Misconfigured when messages of this installation stay in its process, or when all that it could be told is
+    the user and password of what stands above the cells.
     """
     settings = config.transport
     if settings.kind == MEMORY:
@@ -54,7 +55,23 @@ def messaging_of_hosts(config: Config, directory: StateDirectory, cell: Cell, ow
     url = own_url or settings.public_url or settings.url
     if settings.accounts:
         url = url_of_cell(directory, cell, "compute", url)
+    elif own_url:
+        _refuse_signed_in(own_url, f"the transport URL of cell {cell.name}")
+    elif not settings.public_url:
+        _refuse_signed_in(settings.url, "transport.url")
     return Messaging(url=url, prefix=settings.prefix, ca=_content(settings))
+
+
+def _refuse_signed_in(urls: str, setting: str) -> None:
+    """See that addresses name no user: that one may do what the level above may, in every cell. Raises Misconfigured.
+
+    In `transport.public_url` a user is what the operator chose to tell hosts, so it is not asked for here.
+    """
+    if "@" in urls:
+        raise Misconfigured(
+            f"{setting} holds a user and password of the control plane, which no host may have: set "
+            "`transport.accounts` to true where NATS runs by `skep nats config`, or set `transport.public_url` to the address for hosts"
+        )
 
 
 def _content(settings: TransportSettings) -> str:
