@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from skep.database.cell import identity
-from skep.database.engine import Database
-from skep.domain.cells import Cell
-from skep.domain.errors import StorageUnavailable
 from skep.processes.conducting import make_cell_conductor
+from skep.processes.installation import cell_named
 from skep.processes.opening import open_database
 from skep.processes.process import Process
 from skep.processes.role import Role
@@ -32,18 +29,10 @@ class CellConductorProcess(Role):
         part = f"database {self._cell}"
         database = await self._wait_for(part, lambda: open_database(self.config, self._cell))
         self._on_stop(part, database.close)
-        cell = await self._wait_for(part, lambda: _whose(database))
+        cell = await self._wait_for(part, lambda: cell_named(database, self._cell))
         conductor = make_cell_conductor(self.process, cell, database, transport=self._transport, above=self._transport)
         self._on_stop("cell conductor", conductor.stop)
         await self._wait_for(part, conductor.start)
 
     def _troubles(self) -> list[str]:
         return [] if self._transport.connected else ["messaging: there is no connection"]
-
-
-async def _whose(database: Database) -> Cell:
-    """Return which cell a database belongs to. Raises StorageUnavailable until the level above has written it down."""
-    cell = await database.read(identity.read)
-    if cell is None:
-        raise StorageUnavailable("nobody has written yet which cell it belongs to: `skep cell create` does")
-    return cell

@@ -153,7 +153,7 @@ async def _settle(opened: Mapping[str, Database], name: str, known: Known | None
 async def begin_cell(database: Database, name: str) -> Cell:
     """Make an empty database that of a new cell; what a broken start began is gone on with.
 
-    Raises Misconfigured for the database of a cell that the API database does not know.
+    Raises Misconfigured for the database of another cell, or of one that the API database does not know.
     """
     uuid = CELL0 if name == CELL0_NAME else CellUuid(new_uuid())
     whose = await database.write(partial(_begin, cell=Cell(uuid=uuid, name=name), now=Clock().now()))
@@ -162,11 +162,18 @@ async def begin_cell(database: Database, name: str) -> Cell:
             f"the database {shown(database.location)} holds servers of a cell {name} that the API database does not "
             "know: restore the API database that belongs to it, or move the file away to begin the cell anew"
         )
-    refuse_other(database, Cell(uuid=whose.uuid, name=name), whose)
+    if whose.name != name:
+        raise Misconfigured(
+            f"the database {shown(database.location)} is that of cell {whose.name} ({whose.uuid}), "
+            f"not of a new cell {name}"
+        )
     return whose
 
 
 def _begin(connection: sa.Connection, cell: Cell, now: int) -> Cell | None:
+    whose = identity.read(connection)
+    if whose is not None and whose.name != cell.name:
+        return whose
     if identity.holds_servers(connection):
         return None
     return identity.claim(connection, cell, now)
@@ -179,6 +186,22 @@ def refuse_other(database: Database, cell: Cell, whose: Cell) -> None:
             f"the database {shown(database.location)} is that of cell {whose.name} ({whose.uuid}), "
             f"not of {cell.name} ({cell.uuid})"
         )
+
+
+async def cell_named(database: Database, name: str) -> Cell:
+    """Return the cell of this name, to which the database belongs.
+
+    Raises StorageUnavailable until the level above has written down whose it is, Misconfigured when it is another's.
+    """
+    cell = await database.read(identity.read)
+    if cell is None:
+        raise StorageUnavailable("nobody has written yet which cell it belongs to: `skep cell create` does")
+    if cell.name != name:
+        raise Misconfigured(
+            f"the database {shown(database.location)}, configured for cell {name}, is that of cell {cell.name} "
+            f"({cell.uuid}): correct its URL or --cell"
+        )
+    return cell
 
 
 def refuse_missing(locations: Mapping[str, Location], known: Collection[str]) -> None:
