@@ -70,7 +70,8 @@ def _refuse_signed_in(urls: str, setting: str) -> None:
     if "@" in urls:
         raise Misconfigured(
             f"{setting} holds a user and password of the control plane, which no host may have: set "
-            "`transport.accounts` to true where NATS runs by `skep nats config`, or set `transport.public_url` to the address for hosts"
+            "`transport.accounts` to true where NATS runs by `skep nats config`, or set `transport.public_url` to the "
+            "address for hosts"
         )
 
 
