@@ -187,8 +187,9 @@ class AdminApi:
         return answer
 
     async def _ready(self, request: Request) -> Response:
-        reasons = await health.reasons(self.services)
-        return _json(request, 503 if reasons else 200, {"ready": not reasons, "reasons": reasons})
+        reasons, warnings = await health.readiness(self.services)
+        body = {"ready": not reasons, "reasons": reasons, "warnings": warnings}
+        return _json(request, 503 if reasons else 200, body)
 
     async def _metrics(self, _request: Request) -> Response:
         return Response(self.services.metrics(), media_type=health.METRICS_TYPE)

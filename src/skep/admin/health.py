@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -40,8 +41,17 @@ async def alive(_request: Request) -> Response:
     return Response(b'{"alive":true}', media_type="application/json")
 
 
-async def reasons(services: AdminServices) -> list[str]:
-    """Return why this process is not ready, a sentence each; empty when it is."""
+class Readiness(NamedTuple):
+    """What is in the way, a sentence each."""
+
+    reasons: list[str]
+    """Why this process is not ready; empty when it is."""
+    warnings: list[str]
+    """Which cells get no servers now. The others do, and all can be looked at, so they make no process unready."""
+
+
+async def readiness(services: AdminServices) -> Readiness:
+    """Look whether databases and a scheduler answer, and whether every enabled cell gets servers."""
     found = list(services.missing())
     databases = {"api": services.database, **{services.names[uuid].name: db for uuid, db in services.cells.items()}}
     answers = await asyncio.gather(*(_of_database(name, database) for name, database in databases.items()))
@@ -50,11 +60,11 @@ async def reasons(services: AdminServices) -> list[str]:
         cells = await services.database.read(cell_rows.every)
         hosts = await host_states(services.transport, timeout=ANSWER_SECONDS)
     except SkepError as error:
-        return found or [f"scheduler: {error}"]
+        return Readiness(found or [f"scheduler: {error}"], [])
     of_cells = await asyncio.gather(
         *(_of_cell(services, cell, hosts) for cell in cells if not (cell.disabled or cell.is_cell0))
     )
-    return found + [reason for reason in of_cells if reason is not None]
+    return Readiness(found, [warning for warning in of_cells if warning is not None])
 
 
 async def _of_database(name: str, database: Database) -> str | None:
@@ -68,7 +78,7 @@ async def _of_database(name: str, database: Database) -> str | None:
 
 
 async def _of_cell(services: AdminServices, cell: Cell, hosts: tuple[HostState, ...]) -> str | None:
-    """A cell is ready when placement would consider it (it has asserted its claims) and one host of it is up."""
+    """Say why placement would not consider a cell: its claims are not asserted, or no host of it is up."""
     if not any(host.cell == cell.uuid and host.up for host in hosts):
         return f"cell {cell.name}: no host is up"
     probe = SelectDestinations(

@@ -102,9 +102,9 @@ class CloudClient:
         return str(found[0]["id"])
 
     async def reasons(self) -> list[str]:
-        """Return why the cloud is not ready; empty when it is."""
-        response = await self._http.get(f"{self.origin}/readyz")
-        return [str(reason) for reason in response.json()["reasons"]]
+        """Return why the cloud, or a cell of it, is not ready; empty when all are."""
+        body = (await self._http.get(f"{self.origin}/readyz")).json()
+        return [str(reason) for reason in (*body["reasons"], *body.get("warnings", ()))]
 
     async def until_ready(self, seconds: float) -> None:
         """Wait until the cloud is ready. Raises Unavailable naming what is missing after so many seconds."""

@@ -103,10 +103,12 @@ def _of_cloud(cloud: str | None, config_file: Path | None) -> Iterator[Check]:
 
 def _readiness(remote: Remote) -> Iterator[Check]:
     with progress("Asking the cloud"):
-        ready, reasons = remote.readiness()
+        ready, reasons, warnings = remote.readiness()
         hosts = remote.admin("GET", "/hosts")["hosts"]
         records = remote.admin("GET", "/namespaces")["quarantined"]
     yield Check("ready", "good" if ready else "bad", "; ".join(reasons) or "every part answers")
+    if warnings:
+        yield Check("cells", "warning", "; ".join(warnings))
     states = sorted({host["state"] for host in hosts})
     each = ", ".join(f"{sum(host['state'] == state for host in hosts)} {state}" for state in states)
     well = all(state == "up" for state in states) and bool(hosts)

@@ -76,10 +76,11 @@ class Remote:
         headers = {"OpenStack-API-Version": f"compute {MICROVERSION}"}
         return self._ask("GET", path if "://" in path else f"{self.compute_url}{path}", None, headers)
 
-    def readiness(self) -> tuple[bool, list[str]]:
-        """Return whether the cloud says that it is ready, and what it lacks."""
+    def readiness(self) -> tuple[bool, list[str], list[str]]:
+        """Return whether the cloud says that it is ready, what it lacks, and which cells get no servers."""
         body = self._answer("GET", f"{self.origin}/readyz", None, {}).json()
-        return bool(body["ready"]), [str(reason) for reason in body["reasons"]]
+        reasons, warnings = ([str(one) for one in body.get(key, ())] for key in ("reasons", "warnings"))
+        return bool(body["ready"]), reasons, warnings
 
     def server_id(self, wanted: str, *, deleted: bool = False) -> str:
         """Return the id of a server by its id or name, with `deleted` of the newest deleted one if no other has it.

@@ -173,7 +173,7 @@ class CrashProcess:
 
     def _hosts_up(self) -> int:
         ready = self._client.get(f"{self.api_url.removesuffix('/v2.1')}/readyz")
-        if ready.status_code != 200:
+        if ready.status_code != 200 or ready.json()["warnings"]:
             return 0
         return sum(host["state"] == "up" for host in self.answer("/admin/v1/hosts")["hosts"])
 

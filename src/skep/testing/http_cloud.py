@@ -84,7 +84,8 @@ async def serving_cloud(config: Config, *, cells: int = 2, hosts: int = 3) -> As
         async with httpx.AsyncClient(base_url=cloud.api_url.removesuffix("/v2.1")) as client:
 
             async def ready() -> bool:
-                return (await client.get("/readyz")).status_code == 200
+                answer = await client.get("/readyz")
+                return answer.status_code == 200 and not answer.json()["warnings"]
 
             await eventually(ready, "the cloud is ready")
         yield cloud

@@ -148,7 +148,7 @@ class ProcessCloud:
             shown = await asyncio.to_thread(self.ask, "GET", "/admin/v1/hosts")
         except httpx.TransportError:
             return False
-        if ready.status_code != 200 or shown.status_code != 200:
+        if ready.status_code != 200 or ready.json()["warnings"] or shown.status_code != 200:
             await asyncio.sleep(0.2)
             return False
         up = [host for host in shown.json()["hosts"] if host["state"] == "up"]

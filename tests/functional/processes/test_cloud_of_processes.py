@@ -60,7 +60,8 @@ async def _ready(session: Session) -> None:
 
     async def probe() -> bool:
         try:
-            return (await session.client.get(address)).status_code == 200
+            answer = await session.client.get(address)
+            return answer.status_code == 200 and not answer.json()["warnings"]
         except httpx.TransportError:
             return False
 

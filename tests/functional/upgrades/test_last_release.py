@@ -122,7 +122,10 @@ async def found_at(file: Path) -> Found:
         answer.raise_for_status()
         catalogue = answer.json()["token"]["catalog"]
         urls = {service["type"]: service["endpoints"][0]["url"] for service in catalogue}
-        (await client.get(f"{urls['compute'].partition('/v2.1')[0]}/readyz")).raise_for_status()
+        ready = (await client.get(f"{urls['compute'].partition('/v2.1')[0]}/readyz")).raise_for_status()
+        # The last release said of such a cell that the process was not ready.
+        if ready.json().get("warnings"):
+            raise httpx.HTTPError("a cell gets no servers yet")
     return Found(file, urls["compute"].rstrip("/"), auth["auth_url"], urls["image"])
 
 
