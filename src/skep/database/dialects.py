@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import sqlite3
 import threading
@@ -65,6 +66,9 @@ class Dialect(Protocol):
     def cut_off(self, connection: Any) -> None:
         """Have whatever runs over a connection of the driver fail at once. Called by another thread than its user's."""
 
+    def hung_up(self, connection: Any) -> bool:
+        """Tell whether the server has ended a connection of the driver on which nothing runs now."""
+
     def is_storage(self, error: Exception) -> bool:
         """Tell a database that cannot (its disk, its lock, its connection) from one that was asked something wrong."""
 
@@ -113,6 +117,10 @@ class Sqlite:
     def cut_off(self, connection: Any) -> None:
         """Interrupt the statement: it ends with SQLITE_INTERRUPT. Waiting for a lock ends by itself."""
         connection.interrupt()
+
+    def hung_up(self, connection: Any) -> bool:  # noqa: ARG002 - see below
+        """Return False: nobody is at the other end of a file."""
+        return False
 
     def is_storage(self, error: Exception) -> bool:
         """Tell by SQLite's result code."""
@@ -182,6 +190,15 @@ class Postgresql:
         """End both directions of the socket. Its number stays, so nothing else gets it while libpq still holds it."""
         with contextlib.suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
+
+    def hung_up(self, connection: Any) -> bool:
+        """Look at the socket: between two transactions nothing comes there but the end, or the reason for it."""
+        line = select.poll()
+        try:
+            line.register(connection.fileno(), select.POLLIN)
+            return bool(line.poll(0))
+        except (psycopg.Error, OSError):
+            return True
 
     def is_storage(self, error: Exception) -> bool:
         """Tell by the class of the SQLSTATE; without one the connection is lost."""

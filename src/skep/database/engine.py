@@ -141,6 +141,9 @@ class Database:
     def _read(self, unit: Unit[T]) -> T:
         try:
             connection: sa.Connection | None = getattr(self._reading, "connection", None)
+            if connection is not None and self._dialect.hung_up(self._reading.driver):
+                self._disconnect_reader()
+                connection = None
             if connection is None:
                 connection = self.engine.connect()
                 self._reading.connection = connection

@@ -112,6 +112,10 @@ class Writer:
             try:
                 if self._given_up:
                     raise exc.InvalidRequestError("the database is closed")
+                if connection is not None and self._dialect.hung_up(connection.connection.driver_connection):
+                    connection.invalidate()
+                    connection.close()
+                    connection = None
                 if connection is None:
                     connection = self._engine.connect()
                 self._since = (time.monotonic(), connection.connection.driver_connection)

@@ -123,6 +123,20 @@ async def test_a_server_that_dies_is_unavailable_and_heals() -> None:
             await database.close()
 
 
+async def test_a_server_that_was_restarted_meanwhile_is_not_noticed() -> None:
+    """Connections that it ended while nothing ran over them are made anew before they are used."""
+    with PostgresServer() as server:
+        database = Database(_prepared(server.create_database("units")), busy_timeout=1.0)
+        try:
+            assert await database.write(read_then_write) == 1
+            assert await database.read(read) == 1
+            server.restart()
+            assert await database.write(read_then_write) == 2
+            assert await database.read(read) == 2
+        finally:
+            await database.close()
+
+
 async def test_who_holds_the_lock_and_falls_silent_is_cut_off(url: str, database: Database) -> None:
     other = Database(url, busy_timeout=0.3)
     begun, go_on = threading.Event(), threading.Event()
