@@ -85,10 +85,8 @@ class _Conductors(ControlPlane):
 
     async def start(self) -> None:
         """Start the conductors."""
-        await self._find_cells()
-        for cell in self.cells.values():
-            if not cell.is_cell0:
-                await self._start_cell(cell)
+        await self.live.start()
+        await self._keep_cells()
         await self._start_super_conductor()
 
     async def stop(self) -> None:
@@ -97,14 +95,16 @@ class _Conductors(ControlPlane):
             await self._super_conductor.stop()
         for conductor in self._cell_conductors:
             await conductor.stop()
+        await self.live.close()
 
 
 @asynccontextmanager
 async def second_process(cloud: Cloud) -> AsyncIterator[ControlPlane]:
     """Run a second set of conductors over the same databases for the length of a block."""
     first, clock = cloud.plane, Clock()
+    databases = msgspec.structs.replace(cloud.config.database, directory=str(cloud.directory.databases))
     second = _Conductors(
-        cloud.config,
+        msgspec.structs.replace(cloud.config, database=databases),
         # Hosts that stand in a directory are started: here are none.
         StateDirectory(cloud.directory.root / "second"),
         first.databases,
