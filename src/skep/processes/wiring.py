@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Protocol
 
-import sqlalchemy as sa
 from msgspec.structs import replace
 
 from skep.config.sections import Config
 from skep.domain.errors import Misconfigured
-from skep.processes.databases import Location, Places, location_of
-from skep.processes.directory import StateDirectory
 from skep.synchronizer.base import Backend
 from skep.synchronizer.registry import make_backend
 from skep.telemetry.metrics import Metrics
@@ -20,7 +16,6 @@ from skep.transport.memory import MemoryTransport
 from skep.transport.refusals import Kind, Reason
 
 MEMORY = "memory"
-POSTGRESQL_PORT = 5432
 
 
 class ProcessTransport(Transport, Protocol):
@@ -59,35 +54,12 @@ def backend_of(config: Config) -> Backend:
     that of a database of the installation.
     """
     backend = make_backend(config.synchronizer)
-    _check_own_database(config)
+    if config.synchronizer.backend == "sql" and config.synchronizer.url:
+        # Imported here: a scheduler over another backend loads nothing of databases.
+        from skep.processes.own_databases import check_apart
+
+        check_apart(config)
     return backend
-
-
-def _check_own_database(config: Config) -> None:
-    """Refuse to keep host states in the database of the API or of a cell, as far as the configuration places those.
-
-    Host states are a cache that may be dropped at any time; what stands beside them may not. Raises Misconfigured.
-    """
-    if config.synchronizer.backend != "sql" or not config.synchronizer.url:
-        return
-    places = Places(config, StateDirectory(Path(config.state.directory)))
-    settings = {"api": "database.api_url", "cell0": "database.cell0_url"}
-    settings |= {cell.name: f"database_url of cell {cell.name}" for cell in config.cells}
-    own = _which(location_of(config.synchronizer.url, Path()))
-    for name, setting in settings.items():
-        if _which(places.of(name)) == own:
-            raise Misconfigured(
-                f"synchronizer.url is the same database as {setting}: give host states a database of their own"
-            )
-
-
-def _which(location: Location) -> tuple[object, ...]:
-    """Return by what a database is told from others: its file, or its server and name, whoever signs in."""
-    if isinstance(location, Path):
-        return (location.resolve(),)
-    url = sa.make_url(location)
-    host = url.host or url.query.get("host") or ""
-    return (host, str(url.port or url.query.get("port") or POSTGRESQL_PORT), url.database)
 
 
 def transport_in_cell(config: Config, metrics: Metrics, name: str, cell: str) -> ProcessTransport:
