@@ -11,6 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from skep.domain.errors import Misconfigured
+from skep.processes.ports import family_of
 
 DRAIN_SECONDS = 5
 
@@ -23,7 +24,7 @@ class Listener:
 
         Raises Misconfigured naming the port and its `setting` when it is taken.
         """
-        self._socket = socket.socket(_family(host), socket.SOCK_STREAM)
+        self._socket = socket.socket(family_of(host), socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._socket.bind((host, port))
@@ -85,18 +86,3 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def free_ports(host: str, count: int) -> list[int]:
-    """Return ports that nobody listens on now, for processes that are about to be started."""
-    with contextlib.ExitStack() as held:
-        ports = []
-        for _ in range(count):
-            probe = held.enter_context(socket.socket(_family(host), socket.SOCK_STREAM))
-            probe.bind((host, 0))
-            ports.append(int(probe.getsockname()[1]))
-        return ports
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

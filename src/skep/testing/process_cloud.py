@@ -11,7 +11,6 @@ for the links: a cell's processes reach NATS by one, and those above the cells r
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +29,7 @@ from skep.domain.ids import CELL0
 from skep.processes.directory import StateDirectory
 from skep.processes.http_services import HttpServices
 from skep.processes.installation import CELL0_NAME, open_installation
+from skep.processes.ports import LOOPBACK, free_ports
 from skep.processes.process import new_process
 from skep.processes.servers.nats import NatsServer
 from skep.processes.servers.postgres import PostgresServer
@@ -193,7 +193,7 @@ class ProcessCloud:
             await http.seed()
             self._directory.seal()
             cells = [cell for cell in await databases.api.read(cell_rows.every) if cell.uuid != CELL0]
-            ports = [http.ports["api"], *(_free_port() for _ in range(1, self._numbers.api))]
+            ports = [http.ports["api"], *free_ports(LOOPBACK, self._numbers.api - 1)]
             planned = self._planned(config, cells, http, ports)
             urls = [f"http://127.0.0.1:{port}/v2.1" for port in ports]
             images = http.images_url.removesuffix("/v2")
@@ -259,10 +259,3 @@ def _text(value: object) -> str:
     if isinstance(value, tuple) and any(isinstance(one, msgspec.Struct) for one in value):
         return msgspec.json.encode(value).decode()
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

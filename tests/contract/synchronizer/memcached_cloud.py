@@ -9,10 +9,10 @@ from functools import partial
 from skep.config.sections import SynchronizerSettings
 from skep.domain.clock import Clock, Timestamp
 from skep.domain.errors import Unreachable
+from skep.processes.servers.memcached import MemcachedServer
 from skep.synchronizer.base import Backend, Changes, Key, Record
 from skep.synchronizer.memcached import MemcachedBackend, make
 from skep.synchronizer.memcached.connection import Connection, Reply
-from skep.testing.real.memcached import MemcachedServer
 from skep.testing.synchronizer import Store
 
 _names = (f"cloud{number}" for number in itertools.count())

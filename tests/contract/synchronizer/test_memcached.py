@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from tests.contract.synchronizer.memcached_cloud import MemcachedStore
 
-from skep.testing.real.memcached import MemcachedServer
+from skep.processes.servers.memcached import MemcachedServer
 from skep.testing.synchronizer import BackendContract, BackendModel, Store
 
 pytestmark = pytest.mark.needs_part("memcached")

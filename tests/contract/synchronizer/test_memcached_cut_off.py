@@ -9,13 +9,13 @@ import pytest
 from tests.contract.synchronizer.memcached_cloud import Follower, Fuse, MemcachedStore, Time, open_handle, records
 
 from skep.domain.errors import Unavailable
+from skep.processes.servers.memcached import MemcachedServer
 from skep.synchronizer.base import KEEP_REMOVED_SECONDS, Changes, Published, Refusal
 from skep.synchronizer.memcached import commands
 from skep.synchronizer.memcached.healing import CUT_OFF_SECONDS
 from skep.synchronizer.memcached.items import Names, Root, decode_root, root_name
 from skep.synchronizer.memcached.logs import KEEP_ENDED
 from skep.synchronizer.memcached.trimming import SILENT_SECONDS
-from skep.testing.real.memcached import MemcachedServer
 from skep.testing.synchronizer import key, write
 
 pytestmark = pytest.mark.needs_part("memcached")

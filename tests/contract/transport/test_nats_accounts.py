@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -23,6 +22,7 @@ from skep.messages.to_cell_conductor import InstancesChanged, MayBuild, Permissi
 from skep.messages.to_compute import ReportHostNow
 from skep.messages.to_scheduler import Beat, BeatReply, ListNamespaces, ListNamespacesReply
 from skep.messages.to_super_conductor import CellChanged
+from skep.processes.ports import free_port
 from skep.processes.servers.nats import NatsServer
 from skep.testing.eventually import eventually
 from skep.transport.base import (
@@ -60,12 +60,6 @@ QUESTION = MayBuild(instance=InstanceUuid("i"), attempt=1, host="h")
 LONG, SHORT = 20.0, 0.3
 
 Open = Callable[[str], Awaitable[NatsTransport]]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -27,6 +26,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
+from skep.processes.ports import free_port
 from skep.processes.servers.programs import find_program
 
 START_SECONDS = 30.0
@@ -111,7 +111,7 @@ class PostgresServer:
         """
         if not self.data.exists():
             self._initdb()
-        self.port = self.port or _free_port()
+        self.port = self.port or free_port()
         settings = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
         command = [
             *self._prefix,
@@ -261,10 +261,3 @@ def _somebody() -> dict[str, Any]:
             continue
         return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": ()}
     raise RuntimeError("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -20,7 +20,7 @@ from skep.processes.databases import Location, Places
 from skep.processes.directory import StateDirectory, write_private
 from skep.processes.http_services import HttpServices
 from skep.processes.installation import CELL0_NAME, choose_cells, choose_hosts, known_cells, open_installation
-from skep.processes.listener import free_ports
+from skep.processes.ports import free_ports
 from skep.processes.process import new_process
 from skep.processes.stopping import stop_part
 from skep.processes.supervisor.child import Child, Order

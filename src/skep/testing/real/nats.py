@@ -1,5 +1,0 @@
-"""Moved to `skep.processes.servers.nats`."""
-
-from skep.processes.servers.nats import NatsServer
-
-__all__ = ["NatsServer"]
