@@ -75,13 +75,26 @@ async def _image(cloud: ProcessCloud, session: Session) -> str:
 
 async def _create(session: Session, image: str, name: str) -> None:
     server = {"name": name, "flavorRef": "1", "imageRef": image, "min_count": TOGETHER, "max_count": TOGETHER}
-    answer = await session.ask("POST", "/servers", {"server": server})
-    assert answer.status_code == 202, answer.text
+    await _served(session, "POST", "/servers", {"server": server}, status=202)
+
+
+async def _served(session: Session, method: str, path: str, body: object = None, *, status: int = 200) -> Any:
+    """Ask until it is done; a 503 says that nothing was, and when to ask again."""
+
+    async def probe() -> httpx.Response | None:
+        answer = await session.ask(method, path, body)
+        if answer.status_code == 503:
+            assert answer.headers["Retry-After"]
+            return None
+        assert answer.status_code == status, answer.text
+        return answer
+
+    return (await eventually(probe, f"{method} {path} is served", seconds=60)).json()
 
 
 async def _settled(session: Session, count: int) -> list[dict[str, Any]]:
     async def probe() -> list[dict[str, Any]]:
-        servers = (await session.ask("GET", "/servers/detail")).json()["servers"]
+        servers = (await _served(session, "GET", "/servers/detail"))["servers"]
         done = len(servers) == count and not any(one["status"] == "BUILD" for one in servers)
         return servers if done else []
 
@@ -120,12 +133,12 @@ def _kill(pid: int | None) -> None:
 
 
 async def _agrees(session: Session) -> bool:
-    audit = (await session.ask("GET", _admin(session, "audit"))).json()["audit"]
+    audit = (await _served(session, "GET", _admin(session, "audit")))["audit"]
     return not audit["differences"] and not audit["unread"]
 
 
 async def _services(session: Session) -> list[tuple[str, str]]:
-    services = (await session.ask("GET", "/os-services")).json()["services"]
+    services = (await _served(session, "GET", "/os-services"))["services"]
     found = sorted((one["binary"], one["state"]) for one in services)
     assert found.count(("nova-scheduler", "up")) == 2
     assert found.count(("nova-conductor", "up")) == 2
