@@ -74,7 +74,7 @@ class Placement:
 
     def choose(self, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice | NoHost:
         """Choose for one member. The caller counts the choice (`deciding.py`) before it asks for the next."""
-        request = self._with_group(request, instance)
+        request = self.for_member(request, instance)
         shared = self._shapes.evaluate(request)
         weighers = self._weighers_of(request)
         salt = stable_hash(f"{seed}/{instance}")
@@ -91,7 +91,7 @@ class Placement:
 
     def describe(self, row: int, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice:
         """Return the choice of a host that was made earlier, with the alternates of now."""
-        request = self._with_group(request, instance)
+        request = self.for_member(request, instance)
         shared = self._shapes.evaluate(request)
         weighers = self._weighers_of(request)
         ranking, _ = self._narrow(shared, request, weighers, stable_hash(f"{seed}/{instance}"))
@@ -112,7 +112,7 @@ class Placement:
         Of a host that is not ready nothing is known but what the operator published; `unknown` are namespaces of which
         nothing is known.
         """
-        request = self._with_group(request, instance)
+        request = self.for_member(request, instance)
         hosts = HostView(self._table)
         mask = hosts.mapped.copy()
         for entry in self._pipeline.filters:
@@ -136,7 +136,8 @@ class Placement:
             explanation=explanation,
         )
 
-    def _with_group(self, request: PlacementRequest, instance: InstanceUuid) -> PlacementRequest:
+    def for_member(self, request: PlacementRequest, instance: InstanceUuid) -> PlacementRequest:
+        """Return what filters and weighers read for one member: the request, and where the others of its group are."""
         group = request.spec.group
         if group is None:
             return request
