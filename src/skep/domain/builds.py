@@ -113,6 +113,19 @@ class NearMiss(msgspec.Struct, frozen=True, kw_only=True):
     """What is missing, by resource class, when the stage is capacity."""
 
 
+Verdict = Literal["", "not_now", "never"]
+"""Of a request that no host fits: whether a host could hold it that is empty, up and enabled. Empty: not worked out."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to ask for less, or to make more usable, after which some host fits. Names no host."""
+
+    parts: tuple[str, ...]
+    """All of them together: `with 1024 MEMORY_MB less`, `in availability zone east`."""
+    hosts: int
+    """So many hosts fit then, at least."""
+
+
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why a decision was what it was. Owners may see counts, only admins hosts."""
 
@@ -123,6 +136,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Host -> the stage that rejected it; only when there is no valid host, bounded."""
     scores: dict[str, dict[str, float]] = {}
     """Host -> weigher -> score of the best hosts."""
+    verdict: Verdict = ""
+    could_hold: int = 0
+    """Hosts that could hold it if they were empty, up and enabled."""
+    changes: tuple[Change, ...] = ()
+    """The smallest changes that would fit, each by itself, best first; none where nothing small would."""
 
     def summary(self) -> str:
         """Say it in one line without the name of any host.
@@ -135,6 +153,22 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         if self.nearest and self.nearest[0].lacks:
             lacks = ", ".join(f"{amount} {name}" for name, amount in sorted(self.nearest[0].lacks.items()))
             parts[-1] += f" (nearest miss lacks {lacks})"
+        return "; ".join(parts)
+
+    def advice(self) -> str:
+        """Say what would fit, and whether this could never; empty where neither was worked out. Names no host.
+
+        Reads like `it would fit with 1024 MEMORY_MB less, or in availability zone east; 4 hosts could hold it if
+        empty, up and enabled`.
+        """
+        parts = []
+        if self.changes:
+            parts.append(f"it would fit {', or '.join(' and '.join(change.parts) for change in self.changes)}")
+        if self.verdict == "never":
+            parts.append("no host could ever hold it, even one that is empty, up and enabled")
+        elif self.verdict == "not_now":
+            hosts = "1 host" if self.could_hold == 1 else f"{self.could_hold} hosts"
+            parts.append(f"{hosts} could hold it if empty, up and enabled")
         return "; ".join(parts)
 
 
@@ -167,7 +201,8 @@ class NoValidHost(msgspec.Struct, frozen=True, kw_only=True, tag="no_valid_host"
 
     def message(self) -> str:
         """Return the fault that the owner reads."""
-        return f"No valid host: {self.reason or self.explanation.summary()}"
+        said = (self.reason or self.explanation.summary(), self.explanation.advice())
+        return f"No valid host: {'; '.join(part for part in said if part)}"
 
 
 class NotReady(msgspec.Struct, frozen=True, kw_only=True, tag="not_ready"):

@@ -32,6 +32,11 @@ class HostView:
         return self.table.mapped[self._rows]
 
     @property
+    def reported(self) -> Mask:
+        """Nodes whose report is known in this epoch."""
+        return self.table.reported[self._rows]
+
+    @property
     def ready(self) -> Mask:
         """Nodes whose free resources are known."""
         return self.table.ready[self._rows]
@@ -68,6 +73,11 @@ class HostView:
         """Return (total - reserved) x ratio - used - claimed; 0 where nobody has the class."""
         amounts = self.table.resources.get(resource_class)
         return amounts.free[self._rows] if amounts else np.zeros(len(self), dtype=np.int64)
+
+    def capacity(self, resource_class: str) -> Ints:
+        """Return (total - reserved) x ratio; 0 where nobody has the class."""
+        amounts = self.table.resources.get(resource_class)
+        return amounts.capacity[self._rows] if amounts else np.zeros(len(self), dtype=np.int64)
 
     def free_share(self, resource_class: str) -> Floats:
         """Return the free part of each host's own capacity."""

@@ -46,3 +46,5 @@ class Filter:
     """The namespace of another service that it reads; in a new epoch it is empty until that service writes."""
     from_operator: bool = False
     """Whether it needs only what the operator published, so that it can judge a host that has not reported."""
+    if_empty: Callable[[HostView, PlacementRequest], Mask] | None = None
+    """What it would say if nothing were used, of one that looks at what is free: tells "never" from "not now"."""
