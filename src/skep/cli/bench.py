@@ -14,6 +14,7 @@ from skep.cli.benchmarks import restart as restart_benchmark
 from skep.cli.benchmarks import settled as settled_benchmark
 from skep.cli.benchmarks.build_load import Offered
 from skep.cli.benchmarks.process import Deployment
+from skep.cli.benchmarks.scheduler import run as scheduler_benchmark
 from skep.cli.benchmarks.sync import run as sync_benchmark
 
 
@@ -142,3 +143,37 @@ def sync(backend: str, schedulers: int, hosts: int, rate: int, url: str, as_json
     )
     _show(figures, as_json)
     sys.exit(1 if figures.double_bookings or figures.wrongly_refused or figures.audit_differences else 0)
+
+
+@bench.command()
+@click.option(
+    "--workload",
+    type=click.Choice(list(scheduler_benchmark.NAMES)),
+    default="mixed",
+    show_default=True,
+    help="What is asked for, and what happens meanwhile.",
+)
+@click.option("--hosts", type=click.IntRange(1, 2_000_000), default=5000, show_default=True, help="Made-up hosts.")
+@click.option("--shapes", type=click.IntRange(1, 1000), default=50, show_default=True, help="Kinds of servers.")
+@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5, show_default=True, help="How long to decide.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Another seed makes other hosts and kinds.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def scheduler(workload: str, hosts: int, shapes: int, seconds: float, seed: int, as_json: bool) -> None:
+    """Measure how fast placement decides: whole decisions, each claimed before the next, in one thread.
+
+    Hosts and requests are made up and differ with the seed. Nothing is stored: what carries host states is measured
+    by `skep bench sync`.
+
+    \b
+    Example: skep bench scheduler --hosts 100000 --workload mixed --json
+             skep bench scheduler --hosts 100000 --workload load
+    """
+    figures = scheduler_benchmark.run(
+        workload=workload,
+        hosts=hosts,
+        shapes=shapes,
+        seed=seed,
+        seconds=seconds,
+        progress=lambda what: click.echo(what, err=True),
+    )
+    _show(figures, as_json)

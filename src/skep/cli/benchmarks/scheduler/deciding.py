@@ -1,0 +1,130 @@
+"""Whole decisions, one after another in one thread: each is claimed before the next starts."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from skep.cli.benchmarks.scheduler.hosts import MadeUpCloud
+from skep.cli.benchmarks.scheduler.requests import Asked
+from skep.cli.benchmarks.scheduler.workloads import REPORTING_PART, Workload
+from skep.domain.builds import Placed
+from skep.domain.ids import InstanceUuid
+from skep.scheduler.deciding import Deciding, Seat
+from skep.scheduler.request import placement_request
+from skep.scheduler.service import records
+from skep.scheduler.service.records import ComputeValue, Report
+from skep.scheduler.service.states import HostStates
+from skep.scheduler.settings import SchedulerSettings
+from skep.synchronizer.base import Key
+
+MOST_FILLED = 20_000
+"""So many servers are placed at most before it is measured; what hosts report beside is in use as well."""
+FILL_SECONDS = 20.0
+"""No longer is spent on that."""
+MOST_SHAPES = 64
+"""Kinds of requests whose evaluated columns are kept, where the load has fewer."""
+
+
+@dataclass(slots=True)
+class Counted:
+    """What came of the requests that were measured."""
+
+    placed: int = 0
+    refused: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+    """Seconds, of each request."""
+
+
+class Load:
+    """A cloud under one kind of load."""
+
+    def __init__(self, workload: Workload, hosts: int, shapes: int, seed: int) -> None:
+        self.cloud = MadeUpCloud(hosts, seed)
+        self.states = HostStates(SchedulerSettings(cached_shapes=max(MOST_SHAPES, 2 * shapes)))
+        self._workload = workload
+        self._dice = random.Random(seed + 1)  # noqa: S311 - chosen so that it can be repeated
+        self._asking = workload.asking(shapes, self._dice)
+        self._living: deque[Seat] = deque()
+        """Servers that run, the oldest first."""
+        self._number = 0
+        self._reports = 0
+
+    def begin(self) -> None:
+        """Make the hosts known, and place servers until there are as many as will be kept."""
+        self.states.begin("epoch")
+        self.states.take_all(((key, 1, value) for key, value in self.cloud.values()), 0.0)
+        self.states.awaits_states = False
+        ends = time.monotonic() + FILL_SECONDS
+        most = min(MOST_FILLED, 2 * self.cloud.hosts)
+        while self._number < most and time.monotonic() < ends:
+            self._ask(next(self._asking))
+        gc.collect()
+        gc.freeze()  # as a scheduler does when it is ready
+
+    def measure(self, seconds: float) -> Counted:
+        """Ask for so long; each arrival is followed by a departure."""
+        counted, most = Counted(), len(self._living)
+        cpu, began = time.process_time(), time.perf_counter()
+        now, ends = began, began + seconds
+        while now < ends:
+            asked = next(self._asking)
+            starts = time.perf_counter()
+            placed = self._ask(asked)
+            now = time.perf_counter()
+            counted.latencies.append(now - starts)
+            counted.placed += placed
+            counted.refused += asked.members - placed
+            while len(self._living) > most:
+                self._leave(self._living.popleft())
+            if self._workload.reporting:
+                self._report(now - began)
+        counted.seconds = time.perf_counter() - began
+        counted.cpu_seconds = time.process_time() - cpu
+        return counted
+
+    def _ask(self, asked: Asked) -> int:
+        """Decide for all members of a request, as `select_destinations` does; return how many got a host."""
+        first = self._number
+        self._number += asked.members
+        request = placement_request(asked.spec)
+        seats = [
+            Seat(InstanceUuid(f"00000000-0000-4000-8000-{number:012x}"), 1, request)
+            for number in range(first, self._number)
+        ]
+        deciding = Deciding(self.states, seats, min_count=1, seed=0)
+        deciding.decide_all()
+        answers = deciding.answers()
+        self._living.extend(seat for seat in seats if seat.claim is not None)
+        return sum(isinstance(answer, Placed) for answer in answers)
+
+    def _leave(self, seat: Seat) -> None:
+        assert seat.claim is not None
+        self.states.claims.drop(seat.claim)
+        group = seat.request.spec.group
+        if group is not None and seat.slot is not None:
+            self.states.groups.drop(group.uuid, seat.slot)
+
+    def _report(self, elapsed: float) -> None:
+        """Have as many hosts report as should have by now: each uses something else than before."""
+        due = int(elapsed * self.cloud.hosts / REPORTING_PART) - self._reports
+        if due <= 0:
+            return
+        self._reports += due
+        fresh = []
+        for _ in range(due):
+            number = self._dice.randrange(self.cloud.hosts)
+            key = Key(records.COMPUTE, self.cloud.node(number))
+            held = self.states.held(key)
+            before: ComputeValue = held.value
+            seq = before.report.seq + 1 if before.report is not None else 1
+            report = Report(incarnation=1, seq=seq, usage=self.cloud.usage(number, self._dice))
+            fresh.append(
+                (key, held.generation + 1, ComputeValue(cell=before.cell, report=report, claims=before.claims))
+            )
+        self.states.take_all(fresh, elapsed)

@@ -1,0 +1,47 @@
+"""The kinds of load, by the names that `skep bench scheduler --workload` takes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from skep.cli.benchmarks.scheduler.requests import (
+    Asking,
+    any_of,
+    grouped,
+    hopeless,
+    now_and_then,
+    plain,
+    small,
+    various,
+)
+
+MULTI = 1_000
+"""Servers of one request."""
+REPORTING_PART = 100
+"""One host of so many reports each second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is asked for, and what happens meanwhile."""
+
+    asking: Callable[[int, random.Random], Asking]
+    """From the number of shapes and the dice."""
+    reporting: bool = False
+    """Whether hosts report all the time."""
+
+
+WORKLOADS: dict[str, Workload] = {
+    "basic": Workload(lambda shapes, dice: any_of(plain(shapes, dice), dice)),
+    "mixed": Workload(lambda shapes, dice: any_of(various(shapes, dice), dice)),
+    "affinity": Workload(lambda shapes, dice: grouped(small(shapes, dice), "affinity", dice)),
+    "anti-affinity": Workload(lambda shapes, dice: grouped(plain(shapes, dice), "anti-affinity", dice)),
+    "unschedulable": Workload(
+        lambda shapes, dice: now_and_then(any_of(various(shapes, dice), dice), hopeless(dice), dice)
+    ),
+    "churn": Workload(lambda shapes, dice: any_of(various(shapes, dice), dice), reporting=True),
+    "multi": Workload(lambda shapes, dice: any_of(plain(shapes, dice), dice, MULTI)),
+}
+"""All but `load`, which reads a snapshot and decides nothing."""
