@@ -6,7 +6,10 @@ living beat names it, and silent only when all of them omit it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+import msgspec
 
 from skep.domain.ids import CellUuid, NodeUuid
 
@@ -24,6 +27,19 @@ class _Beat:
     """It has only begun to listen: whom it omits may live all the same."""
     found: float | None = None
     """The monotonic clock when one of unknown age was first looked at."""
+
+
+class BeatState(msgspec.Struct, frozen=True, array_like=True):
+    """All that is known of the beat of one conductor, to be kept and taken again."""
+
+    cell: CellUuid
+    conductor: str
+    heard: tuple[NodeUuid, ...]
+    at: int
+    changed: float | None
+    found: float | None
+    listening: bool
+    living: bool
 
 
 class Beats:
@@ -105,6 +121,35 @@ class Beats:
         """Return the conductors of a cell that have been silent for so long that they are no more."""
         beats = self._beats.get(cell, {})
         return [name for name, beat in beats.items() if self._age(beat, now) > self._lapse * FORGET_AFTER]
+
+    def states(self) -> tuple[BeatState, ...]:
+        """Return all that is known, for `restore`."""
+        return tuple(
+            BeatState(
+                cell,
+                conductor,
+                beat.heard,
+                beat.at,
+                beat.changed,
+                beat.found,
+                beat.listening,
+                conductor in self._living.get(cell, ()),
+            )
+            for cell, beats in self._beats.items()
+            for conductor, beat in beats.items()
+        )
+
+    def restore(self, states: Iterable[BeatState]) -> set[CellUuid]:
+        """Know what was known when `states` were returned, and nothing else; return the cells that they tell of."""
+        self._beats.clear()
+        self._living.clear()
+        for state in states:
+            beat = _Beat(state.heard, state.at, state.changed, state.listening, state.found)
+            self._beats.setdefault(state.cell, {})[state.conductor] = beat
+            living = self._living.setdefault(state.cell, set())
+            if state.living:
+                living.add(state.conductor)
+        return set(self._beats)
 
     @staticmethod
     def _age(beat: _Beat, now: float) -> float:

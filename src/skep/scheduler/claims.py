@@ -103,6 +103,10 @@ class ClaimIndex:
         nodes = sorted(self._nodes.get(key, ()))
         return tuple(self._stored[node][key] for node in nodes if key in self._stored.get(node, {}))
 
+    def assumed(self) -> tuple[Claim, ...]:
+        """Return every claim that is decided and not yet known to be stored."""
+        return tuple(claim for claims in self._assumed.values() for claim in claims.values())
+
     def of(self, node: NodeUuid) -> tuple[Claim, ...]:
         """Return what the node's record holds."""
         return tuple(self._stored.get(node, {}).values())

@@ -88,6 +88,10 @@ class GroupIndex:
             if not assumed:
                 del self._assumed[group]
 
+    def assumed(self) -> tuple[tuple[GroupUuid, GroupSlot], ...]:
+        """Return every slot that is decided and not yet known to be stored, with its group."""
+        return tuple((group, slot) for group, slots in self._assumed.items() for slot in slots)
+
     def slots(self, group: GroupUuid) -> frozenset[GroupSlot]:
         """Return all slots of a group that count."""
         return self._stored.get(group, frozenset()) | self._assumed.get(group, set())

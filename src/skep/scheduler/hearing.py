@@ -7,7 +7,10 @@ that it omits a node means nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+import msgspec
 
 from skep.domain.ids import NodeUuid
 
@@ -32,6 +35,17 @@ class _Conductor:
     resolved: Versions | None = None
     """What `heard` stands on; None: on nothing complete yet."""
     heard: Heard = Heard(_NOTHING, complete=False)
+
+
+class HeardState(msgspec.Struct, frozen=True, array_like=True):
+    """All that is known of whom one conductor hears, to be kept and taken again."""
+
+    name: str
+    pages: dict[int, tuple[int, tuple[NodeUuid, ...]]]
+    standing: Versions
+    resolved: Versions | None
+    nodes: tuple[NodeUuid, ...]
+    complete: bool
 
 
 class Hearing:
@@ -81,6 +95,20 @@ class Hearing:
         """Return the numbers of all pages that are known of a conductor."""
         conductor = self._conductors.get(name)
         return sorted(conductor.pages) if conductor is not None else []
+
+    def states(self) -> tuple[HeardState, ...]:
+        """Return all that is known, for `restore`."""
+        return tuple(
+            HeardState(name, dict(one.pages), one.standing, one.resolved, one.heard.nodes, one.heard.complete)
+            for name, one in self._conductors.items()
+        )
+
+    def restore(self, states: Iterable[HeardState]) -> None:
+        """Know what was known when `states` were returned, and nothing else."""
+        self._conductors = {
+            one.name: _Conductor(dict(one.pages), one.standing, one.resolved, Heard(one.nodes, one.complete))
+            for one in states
+        }
 
     @staticmethod
     def _resolve(conductor: _Conductor) -> Heard:

@@ -5,6 +5,8 @@ Pure. The service fills it from records, a simulator from wherever it likes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
 from skep.scheduler.beats import Beats
@@ -14,6 +16,7 @@ from skep.scheduler.placement import Placement
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.table import HostTable
+from skep.scheduler.unrecorded import Unrecorded
 from skep.scheduler.view import HostView
 
 STATES_AWAITED_SECONDS = 60.0
@@ -96,6 +99,39 @@ class Knowledge:
         """Tell whether what a namespace does not say has been left out, rather than not been said yet."""
         since = self._told_since.get(namespace)
         return since is not None and self._now - since >= STATES_FOLLOW_SECONDS
+
+    def share_hosts(self, own: str, others: Iterable[str]) -> bool:
+        """Share the hosts between this scheduler, `own`, and the others that live; tell whether these are new."""
+        return self.placement.partition.set_members(own, others)
+
+    def unrecorded(self) -> Unrecorded:
+        """Return what is known beside records, for `restore_unrecorded`."""
+        run, others = self.placement.partition.members
+        return Unrecorded(
+            epoch=self.epoch,
+            beats=self._beats.states(),
+            awaits_states=self.awaits_states,
+            awaits_until=self._awaits_until,
+            told_since=dict(self._told_since),
+            now=self._now,
+            run=run,
+            others=others,
+            claims=self.claims.assumed(),
+            slots=self.groups.assumed(),
+        )
+
+    def restore_unrecorded(self, known: Unrecorded) -> None:
+        """Know what was known beside the records, which must be known already but for beats."""
+        self.epoch = known.epoch
+        for cell in self._beats.restore(known.beats):
+            self._listen(cell)
+        self.awaits_states, self._awaits_until = known.awaits_states, known.awaits_until
+        self._told_since, self._now = dict(known.told_since), known.now
+        self.share_hosts(known.run, known.others)
+        for claim in known.claims:
+            self.claims.assume(claim)
+        for group, slot in known.slots:
+            self.groups.assume(group, slot)
 
     def conductors_gone(self, cell: CellUuid, now: float) -> list[str]:
         """Return the conductors of a cell whose beats are of no use any more."""

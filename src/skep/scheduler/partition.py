@@ -48,6 +48,11 @@ class Partition:
         self.version += 1
         return True
 
+    @property
+    def members(self) -> tuple[str, tuple[str, ...]]:
+        """This scheduler and the others that live, as they were set."""
+        return self._own, self._others
+
     def own(self) -> Mask | None:
         """Return which rows are this scheduler's share; None when it is alone. Callers must not change it."""
         if not self._others:

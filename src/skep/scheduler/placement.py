@@ -49,6 +49,9 @@ class NoHost(msgspec.Struct, frozen=True, eq=False):
     """No host fits."""
 
     explain: Callable[[], Explanation]
+    considered: int = 0
+    stages: tuple[StageCount, ...] = ()
+    """As they were when that was decided."""
 
     @property
     def explanation(self) -> Explanation:
@@ -82,7 +85,8 @@ class Placement:
         row = self._pick(ranking, request, weighers, salt)
         stages = self._stages(shared, request, narrowed)
         if row is None:
-            return NoHost(lambda: self._no_valid_host(request, shared.considered, stages))
+            considered = shared.considered
+            return NoHost(lambda: self._no_valid_host(request, considered, stages), considered, stages)
         others = self._alternates(ranking, row, request.alternates)
         explanation = Explanation(
             considered=shared.considered, stages=stages, scores=self._scores(request, weighers, [row, *others])

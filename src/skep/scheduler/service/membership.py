@@ -71,7 +71,7 @@ class Membership:
         """Share the hosts with the schedulers that are known to live now."""
         living = self._states.members.living(self._monotonic()) if self._partition else ()
         others = [run for run in living if run != self.run]
-        if self._states.placement.partition.set_members(self.run, others):
+        if self._states.share_hosts(self.run, others):
             log.info("schedulers share the hosts", others=len(others))
 
     def living(self) -> tuple[LivingScheduler, ...]:
