@@ -16,6 +16,7 @@ from skep.domain.builds import Alternate, Explanation, StageCount
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.scheduler import explain
 from skep.scheduler.columns import Mask
+from skep.scheduler.explain.refusals import Refusals
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.groups import GroupIndex, member_nodes
 from skep.scheduler.partition import Partition
@@ -26,7 +27,7 @@ from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.shapes import PASSED, Evaluated, Shapes
 from skep.scheduler.table import HostTable, stable_hash
 from skep.scheduler.view import HostView
-from skep.scheduler.weighers.base import Weigher
+from skep.scheduler.weighers.base import Weigher, weighted
 
 _STATE_FILTERS = frozenset({"ReportsFilter", "ComputeFilter"})
 """Those that judge the state a host is in, not whether it suits."""
@@ -67,13 +68,19 @@ class Placement:
         self._table = table
         self._groups = groups
         self._settings = settings
-        self._pipeline = pipeline(settings)
-        self._shapes = Shapes(table, self._pipeline, settings.cached_shapes)
+        self._configure()
+        self.partition = Partition(table)
+        """Whose hosts are looked at first where several schedulers serve one cloud."""
+
+    def _configure(self) -> None:
+        """Take the filters and weighers that settings choose; an aggregate may call a weigher that they leave out."""
+        self._called = self._table.multipliers.names
+        self._pipeline = pipeline(self._settings, self._called)
+        self._shapes = Shapes(self._table, self._pipeline, self._settings.cached_shapes)
+        self._refusals = Refusals(self._table, self._pipeline, self._settings)
         named = [(entry.name, entry.of_row) for entry, _ in self._pipeline.shared_weighers if entry.of_row]
         self._of_row = named if len(named) == len(self._pipeline.shared_weighers) else None
         """Shared weighers by name, if all of them can judge a row by itself."""
-        self.partition = Partition(table)
-        """Whose hosts are looked at first where several schedulers serve one cloud."""
 
     def choose(self, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice | NoHost:
         """Choose for one member. The caller counts the choice (`deciding.py`) before it asks for the next."""
@@ -142,6 +149,11 @@ class Placement:
 
     def for_member(self, request: PlacementRequest, instance: InstanceUuid) -> PlacementRequest:
         """Return what filters and weighers read for one member: the request, and where the others of its group are."""
+        if self._table.multipliers.names is not self._called:
+            self._configure()
+        parts = self._pipeline.shape_parts
+        if parts:
+            request = replace(request, shape=(*request.shape, *(part(self._table, request) for part in parts)))
         group = request.spec.group
         if group is None:
             return request
@@ -168,7 +180,7 @@ class Placement:
             return self._shapes.ranking_of(shared, request, salt, alive), left
         score = np.where(alive, self._shapes.scores(shared, request), NOBODY)
         for weigher, multiplier in weighers:
-            score += multiplier * weigher.scores(hosts, request)
+            score += weighted(hosts, request, weigher, multiplier)
         return self._shapes.ranking_by(score, salt), left
 
     def _stages(
@@ -178,15 +190,7 @@ class Placement:
         return stages + explain.stage_counts(request, shared.left, narrowed) if narrowed else stages
 
     def _no_valid_host(self, request: PlacementRequest, considered: int, stages: tuple[StageCount, ...]) -> Explanation:
-        return explain.no_valid_host(
-            self._table,
-            self._pipeline,
-            request,
-            stages,
-            considered,
-            max_rejected=self._settings.max_rejected_hosts,
-            max_near=self._settings.max_near_misses,
-        )
+        return self._refusals.explain(request, self._shapes.evaluate(request), stages, considered)
 
     def _pick(self, ranking: Ranking, request: PlacementRequest, weighers: Weighers, salt: int) -> int | None:
         for node in request.prefer:
@@ -216,7 +220,8 @@ class Placement:
     def _scores(self, request: PlacementRequest, weighers: Weighers, rows: list[int]) -> dict[str, dict[str, float]]:
         """Return what each weigher gave the best hosts, before its multiplier."""
         table = self._table
-        if self._of_row is not None and not weighers:
+        varies = any(weigher.varies(request) for weigher, _ in self._pipeline.shared_weighers)
+        if self._of_row is not None and not weighers and not varies:
             return {table.hosts[row]: {name: of_row(table, row) for name, of_row in self._of_row} for row in rows}
         hosts = HostView(table, np.array(rows, dtype=np.intp))
         scores: dict[str, dict[str, float]] = {table.hosts[row]: {} for row in rows}

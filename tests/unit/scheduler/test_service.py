@@ -210,7 +210,8 @@ async def test_members_are_spread_and_those_that_do_not_fit_say_why(cloud: Cloud
     assert len({decision.node for decision in decisions if isinstance(decision, Placed)}) == 2
     assert isinstance(decisions[2], NoValidHost)
     assert decisions[2].message() == (
-        "No valid host: 2 hosts considered; 0 left by capacity (nearest miss lacks 1024 MEMORY_MB)"
+        "No valid host: 2 hosts considered; 0 left by capacity (nearest miss lacks 1024 MEMORY_MB); "
+        "2 hosts could hold it if empty, up and enabled"
     )
     assert cloud.noted == ["partly_placed"]
 
@@ -285,7 +286,10 @@ async def test_a_host_that_the_beat_omits_is_no_candidate_and_not_waited_for(clo
     await cloud.beat(without=("n0",))
     (decision,) = await cloud.select()
     assert isinstance(decision, NoValidHost)
-    assert decision.message() == "No valid host: 1 host considered; 0 left by being up and enabled"
+    assert decision.message() == (
+        "No valid host: 1 host considered; 0 left by being up and enabled; "
+        "it would fit on a host that is down or disabled; 1 host could hold it if empty, up and enabled"
+    )
 
 
 async def test_a_heard_host_that_has_not_reported_is_waited_for(cloud: Cloud) -> None:
