@@ -41,6 +41,18 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     uptime: str | None = None
     started_at: int = 0
     """When the agent started, microseconds since the epoch."""
+    instances: int = 0
+    """Servers that the ledger counts: guests, and builds that the host confirmed."""
+    io_ops: int = 0
+    """Builds under way, and whatever else reads and writes whole disks."""
+    supported_instances: tuple[tuple[str, str, str], ...] = ()
+    """What guests the hypervisor runs: architecture, hypervisor type and vm mode, in Nova's words."""
+    metrics: dict[str, float] = {}
+    """What monitors of the host measured, by Nova's names: `cpu.percent`, say."""
+    stats: dict[str, str] = {}
+    """What else the driver says of the host; extra specs may ask for it (`capabilities:NAME`)."""
+    image_properties: dict[str, int] = {}
+    """How many of the host's servers have an image with this property, by `name=value`."""
 
 
 class RefusedReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,6 +49,9 @@ class Intake:
         self._told_rows: list[int] = []
         self._failed: list[int] = []
         self._used_rows: list[int] = []
+        self._told_counts: tuple[list[int], list[int]] = ([], [])
+        """Of the told rows: servers, and operations on whole disks."""
+        self._used_counts: tuple[list[int], list[int]] = ([], [])
 
     def report(self, node: NodeUuid, cell: CellUuid, usage: HostUsage) -> None:
         """Take what a host said of itself.
@@ -77,6 +80,7 @@ class Intake:
         table.set_classes(row, classes)
         self._told_rows.append(row)
         self._failed.append(usage.failed_builds)
+        _count(self._told_counts, usage)
 
     def used(self, node: NodeUuid, usage: HostUsage) -> None:
         """Take what a host uses that said nothing else anew, not even the names of other classes.
@@ -94,7 +98,9 @@ class Intake:
                 noted = self._used[name] = _Noted()
             noted.rows.append(row)
             noted.used.append(amount)
+        self._table.usages[row] = usage
         self._used_rows.append(row)
+        _count(self._used_counts, usage)
 
     def drop(self, node: NodeUuid) -> None:
         """Forget what a host said."""
@@ -112,9 +118,13 @@ class Intake:
         for name, noted in self._used.items():
             table.amounts(name).set_used(noted.rows, noted.used)
         if self._told_rows:
-            table.set_reported(np.array(self._told_rows, dtype=np.int64), self._failed)
+            told = np.array(self._told_rows, dtype=np.int64)
+            table.instances[told], table.io_ops[told] = self._told_counts
+            table.set_reported(told, self._failed)
         if self._used_rows:
-            table.mark_amounts(np.array(self._used_rows, dtype=np.int64))
+            used = np.array(self._used_rows, dtype=np.int64)
+            table.instances[used], table.io_ops[used] = self._used_counts
+            table.mark_amounts(used)
         self._begin()
 
     def _capacities_of(self, inventory: dict[str, Inventory]) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -130,9 +140,22 @@ class Intake:
         return known
 
 
+def _count(counts: tuple[list[int], list[int]], usage: HostUsage) -> None:
+    """Note how many servers a host counts: of an agent that says nothing of it, its guests."""
+    instances, io_ops = counts
+    instances.append(max(usage.instances, usage.servers))
+    io_ops.append(usage.io_ops)
+
+
 def _check(usage: HostUsage) -> None:
     """Raise OverflowError for a number that no column holds."""
     if usage.used and not -MOST <= min(usage.used.values()) <= max(usage.used.values()) <= MOST:
         raise OverflowError(f"used: an amount is not within {-MOST} and {MOST}")
-    if not -MOST <= usage.failed_builds <= MOST:
-        raise OverflowError(f"failed_builds: {usage.failed_builds} is not within {-MOST} and {MOST}")
+    for name, count in (
+        ("failed_builds", usage.failed_builds),
+        ("servers", usage.servers),
+        ("instances", usage.instances),
+        ("io_ops", usage.io_ops),
+    ):
+        if not -MOST <= count <= MOST:
+            raise OverflowError(f"{name}: {count} is not within {-MOST} and {MOST}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,11 +26,16 @@ from skep.scheduler.filters import (
     volume,
 )
 from skep.scheduler.filters.base import Filter
+from skep.scheduler.options import PlacementOptions
+from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
+from skep.scheduler.table import HostTable
 from skep.scheduler.weighers import build_failures, cpu, disk, ram, soft_affinity, soft_anti_affinity
 from skep.scheduler.weighers.base import Weigher
 
 T = TypeVar("T")
+
+ShapePart = Callable[[HostTable, PlacementRequest], Hashable]
 
 FIRST = (reports.FILTER, forced_host.FILTER, requested_host.FILTER, cell.FILTER)
 """Always run, before the chosen ones."""
@@ -48,6 +54,9 @@ FILTERS: dict[str, Filter] = {
 FAMILIES: dict[str, tuple[Filter, ...]] = {"VolumeFilter": volume.FILTERS}
 """Those that an operator may add: one name, several stages. They read what other services tell of hosts."""
 
+CONFIGURED: dict[str, Callable[[PlacementOptions], tuple[Filter, ...]]] = {}
+"""Those that options tell something."""
+
 LAST = (aggregate_membership.FILTER, traits.FILTER, capacity.FILTER, ignored_hosts.FILTER)
 """Always run, after the chosen ones of their kind."""
 
@@ -60,6 +69,9 @@ WEIGHERS: dict[str, Weigher] = {
     "ServerGroupSoftAntiAffinityWeigher": soft_anti_affinity.WEIGHER,
 }
 
+CONFIGURED_WEIGHERS: dict[str, Callable[[PlacementOptions], Weigher]] = {}
+"""Those that options tell something."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
@@ -69,6 +81,8 @@ class Pipeline:
     request_filters: tuple[Filter, ...]
     shared_weighers: tuple[tuple[Weigher, float], ...]
     request_weighers: tuple[tuple[Weigher, float], ...]
+    shape_parts: tuple[ShapePart, ...] = ()
+    """What the chosen filters add to the shapes of requests."""
 
     @property
     def filters(self) -> tuple[Filter, ...]:
@@ -76,25 +90,32 @@ class Pipeline:
         return self.shared_filters + self.request_filters
 
 
-def pipeline(settings: SchedulerSettings) -> Pipeline:
-    """Look up what `settings` name.
+def pipeline(settings: SchedulerSettings, called: Collection[str] = ()) -> Pipeline:
+    """Look up what `settings` name. `called`: keys of multipliers by which aggregates call weighers that have 0.
 
     Raises Misconfigured for a name that is not in the tables.
     """
-    families = {**{name: (entry,) for name, entry in FILTERS.items()}, **FAMILIES}
-    chosen = [*FIRST, *(entry for name in settings.filters for entry in _named(families, name, "filter")), *LAST]
-    weighed = [
-        (_named(WEIGHERS, name, "weigher"), multiplier) for name, multiplier in settings.weighers.items() if multiplier
+    filters: dict[str, tuple[Filter, ...]] = {name: (entry,) for name, entry in FILTERS.items()}
+    filters |= FAMILIES | {name: made(settings.options) for name, made in CONFIGURED.items()}
+    chosen = [
+        *FIRST,
+        *(entry for name in settings.filters for entry in _named(filters, name, "filter")),
+        *LAST,
     ]
+    shared = tuple(entry for entry in chosen if not entry.per_request)
+    known = WEIGHERS | {name: made(settings.options) for name, made in CONFIGURED_WEIGHERS.items()}
+    weighed = [(_named(known, name, "weigher"), multiplier) for name, multiplier in settings.weighers.items()]
+    weighed = [entry for entry in weighed if entry[1] or entry[0].multiplier in called]
     return Pipeline(
-        shared_filters=tuple(entry for entry in chosen if not entry.per_request),
+        shared_filters=shared,
         request_filters=tuple(entry for entry in chosen if entry.per_request),
         shared_weighers=tuple(entry for entry in weighed if not entry[0].per_request),
         request_weighers=tuple(entry for entry in weighed if entry[0].per_request),
+        shape_parts=tuple(entry.shaped_by for entry in shared if entry.shaped_by is not None),
     )
 
 
-def _named(table: dict[str, T], name: str, kind: str) -> T:
+def _named(table: Mapping[str, T], name: str, kind: str) -> T:
     if name not in table:
         raise Misconfigured(f"scheduler: no {kind} is called {name}; there are {', '.join(table)}")
     return table[name]

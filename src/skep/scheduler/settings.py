@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from skep.scheduler.options import PlacementOptions
+
 DEFAULT_FILTERS = (
     "ComputeFilter",
     "AvailabilityZoneFilter",
@@ -48,5 +50,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_rejected_hosts: int = 50
     """Most hosts named in an explanation."""
     max_near_misses: int = 5
+    options: PlacementOptions = PlacementOptions()
+    """What single filters, weighers and pre-filters are told."""
     cached_shapes: int = 64
     """Kinds of requests whose evaluated columns are kept."""

@@ -27,6 +27,7 @@ from skep.scheduler.request import PlacementRequest
 from skep.scheduler.standing import OwnOrder, Standing
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
+from skep.scheduler.weighers.base import weighted
 
 NOT_MAPPED = 0
 """In the stage column: the row is no host that the operator knows."""
@@ -216,7 +217,7 @@ class Shapes:
     def _score(self, hosts: HostView, request: PlacementRequest) -> Floats:
         score = np.zeros(len(hosts), dtype=np.float64)
         for weigher, multiplier in self._pipeline.shared_weighers:
-            score += multiplier * weigher.scores(hosts, request)
+            score += weighted(hosts, request, weigher, multiplier)
         return score
 
     def _add(self, request: PlacementRequest) -> Evaluated:
@@ -243,7 +244,9 @@ class Shapes:
             resources=request.resources,
             by_level=all(entry.by_level for _, entry in varying),
             one_by_one=all(entry.fits is not None for _, entry in varying),
-            in_order=self._standing.is_shared and self._standing.filters <= {entry.name for _, entry in running},
+            in_order=self._standing.is_shared
+            and self._standing.filters <= {entry.name for _, entry in running}
+            and not any(weigher.varies(request) for weigher, _ in self._pipeline.shared_weighers),
         )
 
     def _log(self, plan: _Plan) -> ChangeLog:

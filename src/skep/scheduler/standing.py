@@ -15,6 +15,7 @@ from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
+from skep.scheduler.weighers.base import weighted
 
 _FEW = 64
 """So many changes are taken one by one whatever the number of hosts."""
@@ -108,11 +109,15 @@ class Standing:
     def _scores(self, hosts: HostView, request: PlacementRequest) -> Floats:
         score = np.zeros(len(hosts), dtype=np.float64)
         for weigher, multiplier in self._weighers:
-            score += multiplier * weigher.scores(hosts, request)
+            score += weighted(hosts, request, weigher, multiplier)
         return score
 
     def _score(self, row: int) -> float:
-        score = 0.0
-        for of_row, multiplier in self._of_row:
-            score += multiplier * of_row(self._table, row)
+        table, score = self._table, 0.0
+        if not table.multipliers.names:
+            for of_row, multiplier in self._of_row:
+                score += multiplier * of_row(table, row)
+            return score
+        for (of_row, multiplier), (weigher, _) in zip(self._of_row, self._weighers, strict=True):
+            score += table.multipliers.of_row(weigher.multiplier, row, multiplier) * of_row(table, row)
         return score

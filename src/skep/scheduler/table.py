@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +19,10 @@ from skep.scheduler.changelog import HostLog
 from skep.scheduler.columns import Amounts, BitSets, Ints, Mask, grown
 from skep.scheduler.intake import Intake
 from skep.scheduler.levels import Levels
+from skep.scheduler.multipliers import Multipliers
 from skep.scheduler.names import RowNames
 from skep.scheduler.namespaces import JoinedStates
+from skep.scheduler.published import Aggregate, CellFlags
 
 DEFAULT_ZONE = "nova"
 ZONE_KEY = "availability_zone"
@@ -31,26 +32,6 @@ MOST_TRAITS = 4_000
 """Different traits that all hosts together may have at one moment: each costs a bit of every row."""
 MOST_CLASSES = 200
 """Different resource classes, which cost 40 bytes of every row each."""
-
-
-@dataclass(slots=True)
-class CellFlags:
-    """What is known of one cell."""
-
-    code: int
-    known: bool = False
-    """The operator has named it."""
-    disabled: bool = False
-    asserted: bool = False
-    living: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    """One aggregate: hosts by name, and its metadata."""
-
-    hosts: frozenset[str] = frozenset()
-    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 def stable_hash(text: str) -> int:
@@ -87,6 +68,10 @@ class HostTable:
         self.cell: NDArray[np.int32] = np.zeros(length, dtype=np.int32)
         self.zone: NDArray[np.int32] = np.zeros(length, dtype=np.int32)
         self.failed_builds: Ints = np.zeros(length, dtype=np.int64)
+        self.instances: Ints = np.zeros(length, dtype=np.int64)
+        self.io_ops: Ints = np.zeros(length, dtype=np.int64)
+        self.claimed_servers: Ints = np.zeros(length, dtype=np.int64)
+        """Claims on each host, which it does not count yet."""
         self.last_heard: Ints = np.zeros(length, dtype=np.int64)
         self.node_hash: NDArray[np.uint64] = np.zeros(length, dtype=np.uint64)
         self._length = length
@@ -97,6 +82,10 @@ class HostTable:
         """Rows that a cell's beat names, as far as they were looked up."""
         self._aggregates_of_host: dict[str, set[int]] = {}
         self._zone_codes: dict[str, int] = {DEFAULT_ZONE: 0}
+        self.usages: list[HostUsage | None] = []
+        """What each host said last, with all that has no column."""
+        self.multipliers = Multipliers()
+        """What aggregates say of the multipliers of weighers."""
         self.log = HostLog()
         self.levels = Levels()
         self.joined = JoinedStates(self)
@@ -177,6 +166,7 @@ class HostTable:
             self._place(row, usage.host, cell)
         self._hypervisors.assign(row, usage.hypervisor_hostname)
         self.traits.set_row(row, usage.traits)
+        self.usages[row] = usage
         return row
 
     def set_classes(self, row: int, classes: tuple[str, ...]) -> None:
@@ -205,6 +195,8 @@ class HostTable:
         if row is None:
             return
         self.reported[row] = False
+        self.usages[row] = None
+        self.instances[row] = self.io_ops[row] = 0
         self._hypervisors.assign(row, "")
         self.failed_builds[row] = 0
         for name in self._classes[row]:
@@ -216,6 +208,7 @@ class HostTable:
     def add_claimed(self, node: NodeUuid, amounts: Resources, sign: int = 1) -> None:
         """Count a claim on a node; with `sign` -1, count it no longer."""
         row = self._row(node)
+        self.claimed_servers[row] += sign
         crossed, highest = False, self.levels.highest
         for name, amount in amounts.items():
             column = self.resources.get(name) or self.amounts(name)
@@ -248,12 +241,14 @@ class HostTable:
         """Set one aggregate; `availability_zone` in its metadata puts its hosts into that zone."""
         before = self.aggregates.get(number, Aggregate())
         after = self.aggregates[number] = Aggregate(frozenset(hosts), dict(metadata))
+        self.multipliers.set_aggregate(number, metadata, self._length)
         self._regroup(number, before.hosts, after.hosts)
 
     def drop_aggregate(self, number: int) -> None:
         """Forget one aggregate."""
         before = self.aggregates.pop(number, None)
         if before is not None:
+            self.multipliers.set_aggregate(number, {}, self._length)
             self._regroup(number, before.hosts, frozenset())
 
     def set_cell(
@@ -312,6 +307,7 @@ class HostTable:
             self._host_names.append()
             self._hypervisors.append()
             self._classes.append(())
+            self.usages.append(None)
             self.row_of[node] = row
             self.cell[row] = _NO_CELL
             self.node_hash[row] = stable_hash(node)
@@ -326,6 +322,7 @@ class HostTable:
                 setattr(self, name, grown(column, length))
         self.traits.grow(length)
         self.membership.grow(length)
+        self.multipliers.grow(length)
         for amounts in self.resources.values():
             amounts.grow(length)
 
@@ -373,6 +370,8 @@ class HostTable:
     def _set_membership(self, row: int) -> None:
         numbers = self.aggregates_of(self.hosts[row])
         self.membership.set_row(row, numbers)
+        if self.multipliers.names:
+            self.multipliers.set_row(row, numbers)
         named = (self.aggregates[number].metadata.get(ZONE_KEY) for number in numbers)
         zone = next((name for name in named if name), DEFAULT_ZONE)
         if zone not in self._zone_codes:

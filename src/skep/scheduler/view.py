@@ -61,6 +61,21 @@ class HostView:
         """Builds failed since the last that succeeded."""
         return self.table.failed_builds[self._rows]
 
+    @property
+    def servers(self) -> Ints:
+        """Servers that each host counts, and those that are only claimed yet."""
+        return self.table.instances[self._rows] + self.table.claimed_servers[self._rows]
+
+    @property
+    def io_ops(self) -> Ints:
+        """Operations on whole disks under way; each claim is a build that will be one."""
+        return self.table.io_ops[self._rows] + self.table.claimed_servers[self._rows]
+
+    def multipliers(self, key: str) -> Floats | None:
+        """Return what aggregates set for their hosts, NaN where they set nothing; None where no aggregate does."""
+        column = self.table.multipliers.columns.get(key)
+        return None if column is None else column[self._rows]
+
     def none(self) -> Mask:
         """Return a mask that lets nobody through."""
         return np.zeros(len(self), dtype=np.bool_)

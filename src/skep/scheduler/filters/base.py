@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from skep.scheduler.columns import Mask
@@ -44,6 +44,9 @@ class Filter:
     """Whether it judges the host alone, whatever is asked for, without looking at what is free."""
     namespace: str | None = None
     """The namespace of another service that it reads; in a new epoch it is empty until that service writes."""
+    shaped_by: Callable[[HostTable, PlacementRequest], Hashable] | None = None
+    """What of the request it reads that is not in every shape, worked out by the table: where the filter is chosen,
+    this becomes a part of the shape. Few requests should differ in it."""
     from_operator: bool = False
     """Whether it needs only what the operator published, so that it can judge a host that has not reported."""
     if_empty: Callable[[HostView, PlacementRequest], Mask] | None = None

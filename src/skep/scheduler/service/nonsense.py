@@ -28,6 +28,8 @@ MOST_TRAITS = 2_000
 MOST_CLASSES = 100
 MOST_SETTLED = 10_000
 LONGEST_NAME = 255
+MOST_TOLD = 256
+"""Kinds of guests, metrics, further facts and image properties, of each."""
 MOST_CPU_BYTES = 64 * 1024
 """Of `cpu_info` as JSON."""
 
@@ -65,6 +67,8 @@ def _faults(report: HostReport) -> Iterator[str]:
         ("seq", report.seq, MOST_COUNTED),
         ("usage.failed_builds", usage.failed_builds, MOST),
         ("usage.servers", usage.servers, MOST),
+        ("usage.instances", usage.instances, MOST),
+        ("usage.io_ops", usage.io_ops, MOST),
         ("usage.hypervisor_version", usage.hypervisor_version, MOST),
         ("usage.service_version", usage.service_version, MOST),
         ("usage.started_at", usage.started_at, MOST_COUNTED),
@@ -77,6 +81,7 @@ def _faults(report: HostReport) -> Iterator[str]:
     yield from _resource_faults(usage)
     yield from _trait_faults(usage.traits)
     yield from _cpu_faults(usage)
+    yield from _told_faults(usage)
 
 
 def _trait_faults(traits: tuple[str, ...]) -> Iterator[str]:
@@ -103,6 +108,32 @@ def _cpu_faults(usage: HostUsage) -> Iterator[str]:
         return
     if size > MOST_CPU_BYTES:
         yield f"usage.cpu_info: {size} bytes, at most {MOST_CPU_BYTES} are possible"
+
+
+def _told_faults(usage: HostUsage) -> Iterator[str]:
+    """Name what is too long, too much or no number of what only some filters and weighers read."""
+    for field, told in (
+        ("supported_instances", usage.supported_instances),
+        ("metrics", usage.metrics),
+        ("stats", usage.stats),
+        ("image_properties", usage.image_properties),
+    ):
+        if len(told) > MOST_TOLD:
+            yield f"usage.{field}: more than {MOST_TOLD}"
+    words = (word for kind in usage.supported_instances for word in kind)
+    for field, word in (
+        *(("supported_instances", word) for word in words),
+        *(("metrics", name) for name in usage.metrics),
+        *(("stats", word) for pair in usage.stats.items() for word in pair),
+    ):
+        if len(word) > LONGEST_NAME:
+            yield f"usage.{field}: at most {LONGEST_NAME} characters are possible"
+    for name, value in usage.metrics.items():
+        if not math.isfinite(value):
+            yield f"usage.metrics.{name}: {value} is no finite number"
+    for name, count in usage.image_properties.items():
+        if not 0 <= count <= MOST or len(name) > 2 * LONGEST_NAME:
+            yield f"usage.image_properties: {name[:LONGEST_NAME]!r} is too long, or {count} not within 0 and {MOST}"
 
 
 def _resource_faults(usage: HostUsage) -> Iterator[str]:

@@ -30,6 +30,8 @@ class Sharing:
         self._inventories: dict[Hashable, dict[str, Inventory]] = {}
         self._trait_sets: dict[Hashable, tuple[str, ...]] = {}
         self._cpus: dict[Hashable, dict[str, object]] = {}
+        self._guest_kinds: dict[Hashable, tuple[tuple[str, str, str], ...]] = {}
+        self._stats: dict[Hashable, dict[str, str]] = {}
 
     def shared(self, before: Any, after: Any) -> Any:
         """Return the value of a record that follows `before`, with parts that were seen where they are equal."""
@@ -74,6 +76,8 @@ class Sharing:
             inventory=_once(self._inventories, tuple(after.inventory.items()), after.inventory),
             traits=traits,
             cpu_info=cpu_info,
+            supported_instances=_once(self._guest_kinds, after.supported_instances, after.supported_instances),
+            stats=_once(self._stats, tuple(after.stats.items()), after.stats),
         )
 
 
@@ -92,6 +96,13 @@ def same_facts(before: HostUsage, after: HostUsage) -> bool:
         and before.hypervisor_hostname == after.hypervisor_hostname
         and before.failed_builds == after.failed_builds
         and before.used.keys() == after.used.keys()
+        and before.hypervisor_type == after.hypervisor_type
+        and before.hypervisor_version == after.hypervisor_version
+        and before.host_ip == after.host_ip
+        and before.cpu_info == after.cpu_info
+        and before.supported_instances == after.supported_instances
+        and before.stats == after.stats
+        and before.metrics.keys() == after.metrics.keys()
     )
 
 
@@ -100,11 +111,11 @@ def _with_facts_of(before: HostUsage, after: HostUsage) -> HostUsage:
         after,
         host=before.host,
         hypervisor_hostname=before.hypervisor_hostname,
-        hypervisor_type=before.hypervisor_type
-        if after.hypervisor_type == before.hypervisor_type
-        else after.hypervisor_type,
-        host_ip=before.host_ip if after.host_ip == before.host_ip else after.host_ip,
+        hypervisor_type=before.hypervisor_type,
+        host_ip=before.host_ip,
         inventory=before.inventory,
         traits=before.traits,
-        cpu_info=before.cpu_info if after.cpu_info == before.cpu_info else after.cpu_info,
+        cpu_info=before.cpu_info,
+        supported_instances=before.supported_instances,
+        stats=before.stats,
     )

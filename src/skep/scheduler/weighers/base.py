@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from skep.scheduler.columns import Floats
 from skep.scheduler.filters.base import always
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
+
+
+def never(request: PlacementRequest) -> bool:  # noqa: ARG001  # the signature of `varies`
+    """Tell that all requests are given the same scores."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +30,14 @@ class Weigher:
     """The same score of one row, of a weigher that looks at the host alone: then all requests share its scores."""
     per_request: bool = False
     """Whether it reads more of the request than its shape."""
+    multiplier: str = ""
+    """The key by which metadata of an aggregate sets another multiplier for its hosts: `cpu_weight_multiplier`, say."""
+    varies: Callable[[PlacementRequest], bool] = never
+    """With `of_row`: whether this request gets other scores, so that it cannot share them with all others."""
+
+
+def weighted(hosts: HostView, request: PlacementRequest, weigher: Weigher, multiplier: float) -> Floats:
+    """Return the scores times the multiplier, the configured one where no aggregate sets another."""
+    column = hosts.multipliers(weigher.multiplier)
+    scores = weigher.scores(hosts, request)
+    return multiplier * scores if column is None else np.where(np.isnan(column), multiplier, column) * scores

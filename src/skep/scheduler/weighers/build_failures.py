@@ -21,4 +21,6 @@ def of_row(table: HostTable, row: int) -> float:
     return 0.0 - table.failed_builds.item(row)
 
 
-WEIGHER = Weigher(name="BuildFailureWeigher", scores=scores, of_row=of_row)
+WEIGHER = Weigher(
+    name="BuildFailureWeigher", scores=scores, of_row=of_row, multiplier="build_failure_weight_multiplier"
+)

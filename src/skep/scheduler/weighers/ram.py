@@ -21,4 +21,4 @@ def of_row(table: HostTable, row: int) -> float:
     return amounts.share_of(row) if amounts else 0.0
 
 
-WEIGHER = Weigher(name="RAMWeigher", scores=scores, of_row=of_row)
+WEIGHER = Weigher(name="RAMWeigher", scores=scores, of_row=of_row, multiplier="ram_weight_multiplier")

@@ -19,4 +19,5 @@ WEIGHER = Weigher(
     scores=scores,
     applies=lambda request: request.spec.group is not None and request.spec.group.policy == "soft-anti-affinity",
     per_request=True,
+    multiplier="soft_anti_affinity_weight_multiplier",
 )
