@@ -62,6 +62,8 @@ def example(kind: msgspec.inspect.Type) -> Any:
             return example(_variants(kind)[0])
         case msgspec.inspect.DictType():
             return {example(kind.key_type): example(kind.value_type)}
+        case msgspec.inspect.TupleType():
+            return [example(one) for one in kind.item_types]
         case msgspec.inspect.VarTupleType() | msgspec.inspect.ListType():
             return [example(one) for one in _variants(kind.item_type)]
         case _:

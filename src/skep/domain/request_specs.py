@@ -6,7 +6,7 @@ import msgspec
 
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
-from skep.domain.ids import ProjectId, UserId
+from skep.domain.ids import CellUuid, ProjectId, UserId
 from skep.domain.images import Image
 from skep.domain.resources import Resources
 
@@ -39,6 +39,10 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     scheduler_hints: dict[str, object] = {}
     """All hints as the user sent them (shown since API 2.100)."""
     required_aggregates: tuple[int, ...] = ()
+    target_cell: CellUuid | None = None
+    """Of the hint `target_cell`: only hosts of this cell."""
+    different_cells: tuple[CellUuid, ...] = ()
+    """Of the hint `different_cell`: no host of these cells."""
 
     def resources(self) -> Resources:
         """Return what a host must have free. A server that boots from a volume has no local root disk.

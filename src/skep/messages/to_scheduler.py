@@ -45,6 +45,8 @@ class SelectDestinations(Call[SelectReply], frozen=True, kw_only=True):
     ignore: tuple[NodeUuid, ...] = ()
     """Never these: they were tried."""
     alternates: int = 2
+    source_cell: CellUuid | None = None
+    """Of a move: where the server is, so that a host of the same cell is taken rather than another."""
     dry_run: bool = False
     """Decide and explain; claim nothing."""
     supersedes_above: int | None = None
