@@ -101,6 +101,8 @@ class HostLog(ChangeLog):
         super().__init__()
         self.verdicts = ChangeLog()
         """Facts, reports, and claims that crossed a level (`levels.py`)."""
+        self.facts_noted = 0
+        """How often facts of rows were noted: while it is the same nothing but amounts changed."""
 
     def grow(self, rows: int) -> None:
         """Keep as many marks as there are `rows`, in both."""
@@ -115,6 +117,7 @@ class HostLog(ChangeLog):
 
     def facts(self, row: int) -> None:
         """Note that a row changed in any way."""
+        self.facts_noted += 1
         super().facts(row)
         self.verdicts.facts(row)
 
@@ -125,6 +128,7 @@ class HostLog(ChangeLog):
 
     def all_facts(self, rows: RowNumbers) -> None:
         """Note that many rows changed in any way."""
+        self.facts_noted += 1
         super().all_facts(rows)
         self.verdicts.all_facts(rows)
 

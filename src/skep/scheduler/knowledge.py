@@ -11,6 +11,7 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
 from skep.scheduler.beats import Beats
 from skep.scheduler.claims import ClaimIndex
+from skep.scheduler.columns import Mask
 from skep.scheduler.groups import GroupIndex
 from skep.scheduler.placement import Placement
 from skep.scheduler.request import PlacementRequest
@@ -45,6 +46,8 @@ class Knowledge:
         self._told_since: dict[str, float] = {}
         """When states of a namespace were first seen in this epoch; kept while any are awaited."""
         self._now = 0.0
+        self._waiting_at: dict[bool, tuple[int, Mask | None]] = {}
+        """Hosts that cannot be judged, and when that was found; for forced requests and for others."""
 
     def take_beat(
         self,
@@ -160,11 +163,26 @@ class Knowledge:
         """Return why the hosts that fit may be among those that cannot be judged now; None if none may be."""
         if not self.known_cells():
             return "the operator's settings are not known yet"
+        waiting = self._waiting(forced=request.is_forced)
+        if waiting is not None and (waiting & self.placement.might_fit(request, instance)).any():
+            return "a cell that may hold the server is not ready yet"
+        return self._states_missing(request, instance)
+
+    def _waiting(self, *, forced: bool) -> Mask | None:
+        """Return the hosts that cannot be judged now, as long as no facts of hosts change; None if there are none."""
+        noted = self.table.log.facts_noted
+        known = self._waiting_at.get(forced)
+        if known is None or known[0] != noted:
+            mask = self._not_judged(forced=forced)
+            known = self._waiting_at[forced] = (noted, mask if mask.any() else None)
+        return known[1]
+
+    def _not_judged(self, *, forced: bool) -> Mask:
         table = self.table
         size = table.size
-        flags = [table.cells[cell] for cell in table.cell_names]
         waiting = HostView(table).none()
-        for cell in flags:
+        for name in table.cell_names:
+            cell = table.cells[name]
             mine = table.cell[:size] == cell.code
             if not cell.known:
                 continue
@@ -172,13 +190,11 @@ class Knowledge:
                 waiting |= mine
             elif cell.living:
                 waiting |= mine & table.heard[:size] & ~table.reported[:size]
-            elif not request.is_forced:
+            elif not forced:
                 waiting |= mine
-        if not request.is_forced:
+        if not forced:
             waiting &= ~table.disabled[:size] & ~table.forced_down[:size]
-        if waiting.any() and (waiting & self.placement.might_fit(request, instance)).any():
-            return "a cell that may hold the server is not ready yet"
-        return self._states_missing(request, instance)
+        return waiting
 
     def _states_missing(self, request: PlacementRequest, instance: InstanceUuid) -> str | None:
         """Return of which services states are awaited that may let a host through; None if of none."""

@@ -22,8 +22,6 @@ from skep.scheduler.view import HostView
 MOST_CHANGES = 3
 _NEEDED = ("VCPU", "MEMORY_MB")
 _MOST_PAIRS = 8
-_LOOKED_AT = 1024
-"""Hosts that are looked at for the words of one change."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -49,7 +47,7 @@ def smallest_changes(
         hosts = failures.counts.get(1 << number, 0)
         if hosts:
             is_capacity = entry.name == "CapacityFilter"
-            rows = by_capacity if is_capacity else failures.rows(1 << number)[:_LOOKED_AT]
+            rows = by_capacity if is_capacity else failures.some(1 << number)
             part = _relaxing(entry)(table, request, rows)
             if part is not None:
                 of_all = part.hosts if is_capacity or part.hosts < len(rows) else hosts
@@ -66,7 +64,7 @@ def smallest_changes(
 
 def _both(table: HostTable, request: PlacementRequest, failures: Failures, failed: FilterSet) -> Change | None:
     """Return what must be changed about two filters for some of the hosts that fail on both."""
-    rows = failures.rows(failed)[:_LOOKED_AT]
+    rows = failures.some(failed)
     entries = [entry for number, entry in enumerate(failures.filters) if failed >> number & 1]
     if any(entry.name == "CapacityFilter" for entry in entries):
         rows = nearest(table, request, rows)

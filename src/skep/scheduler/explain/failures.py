@@ -23,6 +23,8 @@ FilterSet = int
 RowNumbers = NDArray[np.intp]
 _Codes = NDArray[np.uint8]
 
+SOME = 1024
+"""So many hosts are looked at where one of many is to be found."""
 _NOT_MAPPED = 0
 """Code of a row that is no host which the operator knows."""
 _MANY = 255
@@ -42,6 +44,7 @@ class Failures:
         self.codes = codes
         self.counts: dict[FilterSet, int] = {}
         """Hosts by the set of filters that reject them; sets of few filters only."""
+        self._some: dict[FilterSet, RowNumbers] = {}
 
     def rows(self, failed: FilterSet) -> RowNumbers:
         """Return the rows that exactly these filters reject."""
@@ -49,6 +52,13 @@ class Failures:
         if code is None or not self.counts.get(failed):
             return np.zeros(0, dtype=np.intp)
         return np.flatnonzero(self.column == code)
+
+    def some(self, failed: FilterSet) -> RowNumbers:
+        """Return the first `SOME` of these rows."""
+        found = self._some.get(failed)
+        if found is None:
+            found = self._some[failed] = self.rows(failed)[:SOME].copy()
+        return found
 
     def bit(self, name: str) -> FilterSet:
         """Return the set that holds the filter of this name alone; the empty one if it does not run."""
@@ -91,7 +101,7 @@ class ShapeFailures(Failures):
         return len(self._sets) == _MANY
 
     def _begin(self, request: PlacementRequest) -> None:
-        self._sets, self.codes = [-1], {}
+        self._sets, self.codes, self._some = [-1], {}, {}
         self.column = self._codes_of(self._judge(HostView(self._table), request, -1))
         numbers = np.bincount(self.column, minlength=_MANY + 1).tolist()
         self.counts = {failed: numbers[code] for failed, code in self.codes.items() if numbers[code]}
@@ -112,7 +122,9 @@ class ShapeFailures(Failures):
         for old, new in zip(before[different].tolist(), codes[different].tolist(), strict=True):
             self._count(old, -1)
             self._count(new, 1)
-        self.column[rows] = codes
+        if len(different):
+            self.column[rows] = codes
+            self._some.clear()
         if len(changed.facts):
             was = self._holding[changed.facts]
             now = self._holding[changed.facts] = _could_hold(

@@ -123,7 +123,7 @@ def near_misses(
             continue
         is_capacity = entry.name == "CapacityFilter"
         stage = entry.stage(request)
-        for row in (by_capacity if is_capacity else failures.rows(1 << number))[:most].tolist():
+        for row in (by_capacity if is_capacity else failures.some(1 << number))[:most].tolist():
             lacks = shortage(table, request, row) if is_capacity else {}
             size = sum(1 + amount / request.resources[name] for name, amount in lacks.items())
             miss = NearMiss(node=table.nodes[row], host=table.hosts[row], stage=stage, lacks=lacks)
