@@ -69,7 +69,25 @@ class Order:
         self._float[0] = score + 0.0  # of the two zeros the positive one
         bits = self._bits[0]
         rank = bits ^ _ALL if bits & _SIGN else bits | _SIGN  # ordered as scores are
-        key = rank << 96 | node_hash << _ROW_BITS | row
+        self._put(row, rank << 96 | node_hash << _ROW_BITS | row)
+
+    def follow(self, other: Order, rows: Iterable[int], fits: memoryview, yes: int) -> None:
+        """Hold, of `rows`, those at which `fits` is `yes`, with the scores that they have in another order."""
+        mine, theirs = self._key_of, other._key_of
+        for row in rows:
+            if fits[row] == yes:
+                key = theirs[row]
+                if mine.get(row) != key:
+                    self._put(row, key)
+            elif row in mine:
+                self._remove(mine.pop(row))
+
+    def places(self, rows: Iterable[int], salt: int) -> list[tuple[int, int]]:
+        """Return by what rows are met on the way down from a server's hash: the lower the earlier."""
+        keys = map(self._key_of.__getitem__, rows)
+        return [(-(key >> 96), (key >> _ROW_BITS) - salt & _ALL) for key in keys]
+
+    def _put(self, row: int, key: int) -> None:
         before = self._key_of.get(row)
         if before == key:
             return

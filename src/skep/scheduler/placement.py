@@ -13,14 +13,17 @@ import numpy as np
 from msgspec.structs import replace
 
 from skep.domain.builds import Alternate, Explanation, StageCount
+from skep.domain.capacity import Capacity
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.scheduler import explain
+from skep.scheduler.capacity import capacity
 from skep.scheduler.columns import Mask
 from skep.scheduler.explain.refusals import Refusals
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.groups import GroupIndex, member_nodes
+from skep.scheduler.narrowing import Narrowing
 from skep.scheduler.partition import Partition
-from skep.scheduler.ranking import ANY, NOBODY, Among, Ranking
+from skep.scheduler.ranking import ANY, NOBODY, Among, Ranked
 from skep.scheduler.registry import pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
@@ -110,6 +113,10 @@ class Placement:
         explanation = Explanation(considered=shared.considered, scores=self._scores(request, weighers, [row, *others]))
         return self._choice(row, others, explanation)
 
+    def capacity(self, request: PlacementRequest, keep_free: int = 0) -> Capacity:
+        """Count how many more servers fit. Raises as `capacity.py`."""
+        return capacity(self._table, self._pipeline, request, keep_free)
+
     def namespaces_read(self, request: PlacementRequest) -> set[str]:
         """Return the namespaces of other services that filters read for this request."""
         running = (entry for entry in self._pipeline.filters if explain.runs(entry, request))
@@ -161,7 +168,7 @@ class Placement:
 
     def _narrow(
         self, shared: Evaluated, request: PlacementRequest, weighers: Weighers, salt: int
-    ) -> tuple[Ranking, list[tuple[Filter, int]]]:
+    ) -> tuple[Ranked, list[tuple[Filter, int]]]:
         """Apply what depends on more than the shape."""
         left: list[tuple[Filter, int]] = []
         running = [
@@ -171,6 +178,8 @@ class Placement:
         ]
         if not running and not weighers:
             return self._shapes.ranking(shared, request, salt), left
+        if not weighers and all(entry.named is not None for entry in running):
+            return self._narrow_by_name(shared, request, running, salt)
         hosts = HostView(self._table)
         alive: Mask = shared.stage[: len(hosts)] == PASSED
         for entry in running:
@@ -183,6 +192,20 @@ class Placement:
             score += weighted(hosts, request, weigher, multiplier)
         return self._shapes.ranking_by(score, salt), left
 
+    def _narrow_by_name(
+        self, shared: Evaluated, request: PlacementRequest, running: list[Filter], salt: int
+    ) -> tuple[Ranked, list[tuple[Filter, int]]]:
+        """Apply filters that name their rows, without looking at others."""
+        left: list[tuple[Filter, int]] = []
+        narrowing = Narrowing(shared.fits, PASSED, shared.left)
+        for entry in running:
+            if entry.named is not None:
+                narrowing.take(entry.named(self._table, request))
+                left.append((entry, narrowing.left))
+        if narrowing.only is not None:
+            return self._shapes.ranking_few(shared, request, salt, sorted(narrowing.only)), left
+        return self._shapes.ranking(shared, request, salt, narrowing.barred), left
+
     def _stages(
         self, shared: Evaluated, request: PlacementRequest, narrowed: list[tuple[Filter, int]]
     ) -> tuple[StageCount, ...]:
@@ -192,7 +215,7 @@ class Placement:
     def _no_valid_host(self, request: PlacementRequest, considered: int, stages: tuple[StageCount, ...]) -> Explanation:
         return self._refusals.explain(request, self._shapes.evaluate(request), stages, considered)
 
-    def _pick(self, ranking: Ranking, request: PlacementRequest, weighers: Weighers, salt: int) -> int | None:
+    def _pick(self, ranking: Ranked, request: PlacementRequest, weighers: Weighers, salt: int) -> int | None:
         for node in request.prefer:
             row = self._table.row_of.get(node)
             if row is not None and ranking.has(row):
@@ -207,12 +230,12 @@ class Placement:
         """Return the weighers that look at more of this request than its shape."""
         return [entry for entry in self._pipeline.request_weighers if entry[0].applies(request)]
 
-    def _pick_among(self, ranking: Ranking, salt: int, among: Among) -> int | None:
+    def _pick_among(self, ranking: Ranked, salt: int, among: Among) -> int | None:
         """Return the best row, or any of the best where an operator wants it so."""
         best = ranking.best(self._settings.host_subset_size, among=among)
         return best[salt % len(best)] if best else None
 
-    def _alternates(self, ranking: Ranking, chosen: int, most: int) -> list[int]:
+    def _alternates(self, ranking: Ranked, chosen: int, most: int) -> list[int]:
         """Return the next best hosts of the same cell, best first."""
         among = Among(cell=self._table.cell.item(chosen))
         return ranking.best(most, among=among, without=(chosen,))

@@ -6,7 +6,7 @@ let through; that is enough where most of the best hosts fit. Else all rows are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Set
 
 import msgspec
 import numpy as np
@@ -54,18 +54,26 @@ class Fitting(msgspec.Struct, frozen=True, eq=False):
 class Walk:
     """The way down from the best host, as far as it was gone: a decision asks for its host, then for alternates."""
 
-    __slots__ = ("_fitting", "_passing", "_rows")
+    __slots__ = ("_count", "_passing", "_rows")
 
-    def __init__(self, order: Order, fitting: Fitting, salt: int) -> None:
-        """All that fit have a place in the order, which must not be changed while the walk is used."""
-        self._fitting = fitting
-        self._rows: list[int] = []
-        self._passing = order.walk(salt, fitting.column, fitting.yes, _LONGEST_WALK)
+    def __init__(self, rows: list[int], passing: Iterator[int], count: int) -> None:
+        """`rows` are met already; `passing` yields the others, best first, and may end before all `count` were met."""
+        self._rows = rows
+        self._passing = passing
+        self._count = count
+
+    @classmethod
+    def down(cls, order: Order, fitting: Fitting, salt: int, barred: Set[int]) -> Walk:
+        """Go down an order in which all that fit have a place. It must not be changed while the walk is used."""
+        passing = order.walk(salt, fitting.column, fitting.yes, _LONGEST_WALK + len(barred))
+        if barred:
+            passing = (row for row in passing if row not in barred)
+        return cls([], passing, fitting.count - len(barred))
 
     @property
     def is_complete(self) -> bool:
         """Whether everybody who fits was met."""
-        return len(self._rows) == self._fitting.count
+        return len(self._rows) == self._count
 
     def first(self, most: int, cell: memoryview, among: Among, without: tuple[int, ...]) -> list[int]:
         """Return at most so many that may be chosen, best first; fewer also where the way was too long."""
@@ -97,10 +105,12 @@ class Ranking:
         fitting: Fitting,
         score: Callable[[], Floats],
         order: Order | None = None,
+        barred: Set[int] = frozenset(),
     ) -> None:
         """`score`: of each row, NOBODY for those that do not fit; asked for when all must be looked at.
 
-        `order`: of all rows, with those that fit among them, if there is one.
+        `order`: of all rows, with those that fit among them, if there is one. `barred`: rows that fit and must not
+        be chosen all the same.
         """
         self._hashes = hashes
         self._cell = cell
@@ -108,15 +118,16 @@ class Ranking:
         self._fitting = fitting
         self._look = score
         self._all: Floats | None = None
-        self._walk = Walk(order, fitting, salt) if order is not None else None
+        self._barred = barred
+        self._walk = Walk.down(order, fitting, salt, barred) if order is not None else None
 
     def has(self, row: int) -> bool:
-        """Tell whether a row fits at all."""
-        return row in self._fitting
+        """Tell whether a row may be chosen at all."""
+        return row in self._fitting and row not in self._barred
 
     def best(self, most: int = 1, *, among: Among = ANY, without: tuple[int, ...] = ()) -> list[int]:
         """Return at most so many rows, best first, of those that may be chosen and are not `without`."""
-        if most < 1 or not self._fitting.count:
+        if most < 1 or self._fitting.count == len(self._barred):
             return []
         if self._walk is not None:
             found = self._walk.first(most, self._cell.data, among, without)
@@ -135,7 +146,7 @@ class Ranking:
             may &= self._cell[:size] == among.cell
         if among.mask is not None:
             may &= among.mask[:size]
-        may[list(without)] = False
+        may[[*without, *self._barred]] = False
         rows = may.nonzero()[0]
         scores = score[rows]
         if len(rows) > max(most, _FEW):
@@ -145,3 +156,23 @@ class Ranking:
         ordered = np.lexsort((self._hashes[rows] - np.uint64(self._salt), -scores))
         found: list[int] = rows[ordered[:most]].tolist()
         return found
+
+
+class Listed:
+    """Few rows, all there are for one server, best first."""
+
+    def __init__(self, rows: list[int], cell: NDArray[np.int32]) -> None:
+        self._rows = rows
+        self._cell = cell
+
+    def has(self, row: int) -> bool:
+        """Tell whether a row may be chosen at all."""
+        return row in self._rows
+
+    def best(self, most: int = 1, *, among: Among = ANY, without: tuple[int, ...] = ()) -> list[int]:
+        """Return at most so many rows, best first, of those that may be chosen and are not `without`."""
+        walk = Walk(self._rows, iter(()), len(self._rows))
+        return walk.first(most, self._cell.data, among, without) if most > 0 else []
+
+
+Ranked = Ranking | Listed

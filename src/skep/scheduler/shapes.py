@@ -8,7 +8,7 @@ amount went or came (`levels.py`).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ from skep.scheduler.changelog import Changed, ChangeLog
 from skep.scheduler.columns import Floats, Mask
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.order import Order
-from skep.scheduler.ranking import NOBODY, Fitting, Ranking
+from skep.scheduler.ranking import NOBODY, Fitting, Listed, Ranking
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.standing import OwnOrder, Standing
@@ -158,10 +158,25 @@ class Shapes:
         self._cache.move_to_end(request.shape)
         return known
 
-    def ranking(self, shared: Evaluated, request: PlacementRequest, salt: int) -> Ranking:
-        """Rank hosts by what was evaluated."""
+    def ranking(
+        self, shared: Evaluated, request: PlacementRequest, salt: int, barred: Set[int] = frozenset()
+    ) -> Ranking:
+        """Rank hosts by what was evaluated; those that are `barred`, of which each fits, are not ranked."""
         fitting = Fitting(shared.fits, PASSED, shared.left)
-        return self._ranking(shared, request, salt, fitting, lambda: self._scores_far_down(shared, request))
+        return self._ranking(shared, request, salt, fitting, lambda: self._scores_far_down(shared, request), barred)
+
+    def ranking_few(self, shared: Evaluated, request: PlacementRequest, salt: int, rows: list[int]) -> Listed:
+        """Rank these rows alone; all of them were evaluated to fit."""
+        table = self._table
+        if len(rows) > 1:
+            if shared.plan.in_order:
+                keys = self._standing.order(request).places(rows, salt)
+                rows = [row for _, row in sorted(zip(keys, rows, strict=True))]
+            else:
+                chosen = np.array(rows, dtype=np.intp)
+                score = self._score(HostView(table, chosen), request)
+                rows = chosen[np.lexsort((table.node_hash[chosen] - np.uint64(salt), -score))].tolist()
+        return Listed(rows, table.cell)
 
     def ranking_of(self, shared: Evaluated, request: PlacementRequest, salt: int, mask: Mask) -> Ranking:
         """Rank the hosts of `mask` alone; all of them were evaluated to fit."""
@@ -182,6 +197,7 @@ class Shapes:
         salt: int,
         fitting: Fitting,
         score: Callable[[], Floats],
+        barred: Set[int] = frozenset(),
     ) -> Ranking:
         table = self._table
         order = None
@@ -189,7 +205,7 @@ class Shapes:
             order = (
                 self._standing.order(request) if shared.own is None else self._own_order(shared, shared.own, request)
             )
-        return Ranking(table.node_hash, table.cell, salt, fitting, score, order)
+        return Ranking(table.node_hash, table.cell, salt, fitting, score, order, barred)
 
     def _own_order(self, shared: Evaluated, own: OwnOrder, request: PlacementRequest) -> Order:
         return self._standing.order_of(own, Fitting(shared.fits, PASSED, shared.left), request)

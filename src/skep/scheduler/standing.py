@@ -70,11 +70,8 @@ class Standing:
                 rows = (np.asarray(fitting.column)[: table.size] == fitting.yes).nonzero()[0]
                 order.begin(rows, self._scores(HostView(table, rows), request), table.node_hash[rows])
             else:
-                for row in {mark >> 1 for mark in marks}:
-                    if row in fitting:
-                        order.set(row, self._score(row), table.node_hash.item(row))
-                    else:
-                        order.discard(row)
+                rows_changed = {mark >> 1 for mark in marks}
+                order.follow(self.order(request), rows_changed, fitting.column, fitting.yes)
             own.position = table.position
         return order
 

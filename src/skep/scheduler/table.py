@@ -133,6 +133,11 @@ class HostTable:
         """Return the rows whose hypervisor reported this host name."""
         return self._hypervisors.rows(name)
 
+    def rows_of(self, nodes: Iterable[NodeUuid]) -> set[int]:
+        """Return the rows of those of the nodes that are known."""
+        row_of = self.row_of
+        return {row_of[node] for node in nodes if node in row_of}
+
     # --- what a host reported, and the claims on it ------------------------------------------------
 
     def no_room_for(self, usage: HostUsage) -> str | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Set
 from dataclasses import dataclass
 
-from skep.scheduler.columns import Mask
+from skep.scheduler.columns import Ints, Mask
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
@@ -14,6 +14,15 @@ from skep.scheduler.view import HostView
 def always(request: PlacementRequest) -> bool:  # noqa: ARG001  # the signature of `applies`
     """Tell that the filter concerns every request."""
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The answer of a filter that knows the rows it is about by name, and so need not look at all others."""
+
+    rows: Set[int]
+    only: bool = False
+    """Whether these alone are let through; else all but these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,8 @@ class Filter:
     an amount that somebody asks for went or came."""
     fits: Callable[[HostTable, PlacementRequest, int], bool] | None = None
     """The same answer for one row, of a filter that may be asked for few rows at a time."""
+    named: Callable[[HostTable, PlacementRequest], Named] | None = None
+    """The same answer by row, of a filter that is about few rows whatever the number of hosts."""
     of_host: bool = False
     """Whether it judges the host alone, whatever is asked for, without looking at what is free."""
     namespace: str | None = None
@@ -51,3 +62,5 @@ class Filter:
     """Whether it needs only what the operator published, so that it can judge a host that has not reported."""
     if_empty: Callable[[HostView, PlacementRequest], Mask] | None = None
     """What it would say if nothing were used, of one that looks at what is free: tells "never" from "not now"."""
+    room: Callable[[HostView, PlacementRequest], Ints] | None = None
+    """How many such servers, one after the other, it would let onto each host, of one that looks at what is free."""

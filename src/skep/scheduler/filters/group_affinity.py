@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from skep.scheduler.columns import Mask
-from skep.scheduler.filters.base import Filter
+from skep.scheduler.filters.base import Filter, Named
 from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 
 
@@ -13,9 +14,15 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     return hosts.having_nodes(request.group_nodes) if request.group_nodes else hosts.all()
 
 
+def named(table: HostTable, request: PlacementRequest) -> Named:
+    """Name the rows of the other members."""
+    return Named(table.rows_of(request.group_nodes), only=bool(request.group_nodes))
+
+
 FILTER = Filter(
     name="ServerGroupAffinityFilter",
     passes=passes,
+    named=named,
     stage=lambda _: "server group policy affinity",
     applies=lambda request: request.spec.group is not None and request.spec.group.policy == "affinity",
     per_request=True,

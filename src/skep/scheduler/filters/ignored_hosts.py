@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from skep.scheduler.columns import Mask
-from skep.scheduler.filters.base import Filter
+from skep.scheduler.filters.base import Filter, Named
 from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 
 
@@ -13,9 +14,16 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     return ~(hosts.having_nodes(request.ignore) | hosts.named(request.spec.ignore_hosts))
 
 
+def named(table: HostTable, request: PlacementRequest) -> Named:
+    """Name the rows that must not be chosen."""
+    by_name = (row for host in request.spec.ignore_hosts for row in table.rows_named(host))
+    return Named(table.rows_of(request.ignore).union(by_name))
+
+
 FILTER = Filter(
     name="IgnoredHostsFilter",
     passes=passes,
+    named=named,
     stage=lambda _: "not having been tried",
     applies=lambda request: bool(request.ignore or request.spec.ignore_hosts),
     per_request=True,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from skep.scheduler.columns import Mask
-from skep.scheduler.filters.base import Filter
+from skep.scheduler.filters.base import Filter, Named
 from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 
 
@@ -13,9 +14,16 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     return hosts.named(request.spec.same_host_names or ())
 
 
+def named(table: HostTable, request: PlacementRequest) -> Named:
+    """Name the rows of those hosts."""
+    rows = {row for host in request.spec.same_host_names or () for row in table.rows_named(host)}
+    return Named(rows, only=True)
+
+
 FILTER = Filter(
     name="SameHostFilter",
     passes=passes,
+    named=named,
     stage=lambda _: "hint same_host",
     applies=lambda request: request.spec.same_host_names is not None,
     per_request=True,
