@@ -27,13 +27,21 @@ from skep.messages import (
     to_cell_conductor,
     to_compute,
     to_scheduler,
+    to_scheduler_capacity,
     to_scheduler_namespaces,
     to_super_conductor,
 )
 from skep.messages.base import REGISTRY, Call
 
 ROOT = Path(__file__).parent
-RECEIVERS = (to_cell_conductor, to_compute, to_scheduler, to_scheduler_namespaces, to_super_conductor)
+RECEIVERS = (
+    to_cell_conductor,
+    to_compute,
+    to_scheduler,
+    to_scheduler_capacity,
+    to_scheduler_namespaces,
+    to_super_conductor,
+)
 
 MESSAGES: dict[str, Any] = dict(sorted(REGISTRY.items()))
 REPLIES: dict[str, Any] = {

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from skep.domain.errors import Overloaded, Unreachable
-from skep.messages import to_scheduler, to_scheduler_namespaces
+from skep.messages import to_scheduler, to_scheduler_capacity, to_scheduler_namespaces
 
 AGAIN_AFTER: dict[type[Any], float] = {
     to_scheduler.SelectDestinations: 2.0,
@@ -27,6 +27,7 @@ AGAIN_AFTER: dict[type[Any], float] = {
     to_scheduler.ListClaims: 1.0,
     to_scheduler.ListNamespaces: 1.0,
     to_scheduler_namespaces.GetNamespaceStates: 1.0,
+    to_scheduler_capacity.GetCapacity: 5.0,
 }
 """Seconds until the first repeat; each further one comes after twice as long.
 

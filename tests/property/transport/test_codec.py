@@ -16,13 +16,21 @@ from skep.messages import (
     to_cell_conductor,
     to_compute,
     to_scheduler,
+    to_scheduler_capacity,
     to_scheduler_namespaces,
     to_super_conductor,
 )
 from skep.messages.base import REGISTRY, Call
 from skep.transport import codec
 
-RECEIVERS = (to_cell_conductor, to_compute, to_scheduler, to_scheduler_namespaces, to_super_conductor)
+RECEIVERS = (
+    to_cell_conductor,
+    to_compute,
+    to_scheduler,
+    to_scheduler_capacity,
+    to_scheduler_namespaces,
+    to_super_conductor,
+)
 CALLS = {name: found for name, found in REGISTRY.items() if issubclass(found, Call)}
 ERRORS = [found for found in vars(errors).values() if isinstance(found, type) and issubclass(found, SkepError)]
 ANY_JSON = st.recursive(

@@ -39,6 +39,7 @@ from skep.messages.to_scheduler import (
     UpdateHostStateReply,
 )
 from skep.scheduler.service.asserting import assert_claims
+from skep.scheduler.service.capacity import CountingRoom
 from skep.scheduler.service.commits import Commits
 from skep.scheduler.service.for_cells import ForCells
 from skep.scheduler.service.listing import holdings, listed
@@ -134,6 +135,7 @@ class SchedulerService:
             ListSchedulers: self._list_schedulers,
             ListClaims: self._list_claims,
             **Namespaced(self._states, self._commits, self._monotonic).handlers,
+            **CountingRoom(self._states, self._monotonic).handlers,
         }
         self._subscriptions = [await self._transport.serve(SCHEDULER, handlers)]
         cells = ForCells(self._states, handlers)
