@@ -1,0 +1,127 @@
+"""One decision: throw out who does not fit, sort the others, take the first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skep.domain.claims import Claim
+from skep.domain.ids import InstanceUuid, NodeUuid
+from skep.scheduler.groups import GroupSlot
+from skep.scheduler.registry import pipeline
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.settings import SchedulerSettings
+from skep.scheduler.table import stable_hash
+from skep.testing.reference_scheduler.cloud import Host, ReferenceCloud
+from skep.testing.reference_scheduler.filters import EVEN_IF_FORCED, RULES, Question
+from skep.testing.reference_scheduler.weighers import KEYS, SCORES, multiplier
+
+_HASHES = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of one decision."""
+
+    node: NodeUuid | None
+    """None: no host fits."""
+    alternates: tuple[NodeUuid, ...]
+    considered: int
+    left: dict[str, int]
+    """By stage, in their order: how many hosts it left."""
+
+
+class ReferenceScheduler:
+    """Decides over a cloud, which its caller keeps up to date. One scheduler, so no share of the hosts is its own."""
+
+    def __init__(self, cloud: ReferenceCloud, settings: SchedulerSettings) -> None:
+        """Raises Misconfigured for an unknown filter or weigher, KeyError for one that is not said here."""
+        chosen = pipeline(settings, called=frozenset(KEYS.values()))
+        self.cloud = cloud
+        self._subset = settings.host_subset_size
+        self._rules = {entry.name: RULES[entry.name] for entry in chosen.filters}
+        self._scores = {
+            entry.name: (SCORES[entry.name], configured)
+            for entry, configured in (*chosen.shared_weighers, *chosen.request_weighers)
+        }
+
+    def choose(self, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Verdict:
+        """Choose for one member, as `Placement.choose` does."""
+        asked = self.question(request, instance)
+        hosts = [host for host in self.cloud.hosts.values() if host.mapped]
+        considered, left = len(hosts), dict[str, int]()
+        for name in self._rules:
+            hosts = [host for host in hosts if self.passes(name, host, asked)]
+            left[name] = len(hosts)
+        if not hosts:
+            return Verdict(None, (), considered, left)
+        salt = stable_hash(f"{seed}/{instance}")
+        ranked = sorted(hosts, key=lambda host: (-self.score(host, asked), (stable_hash(host.node) - salt) % _HASHES))
+        host = self._pick(ranked, request, salt)
+        others = [one.node for one in ranked if one.cell == host.cell and one is not host]
+        return Verdict(host.node, tuple(others[: request.alternates]), considered, left)
+
+    def place(
+        self,
+        request: PlacementRequest,
+        instances: list[InstanceUuid],
+        *,
+        min_count: int,
+        seed: int,
+        claimed: list[Claim] | None = None,
+    ) -> list[Verdict]:
+        """Choose for each member and count it; fewer than `min_count`: nobody is counted.
+
+        What is counted is added to `claimed`.
+        """
+        verdicts, taken = [], list[Claim]()
+        for instance in instances:
+            verdict = self.choose(request, instance, seed=seed)
+            verdicts.append(verdict)
+            if verdict.node is not None:
+                taken.append(Claim(instance=instance, attempt=1, node=verdict.node, resources=request.resources))
+                self.take(request, taken[-1])
+        if len(taken) < min(min_count, len(instances)):
+            for claim in taken:
+                self.leave(request, claim)
+        elif claimed is not None:
+            claimed += taken
+        return verdicts
+
+    def take(self, request: PlacementRequest, claim: Claim) -> None:
+        """Count a decision: its resources, and its place in the server group."""
+        self.cloud.claim(claim)
+        if request.spec.group is not None:
+            self.cloud.join(request.spec.group.uuid, GroupSlot(claim.instance, claim.attempt, claim.node))
+
+    def leave(self, request: PlacementRequest, claim: Claim) -> None:
+        """Count it no longer."""
+        self.cloud.release(claim)
+        if request.spec.group is not None:
+            self.cloud.leave(request.spec.group.uuid, GroupSlot(claim.instance, claim.attempt, claim.node))
+
+    def question(self, request: PlacementRequest, instance: InstanceUuid) -> Question:
+        """Return what is asked about each host for this member."""
+        group = request.spec.group
+        if group is None:
+            return Question(self.cloud, request)
+        together = group.policy in ("affinity", "soft-affinity")
+        return Question(self.cloud, request, self.cloud.members(group.uuid, instance, latest_only=together))
+
+    def passes(self, name: str, host: Host, asked: Question) -> bool:
+        """Tell whether one filter lets one host through."""
+        return (asked.request.is_forced and name not in EVEN_IF_FORCED) or self._rules[name](host, asked)
+
+    def score(self, host: Host, asked: Question) -> float:
+        """Return the weighted sum of all scores of one host."""
+        total = 0.0
+        for name, (score, configured) in self._scores.items():
+            total += multiplier(host, asked, name, configured) * score(host, asked)
+        return total
+
+    def _pick(self, ranked: list[Host], request: PlacementRequest, salt: int) -> Host:
+        by_node = {host.node: host for host in ranked}
+        for node in request.prefer:
+            if node in by_node:
+                return by_node[node]
+        best = ranked[: self._subset]
+        return best[salt % len(best)]

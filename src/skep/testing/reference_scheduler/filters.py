@@ -1,0 +1,183 @@
+"""Each filter for one host: True lets it through. One that the request does not concern lets everybody through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from skep.domain.conditions import amount
+from skep.domain.ids import NodeUuid
+from skep.scheduler.filters.extra_spec_values import matches
+from skep.scheduler.filters.volume import COMPARE
+from skep.scheduler.request import PlacementRequest
+from skep.testing.reference_scheduler.cloud import Host, ReferenceCloud, free
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a filter or weigher is asked about each host."""
+
+    cloud: ReferenceCloud
+    request: PlacementRequest
+    members: dict[NodeUuid, int] = field(default_factory=dict)
+    """How many other members of the server group each node holds."""
+
+
+Rule = Callable[[Host, Question], bool]
+
+
+def reports(host: Host, asked: Question) -> bool:
+    """What is free on the host is known."""
+    return asked.cloud.is_ready(host)
+
+
+def forced_host(host: Host, asked: Question) -> bool:
+    """The host of `az:host:node`."""
+    spec = asked.request.spec
+    return spec.forced_host in (None, host.name) and spec.forced_node in (None, _hypervisor(host))
+
+
+def requested_host(host: Host, asked: Question) -> bool:
+    """The host of API 2.74."""
+    spec = asked.request.spec
+    return spec.requested_host in (None, host.name) and spec.requested_node in (None, _hypervisor(host))
+
+
+def _hypervisor(host: Host) -> str | None:
+    return (host.usage.hypervisor_hostname or None) if host.usage is not None else None
+
+
+def cell(host: Host, asked: Question) -> bool:
+    """An enabled cell, or the one that the request is limited to."""
+    flags = asked.cloud.cell_of(host)
+    if not flags.known or host.cell in asked.request.exclude_cells:
+        return False
+    return host.cell == asked.request.cell if asked.request.cell is not None else not flags.disabled
+
+
+def compute(host: Host, asked: Question) -> bool:
+    """Up and enabled."""
+    return asked.cloud.is_up(host) and not host.disabled
+
+
+def availability_zone(host: Host, asked: Question) -> bool:
+    """The zone, if the user named one."""
+    return asked.request.spec.availability_zone in (None, asked.cloud.zone_of(host))
+
+
+def aggregate_extra_specs(host: Host, asked: Question) -> bool:
+    """For each scoped extra spec some aggregate of the host has a value that is wanted."""
+    aggregates = [one.metadata for _, one in asked.cloud.aggregates_of(host)]
+    return all(
+        any(matches(value.strip(), wanted) for has in aggregates if key in has for value in has[key].split(","))
+        for key, wanted in asked.request.aggregate_specs
+    )
+
+
+def aggregate_membership(host: Host, asked: Question) -> bool:
+    """A member of every required aggregate."""
+    return set(asked.request.spec.required_aggregates) <= {number for number, _ in asked.cloud.aggregates_of(host)}
+
+
+def traits(host: Host, asked: Question) -> bool:
+    """All required traits and none of the forbidden ones."""
+    has = set(host.usage.traits) if host.usage is not None else set()
+    return has >= set(asked.request.required_traits) and has.isdisjoint(asked.request.forbidden_traits)
+
+
+def capacity(host: Host, asked: Question) -> bool:
+    """Everything free that is asked for."""
+    return all(free(host, name) >= wanted for name, wanted in asked.request.resources.items())
+
+
+def group_affinity(host: Host, asked: Question) -> bool:
+    """Where the other members are."""
+    return not _has_policy(asked, "affinity") or not asked.members or host.node in asked.members
+
+
+def group_anti_affinity(host: Host, asked: Question) -> bool:
+    """Where there is room for one more member."""
+    group = asked.request.spec.group
+    if group is None or not _has_policy(asked, "anti-affinity"):
+        return True
+    return asked.members.get(host.node, 0) < group.max_server_per_host
+
+
+def _has_policy(asked: Question, policy: str) -> bool:
+    group = asked.request.spec.group
+    return group is not None and group.policy == policy
+
+
+def same_host(host: Host, asked: Question) -> bool:
+    """A host of one of the servers in the hint."""
+    names = asked.request.spec.same_host_names
+    return names is None or host.name in names
+
+
+def different_host(host: Host, asked: Question) -> bool:
+    """No host of the servers in the hint."""
+    return host.name not in asked.request.spec.different_host_names
+
+
+def ignored_hosts(host: Host, asked: Question) -> bool:
+    """Not tried before."""
+    return host.node not in asked.request.ignore and host.name not in asked.request.spec.ignore_hosts
+
+
+def volume_told(host: Host, asked: Question) -> bool:
+    """The volume service tells of the host, where something is asked of it."""
+    return not asked.request.volume_specs or bool(asked.cloud.states_of(host, "volume"))
+
+
+def volume(host: Host, asked: Question) -> bool:
+    """The largest number of each field satisfies its condition."""
+    for name, wanted in asked.request.volume_specs:
+        condition = amount(wanted)
+        values = [
+            state[name] for state in asked.cloud.states_of(host, "volume") if isinstance(state.get(name), int | float)
+        ]
+        if condition is None or not values or not COMPARE[condition.operator](max(values), condition.value):
+            return False
+    return True
+
+
+def same_host_as_volume(host: Host, asked: Question) -> bool:
+    """The volume is on the host."""
+    wanted = asked.request.volume_wanted
+    return wanted is None or any(wanted in state.get("volumes", ()) for state in asked.cloud.states_of(host, "volume"))
+
+
+RULES: dict[str, Rule] = {
+    "ReportsFilter": reports,
+    "ForcedHostFilter": forced_host,
+    "RequestedHostFilter": requested_host,
+    "CellFilter": cell,
+    "ComputeFilter": compute,
+    "AvailabilityZoneFilter": availability_zone,
+    "AggregateInstanceExtraSpecsFilter": aggregate_extra_specs,
+    "AggregateMembershipFilter": aggregate_membership,
+    "TraitsFilter": traits,
+    "CapacityFilter": capacity,
+    "ServerGroupAffinityFilter": group_affinity,
+    "ServerGroupAntiAffinityFilter": group_anti_affinity,
+    "SameHostFilter": same_host,
+    "DifferentHostFilter": different_host,
+    "IgnoredHostsFilter": ignored_hosts,
+    "VolumeStateFilter": volume_told,
+    "VolumeFilter": volume,
+    "SameHostAsVolumeFilter": same_host_as_volume,
+}
+"""By the name of the engine's stage."""
+
+EVEN_IF_FORCED = frozenset(
+    {
+        "ReportsFilter",
+        "ForcedHostFilter",
+        "CellFilter",
+        "CapacityFilter",
+        "ServerGroupAffinityFilter",
+        "ServerGroupAntiAffinityFilter",
+        "IgnoredHostsFilter",
+    }
+)
+"""Those that judge a forced host, too."""

@@ -1,0 +1,25 @@
+"""The engine and the naive reference over thousands of clouds; `tests/property` looks at some of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as profile
+
+from skep.domain.hosts import HostUsage
+from skep.scheduler.settings import SchedulerSettings
+from skep.testing.reference_scheduler import stories
+
+
+@pytest.mark.timeout(600)
+@profile(max_examples=2000)
+@given(stories.settings, stories.beginnings, stories.histories)
+def test_engine_and_reference_agree_in_thousands_of_clouds(
+    settings: SchedulerSettings, reports: tuple[HostUsage, ...], story: list[tuple[str, Any]]
+) -> None:
+    pair = stories.begin(settings, reports)
+    for event in story:
+        stories.tell(pair, event)
+        pair.check()
