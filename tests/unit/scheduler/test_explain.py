@@ -1,0 +1,153 @@
+"""Refusals: what would fit, whether the request could never be held, and what is kept between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from skep.domain.builds import Explanation
+from skep.domain.claims import Claim
+from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+
+
+@pytest.fixture
+def explained(world: Any) -> Callable[..., Explanation]:
+    def explain(wanted: Any = None, **limits: Any) -> Explanation:
+        found: Explanation = world.choose(wanted, **limits).explanation
+        return found
+
+    return explain
+
+
+def parts(explanation: Explanation) -> list[tuple[tuple[str, ...], int]]:
+    return [(change.parts, change.hosts) for change in explanation.changes]
+
+
+def take(world: Any, host: str, **amounts: int) -> None:
+    claim = Claim(instance=InstanceUuid(f"on-{host}"), attempt=1, node=NodeUuid(f"node-{host}"), resources=amounts)
+    world.claims.assume(claim)
+
+
+def test_less_of_the_resource_that_the_nearest_host_lacks(world: Any, spec: Any, flavor: Any, explained: Any) -> None:
+    world.host("a", used={"MEMORY_MB": 7168})
+    world.host("b", used={"MEMORY_MB": 7168 + 256, "VCPU": 15})
+    found = explained(spec(flavor=flavor(vcpus=2, memory_mb=1024)))
+    assert parts(found) == [(("with 512 MEMORY_MB less",), 1)]
+    assert (found.verdict, found.could_hold) == ("not_now", 2)
+    assert found.advice() == ("it would fit with 512 MEMORY_MB less; 2 hosts could hold it if empty, up and enabled")
+
+
+def test_one_resource_less_is_smaller_than_two(world: Any, spec: Any, flavor: Any, explained: Any) -> None:
+    world.host("two", used={"MEMORY_MB": 7168, "VCPU": 15})
+    world.host("one", used={"VCPU": 10})
+    found = explained(spec(flavor=flavor(vcpus=16, memory_mb=513)))
+    assert [miss.host for miss in found.nearest] == ["one", "two"]
+    assert parts(found) == [(("with 10 VCPU less",), 1)]
+
+
+def test_a_server_that_no_host_could_ever_hold(world: Any, spec: Any, flavor: Any, explained: Any) -> None:
+    world.host("a", disabled=True)
+    world.host("b")
+    found = explained(spec(flavor=flavor(vcpus=17, memory_mb=7680)))
+    assert (found.verdict, found.could_hold) == ("never", 0)
+    assert found.advice() == (
+        "it would fit with 1 VCPU less; no host could ever hold it, even one that is empty, up and enabled"
+    )
+
+
+def test_a_host_that_has_not_reported_may_be_large_enough(world: Any, spec: Any, flavor: Any, explained: Any) -> None:
+    world.host("a", disabled=True)
+    world.table.drop_report("node-a")
+    assert explained(spec(flavor=flavor(vcpus=17))).verdict == "not_now"
+
+
+def test_a_disabled_host_would_do(world: Any, explained: Any) -> None:
+    world.host("a", disabled=True)
+    found = explained()
+    assert parts(found) == [(("on a host that is down or disabled",), 1)]
+    assert found.verdict == "not_now"
+
+
+def test_another_zone_or_fewer_traits(world: Any, spec: Any, flavor: Any, explained: Any) -> None:
+    for name in ("a", "b", "c"):
+        world.host(name)
+    world.table.set_aggregate(1, ["a", "b"], {"availability_zone": "east"})
+    assert parts(explained(spec(availability_zone="west"))) == [(("in availability zone east",), 2)]
+    wanted = flavor(**{"trait:CUSTOM_A": "required", "trait:CUSTOM_B": "required", "trait:CUSTOM_C": "forbidden"})
+    world.host("d", traits=("CUSTOM_A", "CUSTOM_C"))
+    world.host("e", traits=("CUSTOM_A",))
+    assert parts(explained(spec(flavor=wanted))) == [(("without requiring CUSTOM_B",), 1)]
+
+
+def test_two_changes_where_one_is_not_enough(world: Any, spec: Any, flavor: Any, explained: Any) -> None:
+    world.host("a", used={"MEMORY_MB": 7168})
+    world.host("b", disabled=True, used={"MEMORY_MB": 7168})
+    wanted = flavor(memory_mb=1024, **{"trait:CUSTOM_A": "required"})
+    found = explained(spec(flavor=wanted))
+    assert parts(found) == [(("without requiring CUSTOM_A", "with 512 MEMORY_MB less"), 1)]
+    assert found.verdict == "never"
+
+
+def test_nothing_small_would_do(world: Any, spec: Any, flavor: Any, explained: Any) -> None:
+    world.host("a", disabled=True)
+    world.host("b", used={"VCPU": 16})
+    wanted = flavor(memory_mb=2**20, **{"trait:CUSTOM_A": "required"})
+    assert parts(explained(spec(flavor=wanted, availability_zone="west"))) == []
+    assert explained(spec()).changes[0].parts == ("on a host that is down or disabled",)
+
+
+def test_a_full_host_is_no_smaller_change(world: Any, spec: Any, flavor: Any, explained: Any) -> None:
+    world.host("a", used={"VCPU": 16})
+    assert explained(spec(flavor=flavor(vcpus=1))).changes == ()
+    wanted = flavor(**{"resources:CUSTOM_FPGA": "2"})
+    world.host("b")
+    assert parts(explained(spec(flavor=wanted))) == [(("without any CUSTOM_FPGA",), 1)]
+
+
+def test_groups_and_hints_are_changes_of_one_request(world: Any, spec: Any, group: Any, explained: Any) -> None:
+    world.host("a")
+    world.host("b")
+    for host in ("a", "b"):
+        world.member(host, f"on-{host}")
+    wanted = spec(group=group("anti-affinity"))
+    assert parts(explained(wanted)) == [(("without server group policy anti-affinity",), 2)]
+    assert parts(explained(spec(same_host_names=()))) == [(("without hint same_host",), 2)]
+    assert parts(explained(spec(), ignore=("node-a", "node-b"))) == [(("on a host that was tried",), 2)]
+    assert explained(wanted).verdict == "not_now"
+
+
+def test_closed_cells_are_said_to_be_so(world: Any, explained: Any) -> None:
+    world.host("a")
+    world.table.set_cell(CellUuid("cell-1"), disabled=True)
+    found = explained()
+    assert parts(found) == [(("in a cell that is closed to it",), 1)]
+    assert found.verdict == "not_now"
+
+
+def test_changes_names_of_hosts_and_amounts_follow_what_happens(
+    world: Any, spec: Any, flavor: Any, explained: Any
+) -> None:
+    for name in ("a", "b"):
+        world.host(name, used={"VCPU": 4})
+    wanted = spec(flavor=flavor(vcpus=13))
+    assert parts(explained(wanted)) == [(("with 1 VCPU less",), 2)]
+    take(world, "a", VCPU=2)
+    found = explained(wanted)
+    assert [(miss.host, miss.lacks) for miss in found.nearest] == [("b", {"VCPU": 1}), ("a", {"VCPU": 3})]
+    take(world, "b", VCPU=5)
+    assert parts(explained(wanted)) == [(("with 3 VCPU less",), 1)]
+    world.host("c", vcpus=3)
+    world.host("d", disabled=True)
+    found = explained(wanted)
+    assert parts(found) == [(("with 1 VCPU less",), 1), (("on a host that is down or disabled",), 1)]
+    assert found.rejected == {"a": "capacity", "b": "capacity", "c": "capacity", "d": "being up and enabled"}
+    assert found.could_hold == 3
+    world.table.drop_wish("node-d")
+    assert explained(wanted).could_hold == 2
+
+
+def test_no_hosts_have_no_verdict(explained: Any) -> None:
+    found = explained()
+    assert (found.verdict, found.advice()) == ("", "")
