@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from skep.domain.builds import Decision, NotReady, NoValidHost, Placed
+from skep.domain.builds import Decision, Explanation, NotReady, NoValidHost, Placed
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.scheduler.groups import GroupSlot
@@ -57,9 +57,14 @@ class Deciding:
         self._known = known
         self._min_count = min(min_count, len(seats))
         self._seed = seed
+        self._explains = False
 
     def decide_all(self, *, anew: bool = False) -> None:
-        """Decide each member; one whose attempt has a claim keeps it, unless all shall be decided `anew`."""
+        """Decide each member; one whose attempt has a claim keeps it, unless all shall be decided `anew`.
+
+        Who asks for that wants to know why, so that then choices are explained like refusals.
+        """
+        self._explains = anew
         for seat in self.seats:
             if anew or not self._find(seat):
                 self.decide(seat)
@@ -205,5 +210,10 @@ class Deciding:
             zone=choice.zone,
             epoch=seat.epoch or self._known.epoch,
             alternates=choice.alternates,
-            explanation=choice.explanation,
+            explanation=self._explanation(seat, choice),
         )
+
+    def _explanation(self, seat: Seat, choice: Choice) -> Explanation:
+        if not self._explains:
+            return choice.explanation
+        return self._known.placement.explained(choice, self._request(seat), seat.instance)

@@ -113,6 +113,12 @@ class Placement:
         explanation = Explanation(considered=shared.considered, scores=self._scores(request, weighers, [row, *others]))
         return self._choice(row, others, explanation)
 
+    def explained(self, choice: Choice, request: PlacementRequest, instance: InstanceUuid) -> Explanation:
+        """Return why a choice was made, as refusals are explained too: who was rejected by what, and who came near."""
+        before = choice.explanation
+        found = self._no_valid_host(self.for_member(request, instance), before.considered, before.stages)
+        return replace(before, nearest=found.nearest, rejected=found.rejected)
+
     def capacity(self, request: PlacementRequest, keep_free: int = 0) -> Capacity:
         """Count how many more servers fit. Raises as `capacity.py`."""
         return capacity(self._table, self._pipeline, request, keep_free)
