@@ -159,6 +159,13 @@ class SchedulerSettings(Section, frozen=True, kw_only=True):
     health_port: Annotated[int, port_of_health("scheduler")] = 0
     max_attempts: Annotated[int, Meta(ge=1, description="Most hosts tried for one server in one cell")] = 3
     max_cells: Annotated[int, Meta(ge=1, description="Most cells tried for one server")] = 2
+    normalization: Annotated[
+        Literal["host", "min-max"],
+        Meta(
+            description="`host`: a score is a share of the host's own capacity, so a decision costs what changed; "
+            "`min-max`: Nova's, scaled over all hosts that are left"
+        ),
+    ] = "host"
     host_subset_size: Annotated[int, Meta(ge=1, description="Choose at random among so many of the best hosts")] = 1
     enabled_filters: Annotated[
         tuple[str, ...],

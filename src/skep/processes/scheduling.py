@@ -24,6 +24,7 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
             "DiskWeigher": section.disk_weight_multiplier,
             "BuildFailureWeigher": section.build_failure_weight_multiplier,
         },
+        normalization=section.normalization,
         host_subset_size=section.host_subset_size,
         shuffle=section.shuffle_best_same_weighed_hosts,
         partition=section.partition,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 import msgspec
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from skep.domain.builds import Alternate, Explanation, StageCount
 from skep.domain.capacity import Capacity
@@ -21,9 +22,10 @@ from skep.scheduler.columns import Mask
 from skep.scheduler.explain.refusals import Refusals
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.groups import GroupIndex, member_nodes
+from skep.scheduler.min_max import Weighed
 from skep.scheduler.narrowing import Narrowing
 from skep.scheduler.partition import Partition
-from skep.scheduler.ranking import ANY, NOBODY, Among, Ranked
+from skep.scheduler.ranking import ANY, NOBODY, Among, Ranked, Scored
 from skep.scheduler.registry import pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
@@ -71,6 +73,9 @@ class Placement:
         self._table = table
         self._groups = groups
         self._settings = settings
+        self._min_max = settings.normalization == "min-max"
+        self._weighed: Weighed | None = None
+        """What the latest decision weighed, where Nova's way was chosen."""
         self._configure()
         self.partition = Partition(table)
         """Whose hosts are looked at first where several schedulers serve one cloud."""
@@ -182,21 +187,32 @@ class Placement:
             for entry in self._pipeline.request_filters
             if entry.applies(request) and (entry.when_forced or not request.is_forced)
         ]
-        if not running and not weighers:
-            return self._shapes.ranking(shared, request, salt), left
-        if not weighers and all(entry.named is not None for entry in running):
-            return self._narrow_by_name(shared, request, running, salt)
+        if not self._min_max and not weighers:
+            if not running:
+                return self._shapes.ranking(shared, request, salt), left
+            if all(entry.named is not None for entry in running):
+                return self._narrow_by_name(shared, request, running, salt)
         hosts = HostView(self._table)
         alive: Mask = shared.stage[: len(hosts)] == PASSED
         for entry in running:
             alive &= entry.passes(hosts, request)
             left.append((entry, int(np.count_nonzero(alive))))
+        if self._min_max:
+            return self._ranking_by_min_max(request, weighers, alive.nonzero()[0], salt), left
         if not weighers:
             return self._shapes.ranking_of(shared, request, salt, alive), left
         score = np.where(alive, self._shapes.scores(shared, request), NOBODY)
         for weigher, multiplier in weighers:
             score += weighted(hosts, request, weigher, multiplier)
         return self._shapes.ranking_by(score, salt), left
+
+    def _ranking_by_min_max(
+        self, request: PlacementRequest, weighers: Weighers, rows: NDArray[np.intp], salt: int
+    ) -> Scored:
+        table = self._table
+        self._weighed = Weighed(table, request, [*self._pipeline.shared_weighers, *weighers], rows)
+        places = table.node_hash[rows] - np.uint64(salt)
+        return Scored(rows, self._weighed.scores, places, table.cell)
 
     def _narrow_by_name(
         self, shared: Evaluated, request: PlacementRequest, running: list[Filter], salt: int
@@ -226,8 +242,9 @@ class Placement:
             row = self._table.row_of.get(node)
             if row is not None and ranking.has(row):
                 return row
-        # A weigher that looks at the request (members of a soft group, say) compares hosts of the whole cloud.
-        own = None if weighers else self.partition.own()
+        # A weigher that looks at the request (members of a soft group, say) compares hosts of the whole cloud, and so
+        # does Nova's way of weighing.
+        own = None if weighers or self._min_max else self.partition.own()
         if own is not None and (row := self._pick_among(ranking, salt, Among(mask=own))) is not None:
             return row
         return self._pick_among(ranking, salt, ANY)
@@ -249,6 +266,8 @@ class Placement:
     def _scores(self, request: PlacementRequest, weighers: Weighers, rows: list[int]) -> dict[str, dict[str, float]]:
         """Return what each weigher gave the best hosts, before its multiplier."""
         table = self._table
+        if self._weighed is not None:
+            return {table.hosts[row]: self._weighed.parts_of(row) for row in rows}
         varies = any(weigher.varies(request) for weigher, _ in self._pipeline.shared_weighers)
         if self._of_row is not None and not weighers and not varies:
             return {table.hosts[row]: {name: of_row(table, row) for name, of_row in self._of_row} for row in rows}

@@ -148,14 +148,21 @@ class Ranking:
             may &= among.mask[:size]
         may[[*without, *self._barred]] = False
         rows = may.nonzero()[0]
-        scores = score[rows]
-        if len(rows) > max(most, _FEW):
-            last = np.partition(scores, len(rows) - most)[len(rows) - most]
-            best = (scores >= last).nonzero()[0]
-            rows, scores = rows[best], scores[best]
-        ordered = np.lexsort((self._hashes[rows] - np.uint64(self._salt), -scores))
-        found: list[int] = rows[ordered[:most]].tolist()
-        return found
+        return _best(rows, score[rows], self._hashes[rows] - np.uint64(self._salt), most)
+
+
+def _best(rows: NDArray[np.intp], scores: Floats, places: Hashes, most: int) -> list[int]:
+    """Return so many rows, best first; of equal ones those first whose places come first."""
+    if len(rows) > max(most, _FEW):
+        last = np.partition(scores, len(rows) - most)[len(rows) - most]
+        best = (scores > last).nonzero()[0]
+        tied, wanted = (scores == last).nonzero()[0], most - len(best)
+        if len(tied) > wanted:
+            tied = tied[np.argpartition(places[tied], wanted - 1)[:wanted]]
+        best = np.concatenate((best, tied))
+        rows, scores, places = rows[best], scores[best], places[best]
+    ordered: list[int] = rows[np.lexsort((places, -scores))[:most]].tolist()
+    return ordered
 
 
 class Listed:
@@ -175,4 +182,31 @@ class Listed:
         return walk.first(most, self._cell.data, among, without) if most > 0 else []
 
 
-Ranked = Ranking | Listed
+class Scored:
+    """Rows with a score each, all there are for one server."""
+
+    def __init__(self, rows: NDArray[np.intp], scores: Floats, places: Hashes, cell: NDArray[np.int32]) -> None:
+        """`rows` ascend; of equal ones those come first whose `places` come first. `cell`: of each row of the table."""
+        self._rows, self._scores, self._places, self._cell = rows, scores, places, cell
+        self._known = Listed([], cell)
+        """The best of them, as far as they were put in order."""
+        self._ordered = 0
+
+    def has(self, row: int) -> bool:
+        """Tell whether a row may be chosen at all."""
+        at = int(np.searchsorted(self._rows, row))
+        return at < len(self._rows) and bool(self._rows[at] == row)
+
+    def best(self, most: int = 1, *, among: Among = ANY, without: tuple[int, ...] = ()) -> list[int]:
+        """Return at most so many rows, best first, of those that may be chosen and are not `without`."""
+        if most < 1:
+            return []
+        while True:
+            found = self._known.best(most, among=among, without=without)
+            if len(found) == most or self._ordered == len(self._rows):
+                return found
+            self._ordered = min(len(self._rows), max(_FEW, _FEW * self._ordered, most))
+            self._known = Listed(_best(self._rows, self._scores, self._places, self._ordered), self._cell)
+
+
+Ranked = Ranking | Listed | Scored

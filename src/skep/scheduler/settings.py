@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from skep.scheduler.options import PlacementOptions
@@ -35,6 +37,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the optional filters, in the order in which they run."""
     weighers: dict[str, float] = msgspec.field(default_factory=DEFAULT_WEIGHERS.copy)
     """Multiplier by name; a weigher that is not named, or has 0, does not run."""
+    normalization: Literal["host", "min-max"] = "host"
+    """`host`: a score depends on one host and the request; `min-max`: Nova's, scaled over all hosts that are left."""
     host_subset_size: int = 1
     """Choose among so many of the best hosts."""
     shuffle: bool = False

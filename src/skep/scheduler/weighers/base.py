@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skep.scheduler.columns import Floats
+from skep.scheduler.columns import Floats, Ints
 from skep.scheduler.filters.base import always
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
@@ -17,6 +17,17 @@ from skep.scheduler.view import HostView
 def never(request: PlacementRequest) -> bool:  # noqa: ARG001  # the signature of `varies`
     """Tell that all requests are given the same scores."""
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """What Nova's weigher of the same name scales to 0..1, for `normalization = "min-max"`."""
+
+    values: Callable[[HostView, PlacementRequest], Floats | Ints]
+    floor: float | None = None
+    """What is less counts as this, which becomes 0; None: the least value becomes 0."""
+    negated: bool = False
+    """Whether the scaled values are negated: more is worse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,8 @@ class Weigher:
     """The key by which metadata of an aggregate sets another multiplier for its hosts: `cpu_weight_multiplier`, say."""
     varies: Callable[[PlacementRequest], bool] = never
     """With `of_row`: whether this request gets other scores, so that it cannot share them with all others."""
+    scaled: Scaled | None = None
+    """What is scaled where Nova's way of weighing is chosen; None: the scores."""
 
 
 def weighted(hosts: HostView, request: PlacementRequest, weigher: Weigher, multiplier: float) -> Floats:

@@ -8,7 +8,7 @@ from skep.scheduler.columns import Floats
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
-from skep.scheduler.weighers.base import Weigher
+from skep.scheduler.weighers.base import Scaled, Weigher
 
 
 def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG001  # the signature of weighers
@@ -22,5 +22,9 @@ def of_row(table: HostTable, row: int) -> float:
 
 
 WEIGHER = Weigher(
-    name="BuildFailureWeigher", scores=scores, of_row=of_row, multiplier="build_failure_weight_multiplier"
+    name="BuildFailureWeigher",
+    scores=scores,
+    of_row=of_row,
+    multiplier="build_failure_weight_multiplier",
+    scaled=Scaled(lambda hosts, _: hosts.failed_builds, negated=True),
 )

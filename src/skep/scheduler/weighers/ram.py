@@ -7,7 +7,7 @@ from skep.scheduler.columns import Floats
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
-from skep.scheduler.weighers.base import Weigher
+from skep.scheduler.weighers.base import Scaled, Weigher
 
 
 def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG001  # the signature of weighers
@@ -21,4 +21,10 @@ def of_row(table: HostTable, row: int) -> float:
     return amounts.share_of(row) if amounts else 0.0
 
 
-WEIGHER = Weigher(name="RAMWeigher", scores=scores, of_row=of_row, multiplier="ram_weight_multiplier")
+WEIGHER = Weigher(
+    name="RAMWeigher",
+    scores=scores,
+    of_row=of_row,
+    multiplier="ram_weight_multiplier",
+    scaled=Scaled(lambda hosts, _: hosts.free(MEMORY_MB), floor=0.0),
+)

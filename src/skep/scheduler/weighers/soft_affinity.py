@@ -5,7 +5,7 @@ from __future__ import annotations
 from skep.scheduler.columns import Floats
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.view import HostView
-from skep.scheduler.weighers.base import Weigher
+from skep.scheduler.weighers.base import Scaled, Weigher
 
 
 def scores(hosts: HostView, request: PlacementRequest) -> Floats:
@@ -20,4 +20,5 @@ WEIGHER = Weigher(
     applies=lambda request: request.spec.group is not None and request.spec.group.policy == "soft-affinity",
     per_request=True,
     multiplier="soft_affinity_weight_multiplier",
+    scaled=Scaled(lambda hosts, request: hosts.counted(request.group_nodes)),
 )

@@ -8,6 +8,8 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from skep.cli.benchmarks.scheduler.hosts import MadeUpCloud
 from skep.cli.benchmarks.scheduler.requests import Asked
 from skep.cli.benchmarks.scheduler.workloads import REPORTING_PART, Workload
@@ -18,7 +20,6 @@ from skep.scheduler.request import placement_request
 from skep.scheduler.service import records
 from skep.scheduler.service.records import ComputeValue, Report
 from skep.scheduler.service.states import HostStates
-from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Key
 
 MOST_FILLED = 20_000
@@ -46,7 +47,7 @@ class Load:
 
     def __init__(self, workload: Workload, hosts: int, shapes: int, seed: int) -> None:
         self.cloud = MadeUpCloud(hosts, seed)
-        self.states = HostStates(SchedulerSettings(cached_shapes=max(MOST_SHAPES, 2 * shapes)))
+        self.states = HostStates(replace(workload.settings, cached_shapes=max(MOST_SHAPES, 2 * shapes)))
         self._workload = workload
         self._dice = random.Random(seed + 1)  # noqa: S311 - chosen so that it can be repeated
         self._asking = workload.asking(shapes, self._dice)

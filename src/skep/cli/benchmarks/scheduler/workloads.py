@@ -16,6 +16,7 @@ from skep.cli.benchmarks.scheduler.requests import (
     small,
     various,
 )
+from skep.scheduler.settings import SchedulerSettings
 
 MULTI = 1_000
 """Servers of one request."""
@@ -31,6 +32,8 @@ class Workload:
     """From the number of shapes and the dice."""
     reporting: bool = False
     """Whether hosts report all the time."""
+    settings: SchedulerSettings = SchedulerSettings()
+    """How hosts are chosen."""
 
 
 WORKLOADS: dict[str, Workload] = {
@@ -42,6 +45,9 @@ WORKLOADS: dict[str, Workload] = {
         lambda shapes, dice: now_and_then(any_of(various(shapes, dice), dice), hopeless(dice), dice)
     ),
     "churn": Workload(lambda shapes, dice: any_of(various(shapes, dice), dice), reporting=True),
+    "min-max": Workload(
+        lambda shapes, dice: any_of(various(shapes, dice), dice), settings=SchedulerSettings(normalization="min-max")
+    ),
     "multi": Workload(lambda shapes, dice: any_of(plain(shapes, dice), dice, MULTI)),
 }
 """All but `load`, which reads a snapshot and decides nothing."""
