@@ -156,9 +156,18 @@ def sync(backend: str, schedulers: int, hosts: int, rate: int, url: str, as_json
 @click.option("--hosts", type=click.IntRange(1, 2_000_000), default=5000, show_default=True, help="Made-up hosts.")
 @click.option("--shapes", type=click.IntRange(1, 1000), default=50, show_default=True, help="Kinds of servers.")
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5, show_default=True, help="How long to decide.")
+@click.option(
+    "--reference-seconds",
+    type=click.FloatRange(0, 600),
+    default=3,
+    show_default=True,
+    help="How long the plain scheduler decides that it is compared with; 0: not at all.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed makes other hosts and kinds.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def scheduler(workload: str, hosts: int, shapes: int, seconds: float, seed: int, as_json: bool) -> None:
+def scheduler(
+    workload: str, hosts: int, shapes: int, seconds: float, reference_seconds: float, seed: int, as_json: bool
+) -> None:
     """Measure how fast placement decides: whole decisions, each claimed before the next, in one thread.
 
     Hosts and requests are made up and differ with the seed. Nothing is stored: what carries host states is measured
@@ -174,6 +183,7 @@ def scheduler(workload: str, hosts: int, shapes: int, seconds: float, seed: int,
         shapes=shapes,
         seed=seed,
         seconds=seconds,
+        reference_seconds=reference_seconds,
         progress=lambda what: click.echo(what, err=True),
     )
     _show(figures, as_json)

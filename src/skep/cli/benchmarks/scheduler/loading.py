@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Cursor, Epoch, Record, Snapshot
 from skep.synchronizer.memory import MemoryBackend
+from skep.telemetry import logs
 
 _EPOCH = "stored"
 
@@ -47,6 +49,7 @@ def load(hosts: int, seed: int) -> Loaded:
     """Write the records of a made-up cloud into a file and have a scheduler begin with them."""
     with tempfile.TemporaryDirectory(prefix="skep-bench-") as name:
         path = Path(name) / "records"
+        logs.configure("warning", stream=sys.stderr)
         _store(path, MadeUpCloud(hosts, seed))
         gc.collect()
         states = HostStates(SchedulerSettings())

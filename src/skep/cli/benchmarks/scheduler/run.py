@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from skep.cli.benchmarks.scheduler.deciding import Counted, Load
 from skep.cli.benchmarks.scheduler.loading import load as load_snapshot
+from skep.cli.benchmarks.scheduler.reference import decisions_per_cpu_s
 from skep.cli.benchmarks.scheduler.workloads import WORKLOADS
 
 LOAD = "load"
@@ -46,8 +48,17 @@ class SchedulerFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions for one second of CPU, to those of the reference scheduler over the same hosts."""
 
 
-def run(*, workload: str, hosts: int, shapes: int, seed: int, seconds: float, progress: Progress) -> SchedulerFigures:
-    """Measure one kind of load for so many seconds."""
+def run(
+    *,
+    workload: str,
+    hosts: int,
+    shapes: int,
+    seed: int,
+    seconds: float,
+    reference_seconds: float,
+    progress: Progress,
+) -> SchedulerFigures:
+    """Measure one kind of load for so many seconds; then the reference, for as long as it is given."""
     progress(f"{hosts} hosts")
     if workload == LOAD:
         loaded = load_snapshot(hosts, seed)
@@ -55,7 +66,13 @@ def run(*, workload: str, hosts: int, shapes: int, seed: int, seconds: float, pr
     load = Load(WORKLOADS[workload], hosts, shapes, seed)
     load.begin()
     progress("decisions")
-    return _figures(workload, hosts, shapes, seed, load.measure(seconds))
+    figures = _figures(workload, hosts, shapes, seed, load.measure(seconds))
+    del load
+    if not reference_seconds:
+        return figures
+    progress("the reference")
+    naive = decisions_per_cpu_s(WORKLOADS[workload], hosts, shapes, seed, reference_seconds)
+    return figures if naive is None else replace(figures, ratio_to_reference=round(figures.decisions_per_cpu_s / naive))
 
 
 def _figures(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from skep.cli.benchmarks.scheduler.requests import (
     Asking,
@@ -32,7 +32,7 @@ class Workload:
     """From the number of shapes and the dice."""
     reporting: bool = False
     """Whether hosts report all the time."""
-    settings: SchedulerSettings = SchedulerSettings()
+    settings: SchedulerSettings = field(default_factory=SchedulerSettings)
     """How hosts are chosen."""
 
 
