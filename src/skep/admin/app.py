@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from skep.admin import (
     audit,
+    capacity,
     cells,
     claims,
     credentials,
@@ -59,6 +60,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/servers/{id}/placement", placement.show),
     ("POST", "/placement/dry-run", placement.dry_run),
     ("POST", "/select-destinations", placement.select),
+    ("GET", "/capacity", capacity.show),
     ("GET", "/host-states", host_states.index),
     ("POST", "/host-states", host_states.update),
     ("POST", "/claims/assert", claims.assert_),

@@ -31,12 +31,16 @@ def attempt(record: AttemptRecord, *, admin: bool) -> dict[str, Any]:
 
 
 def explanation(found: Explanation, *, admin: bool) -> dict[str, Any]:
-    """Return how many hosts were left after each stage, and what came closest."""
+    """Return how many hosts were left after each stage, what came closest, and what would fit."""
     view: dict[str, Any] = {
         "summary": found.summary(),
         "considered": found.considered,
         "stages": [{"stage": stage.stage, "left": stage.left} for stage in found.stages],
         "nearest": [_near(miss, admin=admin) for miss in found.nearest],
+        "verdict": found.verdict or None,
+        "could_hold": found.could_hold,
+        "changes": [{"parts": change.parts, "hosts": change.hosts} for change in found.changes],
+        "advice": found.advice(),
     }
     if admin:
         view |= {"rejected": found.rejected, "scores": found.scores}

@@ -9,19 +9,17 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.admin import explanations
+from skep.admin.requested import cell_of, spec_of
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS, AdminServices
-from skep.database.api import build_requests, flavors, instance_mappings
-from skep.database.api.flavors import FlavorQuery
+from skep.database.api import build_requests, instance_mappings
 from skep.database.api.instance_mappings import Mapping
 from skep.database.cell import attempts, instances, moves
 from skep.domain.builds import AttemptRecord, Decision, NotReady, NoValidHost
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Forbidden, NotFound, Unavailable
-from skep.domain.flavors import Flavor
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, is_uuid
 from skep.domain.instances import Instance, status, task_state
-from skep.domain.request_specs import RequestSpec
 from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.transport.base import SCHEDULER
 
@@ -115,22 +113,21 @@ def _view(
 async def dry_run(request: AdminRequest) -> Any:
     """Answer what placement would decide now; nothing is claimed."""
     request.only_query()
-    services, wish = request.services, request.read_body(DryRun)
+    wish = request.read_body(DryRun)
     if not 1 <= wish.count <= MOST_MEMBERS:
-        raise BadRequest("count: expected 1 to 100.")
-    spec = RequestSpec(
-        project_id=request.context.project_id,
-        user_id=request.context.user_id,
-        flavor=await _flavor(services, wish.flavor),
-        availability_zone=wish.availability_zone,
-        requested_host=wish.host,
+        raise BadRequest(f"count: expected 1 to {MOST_MEMBERS}.")
+    members = tuple(MemberBody(instance=f"dry-run-{number}") for number in range(wish.count))
+    found = await _selected(
+        request,
+        Selection(
+            flavor=wish.flavor,
+            members=members,
+            availability_zone=wish.availability_zone,
+            cell=wish.cell,
+            host=wish.host,
+        ),
     )
-    members = tuple(Member(InstanceUuid(f"dry-run-{number}"), 0) for number in range(wish.count))
-    cell = services.cell_named(wish.cell).uuid if wish.cell is not None else None
-    reply = await services.transport.call(
-        SCHEDULER, SelectDestinations(spec=spec, members=members, cell=cell, dry_run=True)
-    )
-    return {"decisions": [_decision(services, decision) for decision in reply.decisions]}
+    return {"decisions": found["decisions"]}
 
 
 class MemberBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -177,22 +174,22 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 async def select(request: AdminRequest) -> Any:
     """Answer what `select_destinations` would decide now for these members; nothing is claimed."""
     request.only_query()
-    services, wish = request.services, request.read_body(Selection)
+    wish = request.read_body(Selection)
     wish.check()
-    spec = RequestSpec(
-        project_id=request.context.project_id,
-        user_id=request.context.user_id,
-        flavor=await _flavor(services, wish.flavor),
-        availability_zone=wish.availability_zone,
-        requested_host=wish.host,
-        scheduler_hints=dict(wish.scheduler_hints),
-    )
+    return await _selected(request, wish)
+
+
+async def _selected(request: AdminRequest, wish: Selection) -> dict[str, Any]:
+    services = request.services
+    excluded = (cell_of(services, cell, "exclude_cells") for cell in wish.exclude_cells)
     message = SelectDestinations(
-        spec=spec,
+        spec=await spec_of(
+            request, wish.flavor, zone=wish.availability_zone, host=wish.host, hints=wish.scheduler_hints
+        ),
         members=tuple(Member(InstanceUuid(member.instance), member.attempt) for member in wish.members),
         min_count=wish.min_count,
-        cell=services.cell_named(wish.cell).uuid if wish.cell is not None else None,
-        exclude_cells=tuple(services.cell_named(cell).uuid for cell in wish.exclude_cells),
+        cell=cell_of(services, wish.cell),
+        exclude_cells=tuple(cell for cell in excluded if cell is not None),
         prefer=wish.prefer,
         ignore=wish.ignore,
         alternates=wish.alternates,
@@ -217,14 +214,3 @@ def _decision(services: AdminServices, decision: Decision) -> dict[str, Any]:
         "alternates": [alternate.host for alternate in decision.alternates],
         "explanation": explained,
     }
-
-
-async def _flavor(services: AdminServices, wanted: str) -> Flavor:
-    def unit(connection: sa.Connection) -> Flavor | None:
-        by_name = FlavorQuery(project=None, everything=True, public=None, name=wanted)
-        return flavors.get(connection, wanted) or next(iter(flavors.find(connection, by_name)), None)
-
-    flavor = await services.database.read(unit) if wanted.isprintable() else None
-    if flavor is None:
-        raise BadRequest(f"flavor: there is none with the id or name {wanted[:80]!r}.")
-    return flavor

@@ -87,13 +87,18 @@ def _outcome(record: Record) -> str:
 
 
 def explanation(found: Record) -> Iterator[str]:
-    """Return how a decision came about: stage by stage, the nearest misses, who was rejected by what, the best."""
+    """Return how a decision came about.
+
+    Stage by stage; the nearest misses, what would fit and whether it ever could; who was rejected by what; the best.
+    """
     yield f"{found['considered']} hosts considered"
     for stage in found["stages"]:
         yield f"{stage['left']:>5} left by {stage['stage']}"
     for miss in found["nearest"][:SHOWN_MISSES]:
         lacks = f" lacks {amounts(miss['lacks'])}" if miss["lacks"] else f" fails only on {miss['stage']}"
         yield f"near miss: {miss.get('host', 'a host')}{lacks}"
+    if found.get("advice"):
+        yield from str(found["advice"]).split("; ")
     by_stage: dict[str, list[str]] = {}
     for host, stage in found.get("rejected", {}).items():
         by_stage.setdefault(stage, []).append(host)

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "nats": ("skep.cli.nats:nats", "Configure NATS servers with an account for each cell."),
     "namespace": ("skep.cli.namespace:namespace", "What other services tell of hosts, and their credentials."),
     "user": ("skep.cli.user:user", "Set the password of a user of the embedded identity service."),
+    "capacity": ("skep.cli.capacity:capacity", "Count how many more servers of a flavor fit, and what runs out first."),
     "server": ("skep.cli.server:server", "List and show servers, explain where they landed and why."),
 }
 """Name -> what runs it, and its line in the help."""

@@ -17,6 +17,7 @@ from skep.admin.app import AdminApi
 from skep.database.api.tables import build_requests, quota_sums
 from skep.testing.admin import CELL1, Admin, admin_under_test
 from skep.testing.neighbours import address, bound, serving
+from skep.testing.served_admin import served_admin
 
 
 @dataclass
@@ -91,6 +92,22 @@ async def test_a_server_is_explained(line: CommandLine) -> None:
     assert "rejected by capacity: h1" in out
     status, out, _ = await line.run("server", "explain", server.uuid, "--os-cloud", "owner")
     assert (status, "h1" in out) == (0, False)
+
+
+async def test_capacity_is_counted(line: CommandLine) -> None:
+    async with served_admin(line.admin):
+        status, out, errors = await line.run("capacity", "--flavor", "m1.tiny", "--keep-free-hosts", "1")
+        assert (status, errors) == (0, "")
+        assert out.startswith("8 more servers of m1.tiny fit\n  each takes 1 VCPU, 512 MEMORY_MB, 1 DISK_GB\n")
+        assert "runs out first: MEMORY_MB on 1 of the suitable hosts" not in out
+        assert "runs out first: VCPU on 1 of the suitable hosts" in out
+        assert "kept free: h" in out
+        found = await line.json("capacity", "--flavor", "1", "--az", "nova")
+        assert (found["servers"], [room["name"] for room in found["zones"]]) == (16, ["nova"])
+        status, out, _ = await line.run("capacity", "--flavor", "1", "--json")
+        assert (status, json.loads(out)["servers"]) == (0, 16)
+        said = "skep: availability_zone: there is no zone 'west'. (404)\n"
+        assert await line.run("capacity", "--flavor", "1", "--az", "west") == (1, "", said)
 
 
 async def test_refusals_are_one_line(line: CommandLine) -> None:

@@ -1,0 +1,79 @@
+"""How many more servers of a flavor fit, where, and what runs out first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.admin.requested import cell_of, spec_of
+from skep.admin.requests import AdminRequest
+from skep.database.api import aggregates
+from skep.domain.capacity import Capacity, Room
+from skep.domain.errors import BadRequest, NotFound
+from skep.messages.to_scheduler_capacity import GetCapacity
+from skep.transport.base import SCHEDULER
+
+MOST_KEPT_FREE = 1_000_000
+_DEFAULT_ZONE = "nova"
+"""Of hosts that no aggregate puts into a zone."""
+
+
+async def show(request: AdminRequest) -> Any:
+    """Answer how many more servers fit. Parameters: `flavor`, `availability_zone`, `cell`, `keep_free_hosts`.
+
+    Raises BadRequest or NotFound, naming the parameter, for what there is not.
+    """
+    request.only_query("flavor", "availability_zone", "cell", "keep_free_hosts")
+    services, flavor = request.services, request.query.get("flavor")
+    if not flavor:
+        raise BadRequest("flavor: expected the id or name of a flavor.")
+    zone = request.query.get("availability_zone")
+    message = GetCapacity(
+        spec=await spec_of(request, flavor, zone=zone),
+        cell=cell_of(services, request.query.get("cell")),
+        keep_free_hosts=request.number("keep_free_hosts", 0, MOST_KEPT_FREE) or 0,
+    )
+    reply = await services.transport.call(SCHEDULER, message)
+    found = reply.capacity
+    if zone is not None and not found.suitable and not await services.database.read(_zone_is_known(zone)):
+        raise NotFound(f"availability_zone: there is no zone {zone[:80]!r}.")
+    names = await services.database.read(_names_of_aggregates)
+    return {
+        "capacity": {
+            "flavor": message.spec.flavor.name,
+            "availability_zone": zone,
+            "cell": services.cell_name(message.cell),
+            **_view(found),
+            "zones": [_room(room, room.name) for room in found.zones],
+            "cells": [_room(room, services.cell_name(room.name) or room.name) for room in found.cells],
+            "aggregates": [_room(room, names.get(room.name, room.name)) for room in found.aggregates],
+        },
+        "epoch": reply.epoch,
+    }
+
+
+def _view(found: Capacity) -> dict[str, Any]:
+    whole: dict[str, Any] = msgspec.to_builtins(found)
+    return whole | {
+        "stages": [{"stage": stage.stage, "left": stage.left} for stage in found.stages],
+        "sizes": [{"servers": servers, "hosts": hosts} for servers, hosts in sorted(found.sizes.items())],
+        "runs_out_first": found.runs_out_first or None,
+    }
+
+
+def _room(room: Room, name: str) -> dict[str, Any]:
+    return {"name": name, "servers": room.servers, "hosts": room.hosts, "suitable": room.suitable}
+
+
+def _zone_is_known(zone: str) -> Callable[[sa.Connection], bool]:
+    def unit(connection: sa.Connection) -> bool:
+        return zone == _DEFAULT_ZONE or any(one.zone == zone for one in aggregates.every(connection))
+
+    return unit
+
+
+def _names_of_aggregates(connection: sa.Connection) -> dict[str, str]:
+    return {str(one.id): one.name for one in aggregates.every(connection)}

@@ -1,0 +1,86 @@
+"""`skep capacity`: how many more servers of a flavor a running cloud has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import click
+
+from skep.cli.explain import amounts
+from skep.cli.output import Format, format_option, print_json, print_rows
+from skep.cli.remote import cloud_option, connect
+
+COLUMNS = {
+    "kind": "Part",
+    "name": "Name",
+    "servers": "More servers",
+    "hosts": "Hosts with room",
+    "suitable": "Suitable hosts",
+}
+KINDS = {"zones": "zone", "cells": "cell", "aggregates": "aggregate"}
+SHOWN_HOSTS = 10
+
+Record = Mapping[str, Any]
+
+
+@click.command()
+@click.option("--flavor", required=True, metavar="F", help="Id or name of the flavor.")
+@click.option("--az", "zone", metavar="Z", help="Only hosts of this availability zone.")
+@click.option("--cell", metavar="NAME", help="Only hosts of this cell.")
+@click.option(
+    "--keep-free-hosts",
+    "keep",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Leave the N emptiest suitable hosts out, as spares for hosts that fail.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@format_option
+@cloud_option
+def capacity(
+    flavor: str, zone: str | None, cell: str | None, keep: int, as_json: bool, form: Format, cloud: str | None
+) -> None:
+    """Count how many more servers of a flavor fit, where, and what runs out first.
+
+    Servers are counted as placement would place them one after the other, by the filters that it uses; nothing is
+    claimed. A host may be in several aggregates, so those add up to more.
+
+    \b
+    Example: skep capacity --flavor m1.small --az nova --keep-free-hosts 2
+    """
+    given = {"flavor": flavor, "availability_zone": zone, "cell": cell, "keep_free_hosts": str(keep) if keep else None}
+    query = urlencode({key: value for key, value in given.items() if value is not None})
+    found = connect(cloud).admin("GET", f"/capacity?{query}")["capacity"]
+    if as_json or form == "json":
+        print_json(found)
+        return
+    for line in text(found):
+        click.echo(line)
+    rows = [{"kind": kind, **room} for key, kind in KINDS.items() for room in found[key]]
+    if rows:
+        print_rows(rows, COLUMNS, form)
+
+
+def text(found: Record) -> Iterator[str]:
+    """Return what is known beside the parts of the cloud, line by line."""
+    servers, hosts, suitable = found["servers"], found["hosts"], found["suitable"]
+    yield f"{servers} more server{'' if servers == 1 else 's'} of {found['flavor']} fit{'s' if servers == 1 else ''}"
+    yield f"  each takes {amounts(found['asked'])}"
+    yield f"  {found['considered']} hosts considered"
+    yield from (f"  {stage['left']:>5} left by {stage['stage']}" for stage in found["stages"])
+    yield f"  {hosts} of {suitable} suitable host{'' if suitable == 1 else 's'} have room"
+    if found["kept_free"]:
+        more = len(found["kept_free"]) - SHOWN_HOSTS
+        names = ", ".join(found["kept_free"][:SHOWN_HOSTS])
+        yield f"  kept free: {names}{f' and {more} more' if more > 0 else ''}"
+    if found["not_ready"]:
+        yield f"  nothing is counted on {found['not_ready']} hosts of which it is not known what is free"
+    if found["runs_out_first"]:
+        ends = sorted(found["limits"].items(), key=lambda item: (-item[1], item[0]))
+        yield f"  runs out first: {', '.join(f'{name} on {count} of the suitable hosts' for name, count in ends)}"
+        yield f"  free then on suitable hosts: {amounts(found['left_over'])}"
+    if found["not_counted"]:
+        yield f"  fewer may fit: {', '.join(found['not_counted'])} may let fewer onto a host than counted here"
