@@ -171,6 +171,20 @@ class SchedulerSettings(Section, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="Filters that run, such as `ComputeFilter`, in this order; empty: Skep's own choice"),
     ] = ()
+    enabled_weighers: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Weighers beside Skep's own choice, or other multipliers for them: `NAME=NUMBER`, such as "
+            "`QuietWeigher=0.5`; 0 leaves one out"
+        ),
+    ] = ()
+    on_plugin_error: Annotated[
+        Literal["fail", "skip"],
+        Meta(
+            description="When a filter or weigher of another package fails: `fail`: the server goes to ERROR and says "
+            "so; `skip`: it is left out of that decision"
+        ),
+    ] = "fail"
     cpu_weight_multiplier: Annotated[float, Meta(description="Weight of free virtual CPUs; negative stacks")] = 1.0
     ram_weight_multiplier: Annotated[float, Meta(description="Weight of free memory; negative stacks")] = 1.0
     disk_weight_multiplier: Annotated[float, Meta(description="Weight of free disk; negative stacks")] = 1.0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from msgspec.structs import replace
 
 from skep.config.sections import Config
+from skep.domain.errors import Misconfigured
 from skep.processes.process import Process
 from skep.scheduler.service import SchedulerService
 from skep.scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
@@ -13,7 +16,7 @@ from skep.transport.base import Transport
 
 
 def scheduler_settings(config: Config) -> SchedulerSettings:
-    """Return how this installation chooses hosts."""
+    """Return how this installation chooses hosts. Raises Misconfigured for a multiplier that is no number."""
     section = config.scheduler
     return SchedulerSettings(
         filters=section.enabled_filters or DEFAULT_FILTERS,
@@ -23,12 +26,28 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
             "RAMWeigher": section.ram_weight_multiplier,
             "DiskWeigher": section.disk_weight_multiplier,
             "BuildFailureWeigher": section.build_failure_weight_multiplier,
+            **_named_weighers(section.enabled_weighers),
         },
         normalization=section.normalization,
         host_subset_size=section.host_subset_size,
         shuffle=section.shuffle_best_same_weighed_hosts,
         partition=section.partition,
+        on_plugin_error=section.on_plugin_error,
     )
+
+
+def _named_weighers(named: tuple[str, ...]) -> dict[str, float]:
+    """Read `NAME=NUMBER`. Raises Misconfigured for anything else."""
+    found = {}
+    for text in named:
+        name, _, number = text.partition("=")
+        try:
+            found[name.strip()] = float(number)
+        except ValueError as error:
+            raise Misconfigured(f"scheduler.enabled_weighers: expected NAME=NUMBER, got {text!r}") from error
+        if not math.isfinite(found[name.strip()]):
+            raise Misconfigured(f"scheduler.enabled_weighers: {text!r} has no finite number")
+    return found
 
 
 def make_scheduler(process: Process, transport: Transport, backend: Backend) -> SchedulerService:
@@ -48,4 +67,5 @@ def make_scheduler(process: Process, transport: Transport, backend: Backend) -> 
         on_decision=on_decision,
         on_conflict=metrics.claim_conflicts.inc,
         on_refused=metrics.reports_refused.inc,
+        on_plugin_failure=lambda name: metrics.plugin_failures.labels(name).inc(),
     )

@@ -81,7 +81,7 @@ class Deciding:
         request = self._request(seat)
         choice = self._known.placement.choose(request, seat.instance, seed=self._seed)
         if isinstance(choice, NoHost):
-            reason = self._known.not_ready(request, seat.instance)
+            reason = None if choice.reason else self._known.not_ready(request, seat.instance)
             seat.no = NotReady(reason=reason) if reason else choice
             seat.decided_at = self._known.table.position
             return
@@ -177,13 +177,13 @@ class Deciding:
         for no in refusals:
             if isinstance(no, NotReady):
                 return tuple(no for _ in self.seats)
-        explanation = next(no for no in refusals if isinstance(no, NoHost)).explanation
+        refused = next(no for no in refusals if isinstance(no, NoHost))
+        explanation, reason = refused.explanation, refused.reason
         fit = len(self.seats) - len(refusals)
-        reason = ""
         if fit:
             reason = (
                 f"{fit} of at least {self._min_count} servers fit, so none was placed; "
-                f"for the next one: {explanation.summary()}"
+                f"for the next one: {reason or explanation.summary()}"
             )
         return tuple(NoValidHost(explanation=explanation, reason=reason) for _ in self.seats)
 
@@ -202,7 +202,9 @@ class Deciding:
         choice = seat.choice
         if choice is None:
             assert seat.no is not None
-            return NoValidHost(explanation=seat.no.explanation) if isinstance(seat.no, NoHost) else seat.no
+            if not isinstance(seat.no, NoHost):
+                return seat.no
+            return NoValidHost(explanation=seat.no.explanation, reason=seat.no.reason)
         return Placed(
             node=choice.node,
             host=choice.host,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from skep.domain.builds import Alternate, Explanation, StageCount
 from skep.domain.capacity import Capacity
+from skep.domain.errors import Conflict
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.scheduler import explain
 from skep.scheduler.capacity import capacity
@@ -25,6 +26,7 @@ from skep.scheduler.groups import GroupIndex, member_nodes
 from skep.scheduler.min_max import Weighed
 from skep.scheduler.narrowing import Narrowing
 from skep.scheduler.partition import Partition
+from skep.scheduler.plugins.guarding import Guard, PluginFailed
 from skep.scheduler.ranking import ANY, NOBODY, Among, Ranked, Scored
 from skep.scheduler.registry import pipeline
 from skep.scheduler.request import PlacementRequest
@@ -58,6 +60,8 @@ class NoHost(msgspec.Struct, frozen=True, eq=False):
     considered: int = 0
     stages: tuple[StageCount, ...] = ()
     """As they were when that was decided."""
+    reason: str = ""
+    """Said instead of the stages where a plug-in failed."""
 
     @property
     def explanation(self) -> Explanation:
@@ -73,6 +77,8 @@ class Placement:
         self._table = table
         self._groups = groups
         self._settings = settings
+        self.guard = Guard(settings.on_plugin_error)
+        """Asks what other packages brought."""
         self._min_max = settings.normalization == "min-max"
         self._weighed: Weighed | None = None
         """What the latest decision weighed, where Nova's way was chosen."""
@@ -83,7 +89,7 @@ class Placement:
     def _configure(self) -> None:
         """Take the filters and weighers that settings choose; an aggregate may call a weigher that they leave out."""
         self._called = self._table.multipliers.names
-        self._pipeline = pipeline(self._settings, self._called)
+        self._pipeline = self.guard.around(pipeline(self._settings, self._called))
         self._shapes = Shapes(self._table, self._pipeline, self._settings.cached_shapes)
         self._refusals = Refusals(self._table, self._pipeline, self._settings)
         named = [(entry.name, entry.of_row) for entry, _ in self._pipeline.shared_weighers if entry.of_row]
@@ -92,6 +98,13 @@ class Placement:
 
     def choose(self, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice | NoHost:
         """Choose for one member. The caller counts the choice (`deciding.py`) before it asks for the next."""
+        try:
+            return self._choose(request, instance, seed)
+        except PluginFailed as error:
+            mapped = int(np.count_nonzero(self._table.mapped))
+            return NoHost(lambda: Explanation(considered=mapped), mapped, reason=str(error))
+
+    def _choose(self, request: PlacementRequest, instance: InstanceUuid, seed: int) -> Choice | NoHost:
         request = self.for_member(request, instance)
         shared = self._shapes.evaluate(request)
         weighers = self._weighers_of(request)
@@ -111,12 +124,16 @@ class Placement:
     def describe(self, row: int, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice:
         """Return the choice of a host that was made earlier, with the alternates of now."""
         request = self.for_member(request, instance)
-        shared = self._shapes.evaluate(request)
-        weighers = self._weighers_of(request)
-        ranking, _ = self._narrow(shared, request, weighers, stable_hash(f"{seed}/{instance}"))
-        others = self._alternates(ranking, row, request.alternates)
-        explanation = Explanation(considered=shared.considered, scores=self._scores(request, weighers, [row, *others]))
-        return self._choice(row, others, explanation)
+        try:
+            shared = self._shapes.evaluate(request)
+            weighers = self._weighers_of(request)
+            ranking, _ = self._narrow(shared, request, weighers, stable_hash(f"{seed}/{instance}"))
+            others = self._alternates(ranking, row, request.alternates)
+            scores = self._scores(request, weighers, [row, *others])
+        except PluginFailed:
+            # The host is chosen and claimed: that nobody can say which others there are does not undo it.
+            return self._choice(row, [], Explanation(considered=int(np.count_nonzero(self._table.mapped))))
+        return self._choice(row, others, Explanation(considered=shared.considered, scores=scores))
 
     def explained(self, choice: Choice, request: PlacementRequest, instance: InstanceUuid) -> Explanation:
         """Return why a choice was made, as refusals are explained too: who was rejected by what, and who came near."""
@@ -125,8 +142,11 @@ class Placement:
         return replace(before, nearest=found.nearest, rejected=found.rejected)
 
     def capacity(self, request: PlacementRequest, keep_free: int = 0) -> Capacity:
-        """Count how many more servers fit. Raises as `capacity.py`."""
-        return capacity(self._table, self._pipeline, request, keep_free)
+        """Count how many more servers fit. Raises as `capacity.py`, and Conflict naming a plug-in that failed."""
+        try:
+            return capacity(self._table, self._pipeline, request, keep_free)
+        except PluginFailed as error:
+            raise Conflict(str(error)) from error
 
     def namespaces_read(self, request: PlacementRequest) -> set[str]:
         """Return the namespaces of other services that filters read for this request."""
@@ -147,7 +167,10 @@ class Placement:
         for entry in self._pipeline.filters:
             if entry.name in _STATE_FILTERS or entry.namespace in unknown or not explain.runs(entry, request):
                 continue
-            passed = entry.passes(hosts, request)
+            try:
+                passed = entry.passes(hosts, request)
+            except PluginFailed:
+                continue
             mask &= passed if entry.from_operator else passed | ~hosts.ready
         for host in (request.spec.forced_host, request.spec.requested_host):
             if host is not None:
@@ -195,7 +218,11 @@ class Placement:
         hosts = HostView(self._table)
         alive: Mask = shared.stage[: len(hosts)] == PASSED
         for entry in running:
-            alive &= entry.passes(hosts, request)
+            if entry.survivors_only:
+                rows = alive.nonzero()[0]
+                alive[rows] = entry.passes(HostView(self._table, rows), request)
+            else:
+                alive &= entry.passes(hosts, request)
             left.append((entry, int(np.count_nonzero(alive))))
         if self._min_max:
             return self._ranking_by_min_max(request, weighers, alive.nonzero()[0], salt), left
@@ -203,7 +230,11 @@ class Placement:
             return self._shapes.ranking_of(shared, request, salt, alive), left
         score = np.where(alive, self._shapes.scores(shared, request), NOBODY)
         for weigher, multiplier in weighers:
-            score += weighted(hosts, request, weigher, multiplier)
+            if weigher.survivors_only:
+                rows = (score > NOBODY).nonzero()[0]
+                score[rows] += weighted(HostView(self._table, rows), request, weigher, multiplier)
+            else:
+                score += weighted(hosts, request, weigher, multiplier)
         return self._shapes.ranking_by(score, salt), left
 
     def _ranking_by_min_max(
@@ -235,7 +266,10 @@ class Placement:
         return stages + explain.stage_counts(request, shared.left, narrowed) if narrowed else stages
 
     def _no_valid_host(self, request: PlacementRequest, considered: int, stages: tuple[StageCount, ...]) -> Explanation:
-        return self._refusals.explain(request, self._shapes.evaluate(request), stages, considered)
+        try:
+            return self._refusals.explain(request, self._shapes.evaluate(request), stages, considered)
+        except PluginFailed:
+            return Explanation(considered=considered, stages=stages)
 
     def _pick(self, ranking: Ranked, request: PlacementRequest, weighers: Weighers, salt: int) -> int | None:
         for node in request.prefer:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
-from typing import TypeVar
 
-from skep.domain.errors import Misconfigured
 from skep.scheduler.filters import (
     aggregate_extra_specs,
     aggregate_membership,
@@ -27,13 +25,12 @@ from skep.scheduler.filters import (
 )
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.options import PlacementOptions
+from skep.scheduler.plugins.loading import load_filter, load_weigher
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.table import HostTable
 from skep.scheduler.weighers import build_failures, cpu, disk, ram, soft_affinity, soft_anti_affinity
 from skep.scheduler.weighers.base import Weigher
-
-T = TypeVar("T")
 
 ShapePart = Callable[[HostTable, PlacementRequest], Hashable]
 
@@ -93,18 +90,20 @@ class Pipeline:
 def pipeline(settings: SchedulerSettings, called: Collection[str] = ()) -> Pipeline:
     """Look up what `settings` name. `called`: keys of multipliers by which aggregates call weighers that have 0.
 
-    Raises Misconfigured for a name that is not in the tables.
+    A name that is not in the tables is looked for in other packages. Raises Misconfigured where there is none.
     """
     filters: dict[str, tuple[Filter, ...]] = {name: (entry,) for name, entry in FILTERS.items()}
     filters |= FAMILIES | {name: made(settings.options) for name, made in CONFIGURED.items()}
     chosen = [
         *FIRST,
-        *(entry for name in settings.filters for entry in _named(filters, name, "filter")),
+        *(entry for name in settings.filters for entry in filters.get(name) or (load_filter(name, filters),)),
         *LAST,
     ]
     shared = tuple(entry for entry in chosen if not entry.per_request)
     known = WEIGHERS | {name: made(settings.options) for name, made in CONFIGURED_WEIGHERS.items()}
-    weighed = [(_named(known, name, "weigher"), multiplier) for name, multiplier in settings.weighers.items()]
+    weighed = [
+        (known.get(name) or load_weigher(name, known), multiplier) for name, multiplier in settings.weighers.items()
+    ]
     weighed = [entry for entry in weighed if entry[1] or entry[0].multiplier in called]
     return Pipeline(
         shared_filters=shared,
@@ -113,9 +112,3 @@ def pipeline(settings: SchedulerSettings, called: Collection[str] = ()) -> Pipel
         request_weighers=tuple(entry for entry in weighed if entry[0].per_request),
         shape_parts=tuple(entry.shaped_by for entry in shared if entry.shaped_by is not None),
     )
-
-
-def _named(table: Mapping[str, T], name: str, kind: str) -> T:
-    if name not in table:
-        raise Misconfigured(f"scheduler: no {kind} is called {name}; there are {', '.join(table)}")
-    return table[name]

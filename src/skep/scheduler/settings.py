@@ -30,6 +30,9 @@ DEFAULT_WEIGHERS = {
 """Multiplier by weigher; the defaults are Nova's."""
 
 
+OnPluginError = Literal["fail", "skip"]
+
+
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a host is chosen."""
 
@@ -56,5 +59,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_near_misses: int = 5
     options: PlacementOptions = PlacementOptions()
     """What single filters, weighers and pre-filters are told."""
+    on_plugin_error: OnPluginError = "fail"
+    """What follows when a filter or weigher of another package fails: the request fails and says so, or the plug-in is
+    left out of that decision."""
     cached_shapes: int = 64
     """Kinds of requests whose evaluated columns are kept."""

@@ -27,6 +27,11 @@ class HostView:
         return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
     @property
+    def rows(self) -> NDArray[np.intp]:
+        """The table's row of each host."""
+        return np.arange(self.table.size)[self._rows]
+
+    @property
     def mapped(self) -> Mask:
         """Nodes that the operator's mapping knows."""
         return self.table.mapped[self._rows]

@@ -59,6 +59,12 @@ class Metrics:
             ("outcome",),
             registry=self.registry,
         )
+        self.plugin_failures = Counter(
+            "skep_placement_plugin_failures",
+            "How often a filter or weigher of another package failed, by its name",
+            ("plugin",),
+            registry=self.registry,
+        )
         self.claim_conflicts = Counter(
             "skep_placement_claim_conflicts",
             "Requests for hosts of which a write met a record that somebody else had changed meanwhile; their share is "

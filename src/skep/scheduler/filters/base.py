@@ -58,6 +58,10 @@ class Filter:
     shaped_by: Callable[[HostTable, PlacementRequest], Hashable] | None = None
     """What of the request it reads that is not in every shape, worked out by the table: where the filter is chosen,
     this becomes a part of the shape. Few requests should differ in it."""
+    survivors_only: bool = False
+    """Of one that is asked for each request: whether it is slow, and so asked of those hosts only that are left."""
+    plugin: bool = False
+    """Whether another package brought it: what it does wrong is held against its name (`plugins/guarding.py`)."""
     from_operator: bool = False
     """Whether it needs only what the operator published, so that it can judge a host that has not reported."""
     if_empty: Callable[[HostView, PlacementRequest], Mask] | None = None

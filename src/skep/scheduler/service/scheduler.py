@@ -84,6 +84,7 @@ class SchedulerService:
         on_decision: OnDecision | None = None,
         on_conflict: Callable[[], None] | None = None,
         on_refused: Callable[[], None] | None = None,
+        on_plugin_failure: Callable[[str], None] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raises Misconfigured for an unknown filter or weigher."""
@@ -92,7 +93,9 @@ class SchedulerService:
         self._clock = clock
         self._monotonic = monotonic
         self._on_decision = on_decision
+        self._on_plugin_failure = on_plugin_failure
         self._states = HostStates(config)
+        self._states.placement.guard.on_failure = self._plugin_failed
         self._mirror = Mirror(backend, self._states, monotonic)
         self._commits = Commits(backend, self._states, self._mirror, monotonic)
         self._membership = Membership(
@@ -224,6 +227,11 @@ class SchedulerService:
         )
         if self._on_decision is not None and not message.dry_run:
             self._on_decision(seconds, outcome)
+
+    def _plugin_failed(self, name: str, error: Exception) -> None:
+        log.error("a plug-in failed", plugin=name, exc_info=error)
+        if self._on_plugin_failure is not None:
+            self._on_plugin_failure(name)
 
     # --- what hosts, cells and operators say ------------------------------------------------------
 

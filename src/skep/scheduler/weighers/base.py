@@ -41,6 +41,10 @@ class Weigher:
     """The same score of one row, of a weigher that looks at the host alone: then all requests share its scores."""
     per_request: bool = False
     """Whether it reads more of the request than its shape."""
+    survivors_only: bool = False
+    """Of one that is asked for each request: whether it is slow, and so asked of those hosts only that are left."""
+    plugin: bool = False
+    """Whether another package brought it."""
     multiplier: str = ""
     """The key by which metadata of an aggregate sets another multiplier for its hosts: `cpu_weight_multiplier`, say."""
     varies: Callable[[PlacementRequest], bool] = never

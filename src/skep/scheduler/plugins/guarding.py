@@ -1,0 +1,100 @@
+"""What another package's filter or weigher does wrong is held against it by name, and never ends a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from skep.domain.errors import SkepError
+from skep.scheduler.columns import Floats, Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.registry import Pipeline
+from skep.scheduler.settings import OnPluginError
+from skep.scheduler.weighers.base import Weigher
+
+AnswerT = TypeVar("AnswerT")
+
+
+class PluginFailed(SkepError):
+    """A filter or weigher of another package raised something, or gave what is no answer; its text names it."""
+
+
+class Guard:
+    """Asks filters and weighers of other packages; counts what they do wrong."""
+
+    def __init__(self, on_error: OnPluginError) -> None:
+        """`on_error`: `fail` raises PluginFailed out of the decision, `skip` goes on as if the plug-in were not."""
+        self.on_failure: Callable[[str, Exception], None] | None = None
+        """Told of each failure: the name that the operator chose, and the error."""
+        self._on_error = on_error
+
+    def around(self, pipeline: Pipeline) -> Pipeline:
+        """Return the pipeline with a guard around what other packages brought."""
+        stages = {one.name: tuple(map(self._guarded, getattr(pipeline, one.name))) for one in fields(pipeline)}
+        return replace(pipeline, **stages)
+
+    def _guarded(self, entry: Any) -> Any:
+        """Return a filter, or a weigher with its multiplier, under guard; anything else as it is."""
+        if isinstance(entry, Filter):
+            return self._filter(entry)
+        if isinstance(entry, tuple) and isinstance(entry[0], Weigher):
+            return (self._weigher(entry[0]), entry[1])
+        return entry
+
+    def _filter(self, entry: Filter) -> Filter:
+        if not entry.plugin:
+            return entry
+        ask = partial(self._ask, "filter", entry.name)
+        # The quicker ways to the same answer would have to be guarded, too: nobody needs them of a plug-in.
+        return replace(
+            entry,
+            passes=lambda hosts, request: ask(lambda: _mask(entry.passes(hosts, request), len(hosts)), hosts.all()),
+            applies=lambda request: ask(lambda: bool(entry.applies(request)), instead=False),
+            stage=lambda request: ask(lambda: str(entry.stage(request)), entry.name),
+            fits=None,
+            named=None,
+        )
+
+    def _weigher(self, entry: Weigher) -> Weigher:
+        if not entry.plugin:
+            return entry
+        ask = partial(self._ask, "weigher", entry.name)
+        return replace(
+            entry,
+            scores=lambda hosts, request: ask(
+                lambda: _scores(entry.scores(hosts, request), len(hosts)), np.zeros(len(hosts))
+            ),
+            applies=lambda request: ask(lambda: bool(entry.applies(request)), instead=False),
+            of_row=None,
+        )
+
+    def _ask(self, kind: str, name: str, question: Callable[[], AnswerT], instead: AnswerT) -> AnswerT:
+        """Return the answer, or what holds without it. Raises PluginFailed where the operator wants that."""
+        try:
+            return question()
+        except Exception as error:  # what other packages raise is not ours to know
+            if self.on_failure is not None:
+                self.on_failure(name, error)
+            if self._on_error == "fail":
+                raise PluginFailed(f"the {kind} {name}, a plug-in, failed ({type(error).__name__})") from error
+            return instead
+
+
+def _mask(answer: Mask, length: int) -> Mask:
+    mask = np.asarray(answer)
+    if mask.dtype != np.bool_ or mask.shape != (length,):
+        raise ValueError(f"{mask.dtype} of shape {mask.shape} is no mask of {length} hosts")
+    return mask
+
+
+def _scores(answer: Floats, length: int) -> Floats:
+    scores = np.asarray(answer, dtype=np.float64)
+    if scores.shape != (length,):
+        raise ValueError(f"shape {scores.shape} is not that of scores of {length} hosts")
+    if not np.isfinite(scores).all():
+        raise ValueError("a score is no finite number")
+    return scores
