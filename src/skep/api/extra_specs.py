@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+import os_resource_classes
+import os_traits
+
 from skep.api.schemas.fields import FALSE_WORDS, TRUE_WORDS
 from skep.domain.conditions import OPERATORS, amount
 from skep.domain.errors import BadRequest
@@ -48,6 +51,7 @@ _LEVELS = _one_of("high", "normal", "low", "custom")
 _KNOWN: tuple[tuple[str, Check], ...] = (
     (rf"resources[A-Za-z0-9_-]{{0,64}}:{_NAMED}", _whole(0)),
     (rf"trait[A-Za-z0-9_-]{{0,64}}:{_NAMED}", _one_of("required", "forbidden")),
+    (r"trait[A-Za-z0-9_-]{0,64}:any_of(\.[a-z0-9_]{1,64})?", _like(rf"{_NAMED}(,{_NAMED})*")),
     ("group_policy", _one_of("isolate", "none")),
     ("accel:device_profile", _text),
     ("pci_passthrough:alias", _text),
@@ -98,6 +102,10 @@ _KNOWN: tuple[tuple[str, Check], ...] = (
 )
 _CHECKS = tuple((re.compile(pattern), check) for pattern, check in _KNOWN)
 _PREFIXES = frozenset({"accel", "pci_passthrough", "os", "hw", "hw_rng", "hw_video", "quota", "vmware"})
+_GROUP_KEY = re.compile(r"(resources|trait)[A-Za-z0-9_-]{0,64}:(.+)")
+_CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]{1,248}")
+_CLASSES = frozenset(os_resource_classes.STANDARDS)
+_TRAITS = frozenset(os_traits.get_traits())
 _GROUPED = re.compile(r"(resources|trait)[A-Za-z0-9_-]{0,64}")
 
 
@@ -110,6 +118,7 @@ def check_extra_specs(specs: Mapping[str, str], *, volumes: bool = False) -> Non
 
     `volumes`: `volume:FIELD` is a condition that the volume filter reads; else the prefix is anybody's.
     """
+    check_names(specs)
     for key, value in specs.items():
         if volumes and key.startswith(VOLUME):
             _check_volume(key, value)
@@ -120,6 +129,22 @@ def check_extra_specs(specs: Mapping[str, str], *, volumes: bool = False) -> Non
                 raise BadRequest(f"Validation failed; extra spec '{key}' has an invalid value '{value[:80]}'.")
         elif _is_ours(key):
             raise BadRequest(f"Validation failed; extra spec '{key}' does not appear to be a valid extra spec.")
+
+
+def check_names(specs: Mapping[str, str]) -> None:
+    """Raise BadRequest naming the first key with a resource class or a trait that neither is standard nor CUSTOM_."""
+    for key, value in specs.items():
+        found = _GROUP_KEY.fullmatch(key)
+        if found is None:
+            continue
+        kind, name = found.groups()
+        if kind == "resources":
+            if name not in _CLASSES and not _CUSTOM.fullmatch(name):
+                raise BadRequest(f"Validation failed; extra spec '{key[:300]}' names no resource class.")
+            continue
+        for trait in value.split(",") if name.startswith("any_of") else (name,):
+            if trait not in _TRAITS and not _CUSTOM.fullmatch(trait):
+                raise BadRequest(f"Validation failed; extra spec '{key[:300]}' names no trait {trait[:80]!r}.")
 
 
 def _check_volume(key: str, value: str) -> None:

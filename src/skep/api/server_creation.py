@@ -11,6 +11,7 @@ from skep.api.creating.addresses import access_address
 from skep.api.creating.contents import InjectedFile, generate_password, injected_files
 from skep.api.creating.destination import Destination, Hints, destination, hints
 from skep.api.creating.disks import Disks, disks
+from skep.api.creating.inside import devices
 from skep.api.creating.names import counts, display_names, hostname_of, requested_hostname
 from skep.api.services import ApiSettings
 from skep.domain.context import RequestContext
@@ -81,8 +82,11 @@ def read(body: dict[str, Any], settings: ApiSettings, version: int) -> Wish:
     )
 
 
-def spec_of(wish: Wish, found: Resolved, context: RequestContext) -> RequestSpec:
-    """Return what placement will look at."""
+def spec_of(wish: Wish, found: Resolved, context: RequestContext, settings: ApiSettings) -> RequestSpec:
+    """Return what placement will look at.
+
+    Raises BadRequest, naming the key, for extra specs and image properties that contradict each other.
+    """
     where = wish.destination
     return RequestSpec(
         project_id=context.project_id,
@@ -98,6 +102,7 @@ def spec_of(wish: Wish, found: Resolved, context: RequestContext) -> RequestSpec
         same_host=wish.hints.same_host,
         different_host=wish.hints.different_host,
         scheduler_hints=wish.hints.given,
+        devices=devices(found.flavor, found.image, settings),
     )
 
 

@@ -12,6 +12,7 @@ from skep.api.creating.lookups import Lookups
 from skep.api.policy import Policy
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid
+from skep.domain.nested.aliases import DeviceAlias
 from skep.transport.base import Transport
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     policy_file: str | None = None
     volume_filter: bool = False
     """Whether placement reads what the volume service tells of hosts: only then its hint and extra specs are taken."""
+    aliases: dict[str, DeviceAlias] = {}
+    """What `pci_passthrough:alias` of flavors may name."""
     quotas: QuotaDefaults = QuotaDefaults()
 
 

@@ -140,6 +140,8 @@ class Agent:
     async def _begin(self, identity: Identity, facts: HostFacts, guests: tuple[Guest, ...]) -> None:
         usage = idle_usage(self.name, facts, self.settings, self._clock.now())
         reports = Reports(self._process, usage, self._fence, Signer(identity.seed, self.cell))
+        ledger = Ledger(usage.inventory)
+        ledger.set_inside(usage)
         host = self._host = Host(
             name=self.name,
             node=identity.node,
@@ -150,7 +152,7 @@ class Agent:
             driver=self._driver,
             steps=self._steps,
             journal=self._journal,
-            ledger=Ledger(usage.inventory),
+            ledger=ledger,
             upcalls=Upcalls(self._transport, self.cell, self.name, self.settings, self._work),
             work=self._work,
             reports=reports,

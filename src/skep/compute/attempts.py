@@ -30,6 +30,7 @@ from skep.compute.entries import (
     TerminateAsked,
 )
 from skep.domain.ids import InstanceUuid
+from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
 
 KEPT_TASKS = 4
@@ -40,6 +41,7 @@ class OpenAttempt(msgspec.Struct, kw_only=True):
     """An attempt that the ledger counts: a build under way or a guest."""
 
     resources: Resources
+    allocation: Allocation | None = None
     order: BuildAccepted | None = None
     """What was asked; dropped once the guest is there."""
     granted: bool = False
@@ -163,7 +165,7 @@ class Attempts:
     def _(self, entry: BuildAccepted, record: InstanceRecord) -> None:
         record.highest = max(record.highest, entry.attempt)
         if entry.attempt not in record.over:
-            record.open.setdefault(entry.attempt, OpenAttempt(resources=entry.resources, order=entry))
+            record.open.setdefault(entry.attempt, _accepted(entry))
 
     @_take.register
     def _(self, entry: SpawnGranted, record: InstanceRecord) -> None:
@@ -174,7 +176,9 @@ class Attempts:
     def _(self, entry: GuestBuilt, record: InstanceRecord) -> None:
         record.highest = max(record.highest, entry.attempt)
         if entry.attempt not in record.over:
-            record.open[entry.attempt] = OpenAttempt(resources=entry.resources, granted=True, built=entry)
+            record.open[entry.attempt] = OpenAttempt(
+                resources=entry.resources, allocation=entry.allocation, granted=True, built=entry
+            )
 
     @_take.register
     def _(self, entry: BuildFailed, record: InstanceRecord) -> None:
@@ -242,6 +246,10 @@ class Attempts:
         """Give the fewest entries that lead to what is known now."""
         for instance, record in self.records.items():
             yield from _entries(instance, record)
+
+
+def _accepted(entry: BuildAccepted) -> OpenAttempt:
+    return OpenAttempt(resources=entry.resources, allocation=entry.allocation, order=entry)
 
 
 def _drop_old_tasks(record: InstanceRecord) -> None:

@@ -79,6 +79,7 @@ class Builds:
             attempt=message.attempt,
             resources=message.resources,
             context=message.context,
+            allocation=message.allocation,
         )
         instance, attempt = message.instance.uuid, message.attempt
         if attempt in self._runs.get(instance, ()):
@@ -158,7 +159,7 @@ class Builds:
             return failure("ComputeResourcesUnavailable", f"Host {host.name} does not have node {node}.")
         if any(amount < 0 for amount in order.resources.values()):
             return failure("InvalidInput", "An amount of a resource is negative.")
-        match host.ledger.claim(run.instance, order.attempt, order.resources):
+        match host.ledger.claim(run.instance, order.attempt, order.resources, order.allocation):
             case Refused() as refused:
                 return failure("ComputeResourcesUnavailable", refused.message())
             case Replaced():
@@ -240,7 +241,8 @@ class Builds:
         host, order = self._host, run.order
         run.phase = "spawning"
         async with host.step("spawn", run.instance, order.attempt, order.context) as step:
-            result = await host.drive(host.driver.spawn(order.instance, order.attempt, order.resources), run.instance)
+            spawning = host.driver.spawn(order.instance, order.attempt, order.resources, order.allocation)
+            result = await host.drive(spawning, run.instance)
             if isinstance(result, BuildFailure):
                 step.outcome = result.kind
                 return result
@@ -254,6 +256,7 @@ class Builds:
                 instance=run.instance,
                 attempt=run.order.attempt,
                 resources=run.order.resources,
+                allocation=run.order.allocation,
                 launched_at=self._host.clock.now(),
                 power_state=power_state,
             )

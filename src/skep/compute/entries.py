@@ -10,6 +10,7 @@ from skep.domain.builds import BuildFailure
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState, Task
+from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
 
 Outcome = Literal["built", "failed", "destroyed", "task"]
@@ -23,6 +24,7 @@ class BuildAccepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", t
     attempt: int
     resources: Resources
     context: RequestContext
+    allocation: Allocation | None = None
 
 
 class SpawnGranted(msgspec.Struct, frozen=True, kw_only=True, tag="spawn_granted", tag_field="entry"):
@@ -40,6 +42,7 @@ class GuestBuilt(msgspec.Struct, frozen=True, kw_only=True, tag="built", tag_fie
     resources: Resources
     launched_at: int
     power_state: PowerState
+    allocation: Allocation | None = None
 
 
 class BuildFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="entry", omit_defaults=True):

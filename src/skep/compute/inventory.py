@@ -7,6 +7,7 @@ import msgspec
 from skep.compute.drivers.base import HostFacts
 from skep.compute.settings import ComputeSettings
 from skep.domain.hosts import HostUsage
+from skep.domain.providers import Allocation
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 
 
@@ -43,9 +44,12 @@ def idle_usage(host: str, facts: HostFacts, settings: ComputeSettings, started_a
         cpu_info=facts.cpu_info,
         uptime=facts.uptime,
         started_at=started_at,
+        topology=facts.topology,
     )
 
 
-def with_use(idle: HostUsage, *, used: dict[str, int], servers: int, failed_builds: int) -> HostUsage:
+def with_use(
+    idle: HostUsage, *, used: dict[str, int], servers: int, failed_builds: int, taken: Allocation | None = None
+) -> HostUsage:
     """Return `idle` with what changes from report to report."""
-    return msgspec.structs.replace(idle, used=used, servers=servers, failed_builds=failed_builds)
+    return msgspec.structs.replace(idle, used=used, servers=servers, failed_builds=failed_builds, taken=taken)

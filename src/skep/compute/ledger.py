@@ -7,7 +7,12 @@ from collections.abc import Mapping
 import msgspec
 
 from skep.domain.builds import Accepted, Refused
+from skep.domain.hosts import HostUsage
 from skep.domain.ids import InstanceUuid
+from skep.domain.nested.layout import Layout, layout_of
+from skep.domain.nested.room import Room
+from skep.domain.nested.summing import total
+from skep.domain.providers import Allocation
 from skep.domain.resources import Inventory, Resources
 
 
@@ -27,14 +32,24 @@ class Ledger:
         self._capacity: dict[str, int] = {}
         self._held: dict[InstanceUuid, dict[int, Resources]] = {}
         self._used: Resources = {}
+        self._layout: Layout | None = None
+        self._allocations: dict[tuple[InstanceUuid, int], Allocation] = {}
         self.set_inventory(inventory)
 
     def set_inventory(self, inventory: Mapping[str, Inventory]) -> None:
         """Take new capacities. What is counted stays counted, also where it no longer fits."""
         self._capacity = {resource_class: one.capacity for resource_class, one in inventory.items()}
 
-    def claim(self, instance: InstanceUuid, attempt: int, resources: Resources) -> Accepted | Refused | Replaced:
+    def set_inside(self, usage: HostUsage) -> None:
+        """Take which NUMA cells and nested providers the host has. What is counted stays counted."""
+        self._layout = None if usage.topology is None else layout_of(usage)
+
+    def claim(
+        self, instance: InstanceUuid, attempt: int, resources: Resources, allocation: Allocation | None = None
+    ) -> Accepted | Refused | Replaced:
         """Count the build if it fits. A repeat of what is counted is accepted and not counted again.
+
+        What `allocation` names must be free: no CPU, page or device is held twice.
 
         Raises ValueError for a negative amount.
         """
@@ -50,15 +65,21 @@ class Ledger:
         lacks = self._lacks(resources)
         if lacks:
             return Refused(lacks=lacks)
-        self.adopt(instance, attempt, resources)
+        if allocation is not None and not self._is_free(allocation):
+            return Refused(lacks={}, reason="CPUs, pages or devices that were promised are held by others")
+        self.adopt(instance, attempt, resources, allocation)
         return Accepted()
 
-    def adopt(self, instance: InstanceUuid, attempt: int, resources: Resources) -> None:
+    def adopt(
+        self, instance: InstanceUuid, attempt: int, resources: Resources, allocation: Allocation | None = None
+    ) -> None:
         """Count what exists on the host or was accepted before a restart, without asking whether it fits."""
         held = self._held.setdefault(instance, {})
         if attempt in held:
             return
         held[attempt] = resources
+        if allocation is not None:
+            self._allocations[instance, attempt] = allocation
         for resource_class, amount in resources.items():
             self._used[resource_class] = self._used.get(resource_class, 0) + amount
 
@@ -67,6 +88,7 @@ class Ledger:
         held = self._held.get(instance)
         if held is None:
             return
+        self._allocations.pop((instance, attempt), None)
         for resource_class, amount in held.pop(attempt, {}).items():
             self._used[resource_class] -= amount
         if not held:
@@ -83,6 +105,13 @@ class Ledger:
     def usage(self) -> Resources:
         """Return the sum of all that is counted, with a zero for each class that the host has."""
         return {**dict.fromkeys(self._capacity, 0), **{name: amount for name, amount in self._used.items() if amount}}
+
+    def taken(self) -> Allocation | None:
+        """Return the sum of the parts of the host that are held; None where nobody holds any."""
+        return total(self._allocations.values()) if self._allocations else None
+
+    def _is_free(self, allocation: Allocation) -> bool:
+        return self._layout is not None and Room(self._layout, self._allocations.values()).has(allocation)
 
     def _lacks(self, resources: Resources) -> dict[str, int]:
         lacks = {}

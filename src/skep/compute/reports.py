@@ -123,6 +123,7 @@ class Reports:
             return
         self._usage = idle_usage(self._host.name, facts, self._host.settings, self._usage.started_at)
         self._host.ledger.set_inventory(self._usage.inventory)
+        self._host.ledger.set_inside(self._usage)
 
     def _number(self, incarnation: int) -> None:
         self.incarnation = self._host.upcalls.incarnation = incarnation
@@ -180,6 +181,7 @@ class Reports:
         return with_use(
             self._usage,
             used=host.ledger.usage(),
+            taken=host.ledger.taken(),
             servers=len(host.guests),
             failed_builds=host.failed_builds,
         )

@@ -34,7 +34,7 @@ class Restart:
         """Fill the ledger: guests as the hypervisor has them, and accepted builds that have none yet."""
         host = self._host
         for guest in self._guests.values():
-            host.ledger.adopt(guest.instance, guest.attempt, guest.resources)
+            host.ledger.adopt(guest.instance, guest.attempt, guest.resources, guest.allocation)
             if guest.whole:
                 host.guests[guest.instance] = guest.attempt
             if not self._is_known(guest):
@@ -50,7 +50,7 @@ class Restart:
         for instance, record in host.journal.attempts.records.items():
             for attempt, opened in record.open.items():
                 if opened.built is None:
-                    host.ledger.adopt(instance, attempt, opened.resources)
+                    host.ledger.adopt(instance, attempt, opened.resources, opened.allocation)
                 elif host.guests.get(instance) != attempt:
                     log.error("a guest is missing or not whole", host=host.name, instance=instance, attempt=attempt)
 
@@ -75,6 +75,7 @@ class Restart:
                     instance=instance,
                     attempt=attempt,
                     resources=guest.resources,
+                    allocation=guest.allocation,
                     launched_at=self._host.clock.now(),
                     power_state=guest.power_state,
                 )

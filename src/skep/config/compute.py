@@ -37,6 +37,28 @@ class FakeFailure(Section, frozen=True, kw_only=True):
             raise ValueError(f"error: there is no `{self.error[:80]}`; known are {', '.join(sorted(FAILURES))}")
 
 
+class FakeDevicesSettings(Section, frozen=True, kw_only=True):
+    """Devices of fake hosts that are alike."""
+
+    count: Annotated[int, Meta(ge=1, le=4096, description="Units of each host, spread over its NUMA cells")]
+    resource_class: Annotated[
+        str, Meta(pattern="^([A-Z0-9_]+)?$", description="Resource class; empty: named after vendor and product")
+    ] = ""
+    vendor_id: Annotated[
+        str, Meta(pattern="^([0-9a-fA-F]{4})?$", description="PCI vendor; empty: the units are only counted")
+    ] = ""
+    product_id: Annotated[str, Meta(pattern="^([0-9a-fA-F]{4})?$", description="PCI product")] = ""
+    device_type: Annotated[
+        Literal["type-PCI", "type-PF", "type-VF"], Meta(description="Kind of PCI device, in Nova's words")
+    ] = "type-PCI"
+    traits: Annotated[tuple[str, ...], Meta(description="Traits of the devices")] = ()
+
+    def __post_init__(self) -> None:
+        """Refuses devices of no resource class."""
+        if not self.resource_class and not (self.vendor_id and self.product_id):
+            raise ValueError("resource_class: needed where vendor_id and product_id are not both given")
+
+
 class FakeDriverSettings(Section, frozen=True, kw_only=True):
     """Hosts that run no hypervisor: their guests live in a file."""
 
@@ -49,6 +71,16 @@ class FakeDriverSettings(Section, frozen=True, kw_only=True):
     vcpus: Annotated[int, Meta(ge=1, description="CPUs of each host")] = 16
     memory_mb: Annotated[int, Meta(ge=1, description="Memory of each host in MiB")] = 32768
     disk_gb: Annotated[int, Meta(ge=1, description="Disk of each host in GiB")] = 500
+    numa_cells: Annotated[
+        int, Meta(ge=0, le=64, description="NUMA cells of each host; 0: it tells nothing of its inside")
+    ] = 0
+    dedicated_cpus: Annotated[int, Meta(ge=0, description="Of the CPUs so many may be pinned (PCPU)")] = 0
+    threads_per_core: Annotated[int, Meta(ge=1, le=8, description="Threads of each core")] = 1
+    huge_pages_mb: Annotated[int, Meta(ge=0, description="Of the memory so much is in pages of 2 MiB")] = 0
+    devices: Annotated[
+        tuple[FakeDevicesSettings, ...],
+        Meta(description="Devices of each host with NUMA cells, each kind a table `[[compute.fake.devices]]`"),
+    ] = ()
     spawn_delay: Annotated[float, Meta(ge=0, description="Seconds it takes to make a guest")] = 0.5
     destroy_delay: Annotated[float, Meta(ge=0, description="Seconds it takes to remove a guest")] = 0.5
     power_delay: Annotated[float, Meta(ge=0, description="Seconds it takes to start, stop or reboot a guest")] = 0.5

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from skep.config.base import Section, port_of_health, tcp_port
 from skep.config.compute import ComputeSettings
+from skep.config.pci import PciSettings
 
 LOOPBACK = "127.0.0.1"
 
@@ -382,6 +383,7 @@ class Config(Section, frozen=True, kw_only=True):
     transport: TransportSettings = TransportSettings()
     synchronizer: SynchronizerSettings = SynchronizerSettings()
     compute: ComputeSettings = ComputeSettings()
+    pci: PciSettings = PciSettings()
     conductor: ConductorSettings = ConductorSettings()
     retention: RetentionSettings = RetentionSettings()
     tracing: TracingSettings = TracingSettings()

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from skep.domain.ids import CellUuid, NodeUuid
+from skep.domain.providers import Allocation
 
 Actor = Literal["api", "super_conductor", "scheduler", "cell_conductor", "compute"]
 
@@ -190,6 +191,8 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True, tag="placed"):
     zone: str = "nova"
     alternates: tuple[Alternate, ...] = ()
     explanation: Explanation | None = None
+    allocation: Allocation | None = None
+    """Which CPUs, pages and devices of the host are claimed; None: only flat amounts are."""
 
 
 class NoValidHost(msgspec.Struct, frozen=True, kw_only=True, tag="no_valid_host"):
@@ -325,9 +328,13 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     """The host's ledger has no room for it."""
 
     lacks: dict[str, int]
+    reason: str = ""
+    """Said where no amount is missing, but the very CPUs, pages or devices that were promised."""
 
     def message(self) -> str:
         """Say what is missing."""
+        if not self.lacks:
+            return f"Insufficient compute resources: {self.reason}"
         return "Insufficient compute resources: " + ", ".join(
             f"lacks {amount} {name}" for name, amount in sorted(self.lacks.items())
         )

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid
+from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
 
 Role = Literal["build", "move_source", "move_target"]
@@ -22,6 +23,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     role: Role = "build"
     group: GroupUuid | None = None
     """The group whose slot goes with this claim, if its policy is hard."""
+    allocation: Allocation | None = None
+    """Which CPUs, pages and devices are promised, to a server that asks for some."""
 
     @property
     def key(self) -> tuple[str, int]:

@@ -9,6 +9,7 @@ import msgspec
 
 from skep.domain.claims import Claim
 from skep.domain.ids import CellUuid, Incarnation, NodeUuid
+from skep.domain.providers import Allocation, Topology
 from skep.domain.resources import Inventory, Resources
 
 
@@ -53,6 +54,10 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What else the driver says of the host; extra specs may ask for it (`capabilities:NAME`)."""
     image_properties: dict[str, int] = {}
     """How many of the host's servers have an image with this property, by `name=value`."""
+    topology: Topology | None = None
+    """NUMA cells and nested providers; None: nothing is known of the inside, only flat amounts are given out."""
+    taken: Allocation | None = None
+    """What the ledger counts of them, in sum."""
 
 
 class RefusedReport(msgspec.Struct, frozen=True, kw_only=True):

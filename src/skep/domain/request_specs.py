@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from skep.domain.errors import BadRequest
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, ProjectId, UserId
 from skep.domain.images import Image
+from skep.domain.nested.reading import resources_of, wanted
+from skep.domain.nested.wanted import DeviceRequest, Wanted
 from skep.domain.resources import Resources
 
 
@@ -39,6 +42,8 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     scheduler_hints: dict[str, object] = {}
     """All hints as the user sent them (shown since API 2.100)."""
     required_aggregates: tuple[int, ...] = ()
+    devices: tuple[DeviceRequest, ...] = ()
+    """Of `pci_passthrough:alias`, as the operator's aliases meant it when the server was asked for."""
     target_cell: CellUuid | None = None
     """Of the hint `target_cell`: only hosts of this cell."""
     different_cells: tuple[CellUuid, ...] = ()
@@ -49,6 +54,15 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
 
         An amount of disk that the flavor's extra specs name holds for it all the same.
         """
-        if not self.boot_from_volume:
-            return self.flavor.resources()
-        return msgspec.structs.replace(self.flavor, root_gb=0).resources()
+        flavor = msgspec.structs.replace(self.flavor, root_gb=0) if self.boot_from_volume else self.flavor
+        return resources_of(flavor, self.wanted())
+
+    def wanted(self) -> Wanted | None:
+        """Return what is asked of the inside of a host: NUMA cells, nested providers, devices; None: nothing.
+
+        The API refuses what contradicts itself. A spec of before it did so asks for flat amounts alone.
+        """
+        try:
+            return wanted(self.flavor, self.image.properties if self.image is not None else {}, self.devices)
+        except BadRequest:
+            return None

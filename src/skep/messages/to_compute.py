@@ -5,6 +5,7 @@ from __future__ import annotations
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Instance, Task
+from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
 from skep.messages.base import Cast
 
@@ -17,6 +18,8 @@ class BuildAndRunInstance(Cast, frozen=True, kw_only=True):
     attempt: int
     node: NodeUuid
     resources: Resources
+    allocation: Allocation | None = None
+    """Which CPUs, pages and devices the server gets; None: only flat amounts."""
     secrets: bytes | None = None
     """adminPass and injected files, encrypted; None when there are none."""
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from skep.api.services import ApiSettings, QuotaDefaults
 from skep.compute.drivers.fake import FailureRule, FakeSettings
+from skep.compute.drivers.fake_topology import FakeDevices, FakeTopology
 from skep.compute.settings import ComputeSettings
 from skep.config.compute import FakeDriverSettings
+from skep.config.pci import PciSettings
 from skep.config.sections import Config
+from skep.domain.nested.aliases import DeviceAlias
+from skep.domain.nested.wanted import DeviceMatch
 from skep.processes.directory import StateDirectory
 from skep.standalone.identity.settings import IdentitySettings, ServiceEntry
 from skep.standalone.images.settings import ImagesSettings
@@ -35,6 +39,7 @@ def fake_settings(section: FakeDriverSettings) -> FakeSettings:
         vcpus=section.vcpus,
         memory_mb=section.memory_mb,
         disk_gb=section.disk_gb,
+        inside=_inside(section) if section.numa_cells else None,
         spawn_delay=section.spawn_delay,
         destroy_delay=section.destroy_delay,
         power_delay=section.power_delay,
@@ -53,6 +58,42 @@ def fake_settings(section: FakeDriverSettings) -> FakeSettings:
     )
 
 
+def _inside(section: FakeDriverSettings) -> FakeTopology:
+    return FakeTopology(
+        cells=section.numa_cells,
+        dedicated_cpus=section.dedicated_cpus,
+        threads=section.threads_per_core,
+        huge_mb=section.huge_pages_mb,
+        devices=tuple(
+            FakeDevices(
+                count=kind.count,
+                resource_class=kind.resource_class,
+                vendor_id=kind.vendor_id,
+                product_id=kind.product_id,
+                dev_type=kind.device_type,
+                traits=kind.traits,
+            )
+            for kind in section.devices
+        ),
+    )
+
+
+def device_aliases(section: PciSettings) -> dict[str, DeviceAlias]:
+    """Return what names of devices mean."""
+    aliases: dict[str, DeviceAlias] = {}
+    for one in section.alias:
+        match = DeviceMatch(
+            vendor_id=one.vendor_id,
+            product_id=one.product_id,
+            device_type=one.device_type,
+            resource_class=one.resource_class,
+            traits=one.traits,
+        )
+        known = aliases.get(one.name, DeviceAlias(matches=(), affinity=one.numa_policy))
+        aliases[one.name] = DeviceAlias(matches=(*known.matches, match), affinity=known.affinity)
+    return aliases
+
+
 def api_settings(config: Config, identity_url: str) -> ApiSettings:
     """Return how the compute API behaves."""
     section, quota = config.api, config.quota
@@ -63,6 +104,7 @@ def api_settings(config: Config, identity_url: str) -> ApiSettings:
         identity_url=identity_url,
         policy_file=section.policy_file or None,
         volume_filter="VolumeFilter" in config.scheduler.enabled_filters,
+        aliases=device_aliases(config.pci),
         quotas=QuotaDefaults(
             instances=quota.instances,
             cores=quota.cores,

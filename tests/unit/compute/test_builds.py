@@ -12,6 +12,7 @@ from skep.domain.flavors import Flavor
 from skep.domain.ids import NodeUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance, PowerState
+from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
 from skep.messages.to_cell_conductor import BuildInstances, Built, Destroyed, MayBuild, MaySpawn, ReportHost
 from skep.testing.agents import QUICK, AgentStage, HaltingSteps, uuid_of
@@ -334,11 +335,13 @@ async def test_only_so_many_builds_work_at_once(stage: AgentStage) -> None:
             most = max(most, working)
             await asyncio.sleep(0)
 
-        async def spawn(self, instance: Instance, attempt: int, resources: Resources) -> PowerState:
+        async def spawn(
+            self, instance: Instance, attempt: int, resources: Resources, allocation: Allocation | None = None
+        ) -> PowerState:
             nonlocal working
             await asyncio.sleep(0)
             working -= 1
-            return await super().spawn(instance, attempt, resources)
+            return await super().spawn(instance, attempt, resources, allocation)
 
     stage.make_driver = lambda: Counting(stage.directory, "host-1")
     await stage.start()

@@ -8,6 +8,7 @@ import msgspec
 
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
+from skep.domain.providers import Allocation, Topology
 from skep.domain.resources import Inventory, Resources
 
 
@@ -21,6 +22,8 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
     power_state: PowerState
     whole: bool = True
     """False for what an interrupted spawn left behind."""
+    allocation: Allocation | None = None
+    """Which CPUs, pages and devices it holds, as far as the driver was told."""
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +37,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     traits: tuple[str, ...] = ()
     cpu_info: dict[str, object] = {}
     uptime: str | None = None
+    topology: Topology | None = None
+    """NUMA cells and nested providers; None where the driver does not tell."""
 
 
 class DriverError(Exception):
@@ -57,8 +62,10 @@ class Driver(Protocol):
     async def prepare(self, instance: Instance, attempt: int) -> None:
         """Make disks ready before the hypervisor is touched. Raises DriverError."""
 
-    async def spawn(self, instance: Instance, attempt: int, resources: Resources) -> PowerState:
-        """Make the guest and start it. Raises DriverError."""
+    async def spawn(
+        self, instance: Instance, attempt: int, resources: Resources, allocation: Allocation | None = None
+    ) -> PowerState:
+        """Make the guest, on the CPUs, pages and devices of its allocation, and start it. Raises DriverError."""
 
     async def destroy(self, instance: InstanceUuid, attempt: int | None = None) -> None:
         """Remove the guest and its disks, only that of `attempt` when it is given. Raises DriverError."""

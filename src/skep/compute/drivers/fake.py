@@ -12,11 +12,14 @@ from pathlib import Path
 
 import msgspec
 
+from skep.compute.drivers import fake_topology
 from skep.compute.drivers.base import DriverError, Guest, HostFacts
+from skep.compute.drivers.fake_topology import FakeTopology
 from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog
 from skep.domain.clock import SECOND, Clock
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
+from skep.domain.providers import Allocation
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory, Resources
 
 GUESTS_FILE = "guests.log"
@@ -59,6 +62,8 @@ class FakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     disk_gb: int = 500
     traits: tuple[str, ...] = TRAITS
     prepare_delay: float = 0.0
+    inside: FakeTopology | None = None
+    """NUMA cells and devices; None: the host tells nothing of its inside."""
     spawn_delay: float = 0.0
     destroy_delay: float = 0.0
     power_delay: float = 0.0
@@ -85,13 +90,15 @@ class FakeDriver:
     async def facts(self) -> HostFacts:
         """Describe the host. Raises DriverError when a rule says so."""
         self._fail("facts")
-        settings = self.settings
+        settings, inside = self.settings, self.settings.inside
         return HostFacts(
             inventory={
                 VCPU: Inventory(total=settings.vcpus),
                 MEMORY_MB: Inventory(total=settings.memory_mb),
                 DISK_GB: Inventory(total=settings.disk_gb),
+                **(fake_topology.inventory(inside, settings.vcpus) if inside is not None else {}),
             },
+            topology=(None if inside is None else fake_topology.topology(inside, settings.vcpus, settings.memory_mb)),
             hypervisor_type="fake",
             hypervisor_version=HYPERVISOR_VERSION,
             hypervisor_hostname=self._host,
@@ -116,7 +123,9 @@ class FakeDriver:
         await _take(self.settings.prepare_delay)
         self._fail("prepare", instance.name)
 
-    async def spawn(self, instance: Instance, attempt: int, resources: Resources) -> PowerState:
+    async def spawn(
+        self, instance: Instance, attempt: int, resources: Resources, allocation: Allocation | None = None
+    ) -> PowerState:
         """Make a guest; the one that exists under the same attempt is left as it is.
 
         Raises DriverError `InstanceExists` where a guest of another attempt is in the way.
@@ -127,7 +136,9 @@ class FakeDriver:
         if there is not None and there.whole:
             return there.power_state
         if there is None:
-            self._write("spawn_begun", instance.uuid, attempt, name=instance.name, resources=resources)
+            self._write(
+                "spawn_begun", instance.uuid, attempt, name=instance.name, resources=resources, allocation=allocation
+            )
         await _take(self.settings.spawn_delay)
         self._fail("spawn", instance.name)
         there = self._log.guests.get(instance.uuid)
@@ -182,6 +193,7 @@ class FakeDriver:
         *,
         name: str = "",
         resources: Resources | None = None,
+        allocation: Allocation | None = None,
         hard: bool = False,
     ) -> None:
         happened = GuestEvent(
@@ -191,6 +203,7 @@ class FakeDriver:
             attempt=attempt,
             name=name,
             resources=resources or {},
+            allocation=allocation,
             hard=hard,
         )
         try:

@@ -16,6 +16,7 @@ import msgspec
 from skep.compute.drivers.base import Guest
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
+from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
 
 EventName = Literal["spawn_begun", "spawned", "destroyed", "powered_on", "powered_off", "rebooted"]
@@ -30,6 +31,7 @@ class GuestEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int
     name: str = ""
     resources: Resources = {}
+    allocation: Allocation | None = None
     hard: bool = False
     """Of a reboot."""
 
@@ -64,6 +66,7 @@ def apply(guests: dict[InstanceUuid, Guest], event: GuestEvent) -> None:
             attempt=event.attempt,
             name=event.name,
             resources=event.resources,
+            allocation=event.allocation,
             power_state=PowerState.NOSTATE,
             whole=False,
         )

@@ -1,0 +1,40 @@
+"""Names that the operator gives to devices, and what flavors ask for by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from skep.domain.errors import BadRequest
+from skep.domain.nested.wanted import Affinity, DeviceMatch, DeviceRequest
+
+KEY = "pci_passthrough:alias"
+MOST_DEVICES = 1024
+
+
+class DeviceAlias(msgspec.Struct, frozen=True, kw_only=True):
+    """What a name means: devices that match any of these."""
+
+    matches: tuple[DeviceMatch, ...]
+    affinity: Affinity = "legacy"
+
+
+def device_requests(extra_specs: Mapping[str, str], aliases: Mapping[str, DeviceAlias]) -> tuple[DeviceRequest, ...]:
+    """Return what `pci_passthrough:alias` asks for: `NAME:COUNT`, several of them with commas between.
+
+    Raises BadRequest naming the key.
+    """
+    text = extra_specs.get(KEY)
+    if text is None:
+        return ()
+    found = []
+    for part in text.split(","):
+        name, colon, count = part.strip().partition(":")
+        alias = aliases.get(name)
+        if alias is None:
+            raise BadRequest(f"{KEY}: there is no alias {name[:80]!r}.")
+        if not colon or not count.isdecimal() or not 1 <= int(count[:9]) <= MOST_DEVICES:
+            raise BadRequest(f"{KEY}: {part[:80]!r} is no name, colon and number from 1 to {MOST_DEVICES}.")
+        found.append(DeviceRequest(alias=name, count=int(count), matches=alias.matches, affinity=alias.affinity))
+    return tuple(found)

@@ -1,0 +1,148 @@
+"""Which parts of a host a server gets: a pure function of what is left and what is asked.
+
+Cells of the guest go to different cells of the host, as in Nova. Of the ways that fit that is taken which leaves the
+most to others: cells without devices first where none are asked for, then the cell that is fullest already; of CPUs
+those whose siblings are held already, unless the thread policy says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from skep.domain.nested.devices import devices_near
+from skep.domain.nested.groups import group_choices
+from skep.domain.nested.room import CellRoom, Room
+from skep.domain.nested.wanted import GuestCell, NumaWanted, PageKind, Wanted
+from skep.domain.providers import Allocation, CellShare, ProviderShare
+from skep.domain.resources import Resources
+
+MOST_WAYS = 2_000
+"""Ways that are looked at before a host counts as one on which the request does not fit."""
+
+Shares = tuple[CellShare, ...]
+
+
+def allocate(room: Room, asked: Wanted) -> Allocation | None:
+    """Return what the server gets; None where it does not fit. Flat amounts are not looked at."""
+    ways = 0
+    for chosen in group_choices(room, asked):
+        for shares in _numa_choices(room, asked):
+            ways += 1
+            if ways > MOST_WAYS:
+                return None
+            near = frozenset(share.cell for share in shares) if asked.numa is not None else None
+            devices = devices_near(room, asked.devices, chosen, near)
+            if devices is not None:
+                return Allocation(cells=shares, providers=_handed_out(room, devices))
+            if not asked.devices:
+                break
+    return None
+
+
+def _numa_choices(room: Room, asked: Wanted) -> Iterator[Shares]:
+    if asked.numa is None:
+        yield ()
+        return
+    numa = asked.numa
+    busy = {one.layout.provider.numa for one in room.providers.values()} if not asked.devices else set()
+    cells = sorted(
+        room.cells.values(),
+        key=lambda cell: (cell.layout.number in busy, cell.free.bit_count(), -cell.memory_mb, cell.layout.number),
+    )
+    yield from _assigned(numa, cells, ())
+
+
+def _assigned(numa: NumaWanted, cells: list[CellRoom], before: Shares) -> Iterator[Shares]:
+    """Give each further cell of the guest a cell of the host that no other one has."""
+    number = len(before)
+    if number == len(numa.cells):
+        yield before
+        return
+    used = {share.cell for share in before}
+    for cell in cells:
+        if cell.layout.number not in used:
+            share = _share(cell, numa, numa.cells[number], own_emulator=numa.own_emulator and number == 0)
+            if share is not None:
+                yield from _assigned(numa, cells, (*before, share))
+
+
+def _share(cell: CellRoom, numa: NumaWanted, guest: GuestCell, *, own_emulator: bool) -> CellShare | None:
+    """Return what a cell of the guest gets of a cell of the host; None where it does not fit."""
+    if not cell.has_shared(guest.shared):
+        return None
+    pages: dict[int, int] = {}
+    memory = 0
+    if numa.page == PageKind.UNSAID:
+        memory = guest.memory_mb
+        if not cell.has_memory(memory):
+            return None
+    else:
+        size = _page_size(cell, numa.page, guest.memory_mb)
+        if size is None:
+            return None
+        pages = {size: guest.memory_mb * 1024 // size}
+    cpus = _pinned(cell, numa, guest.dedicated, own_emulator=own_emulator)
+    if cpus is None:
+        return None
+    return CellShare(cell=cell.layout.number, cpus=cpus, shared=guest.shared, memory_mb=memory, pages=pages)
+
+
+def _page_size(cell: CellRoom, asked: int, memory_mb: int) -> int | None:
+    """Return the page size, the largest that may be and of which enough are left. It must divide the memory."""
+    sizes = sorted(cell.layout.pages, reverse=True)
+    if asked == PageKind.SMALL:
+        sizes = [cell.layout.small]
+    elif asked == PageKind.LARGE:
+        sizes = [size for size in sizes if size != cell.layout.small]
+    elif asked != PageKind.ANY:
+        sizes = [size for size in sizes if size == asked]
+    need = memory_mb * 1024
+    return next((size for size in sizes if size and need % size == 0 and cell.has_pages(size, need // size)), None)
+
+
+def _pinned(cell: CellRoom, numa: NumaWanted, count: int, *, own_emulator: bool) -> tuple[int, ...] | None:
+    """Return so many CPUs, and one for the emulator behind them; None where there are too few."""
+    wanted = count + own_emulator
+    if not wanted:
+        return ()
+    if cell.free.bit_count() < wanted:
+        return None
+    if numa.threads == "isolate":
+        cores = cell.single
+    elif numa.threads == "require":
+        cores = [core for core in cell.whole if core.bit_count() > 1]
+        if count % cell.layout.threads:
+            return None
+    else:
+        # Whole cores for as much as fills them, then the threads beside held ones, then what is left.
+        whole = cell.whole
+        filled = count // cell.layout.threads
+        cores = [*whole[:filled], *cell.broken, *whole[filled:]]
+    cpus = [cpu for core in cores for cpu in _bits(core)][:count]
+    if len(cpus) < count:
+        return None
+    if own_emulator:
+        left = cell.free & ~sum(1 << cpu for cpu in cpus)
+        spare = [cpu for part in cell.broken for cpu in _bits(part & left)] or list(_bits(left))
+        cpus.append(spare[0])
+    return tuple(cpus)
+
+
+def _bits(bits: int) -> Iterator[int]:
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+def _handed_out(room: Room, amounts: dict[str, Resources]) -> tuple[ProviderShare, ...]:
+    """Name the devices that go with the amounts."""
+    shares = []
+    for name, resources in sorted(amounts.items()):
+        provider = room.providers[name]
+        devices = provider.layout.provider.devices
+        units = sum(resources.values()) if devices else 0
+        free = (device for device in devices if device in provider.devices)
+        shares.append(ProviderShare(provider=name, resources=resources, devices=tuple(islice(free, units))))
+    return tuple(shares)

@@ -1,0 +1,86 @@
+"""Which providers the groups of a request get: a numbered group all of its resources from one, with its traits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from skep.domain.nested.room import HOST, ProviderRoom, Room
+from skep.domain.nested.wanted import Group, Wanted
+from skep.domain.resources import Resources
+
+Chosen = dict[str, Resources]
+"""Amounts by nested provider."""
+
+
+def group_choices(room: Room, asked: Wanted) -> Iterator[Chosen]:
+    """Give each way in which groups and unnumbered classes can be served.
+
+    Which of several providers that are alike is taken makes no difference, so one of them is tried.
+    """
+    loose = [_loose(item) for item in asked.loose if item[0] not in room.layout.classes]
+    yield from _served(room, (*asked.groups, *loose), asked, {}, frozenset())
+
+
+def _loose(item: tuple[str, int]) -> Group:
+    return Group(name="", resources=(item,))
+
+
+def _served(
+    room: Room, groups: tuple[Group, ...], asked: Wanted, chosen: Chosen, isolated: frozenset[str]
+) -> Iterator[Chosen]:
+    if not groups:
+        yield chosen
+        return
+    group, rest = groups[0], groups[1:]
+    alone = asked.isolated and group.name != ""
+    if _host_serves(room, group) and not (alone and HOST in isolated):
+        yield from _served(room, rest, asked, chosen, isolated | {HOST} if alone else isolated)
+    tried = set()
+    for provider in room.providers.values():
+        name = provider.name
+        if (alone and name in isolated) or not _serves(provider, group, chosen.get(name, {})):
+            continue
+        alike = (
+            provider.layout.provider.numa,
+            provider.layout.traits,
+            provider.key(),
+            *_bound(provider),
+            *_taken(chosen, name),
+        )
+        if alike in tried and name not in isolated:
+            continue
+        if name not in isolated:
+            tried.add(alike)
+        amounts = dict(chosen.get(name, {}))
+        for wanted, amount in group.resources:
+            amounts[wanted] = amounts.get(wanted, 0) + amount
+        after = {**chosen, name: amounts}
+        yield from _served(room, rest, asked, after, isolated | {name} if alone else isolated)
+
+
+def _bound(provider: ProviderRoom) -> tuple[object, ...]:
+    one = provider.layout.provider
+    return (one.numa, one.vendor_id, one.product_id, one.dev_type, one.physical_network, *one.inventory)
+
+
+def _taken(chosen: Chosen, name: str) -> tuple[object, ...]:
+    return tuple(sorted(chosen.get(name, {}).items()))
+
+
+def _host_serves(room: Room, group: Group) -> bool:
+    """Tell whether the host itself has the classes and traits; how much of them is free the flat inventory says."""
+    return all(name in room.layout.classes for name, _ in group.resources) and _suits(room.layout.traits, group)
+
+
+def _serves(provider: ProviderRoom, group: Group, taken: Resources) -> bool:
+    return all(
+        provider.free.get(name, 0) - taken.get(name, 0) >= amount for name, amount in group.resources
+    ) and _suits(provider.layout.traits, group)
+
+
+def _suits(traits: frozenset[str], group: Group) -> bool:
+    return (
+        traits.issuperset(group.required)
+        and traits.isdisjoint(group.forbidden)
+        and all(not traits.isdisjoint(choice) for choice in group.any_of)
+    )
