@@ -207,6 +207,15 @@ class SchedulerSettings(Section, frozen=True, kw_only=True):
             description="Several schedulers: each looks first among its own share of the hosts, to meet no other there"
         ),
     ] = True
+    decision_log: Annotated[
+        str,
+        Meta(
+            description="Directory where schedulers write down what they take in and decide, for a replay; empty: none"
+        ),
+    ] = ""
+    decision_log_mib: Annotated[
+        int, Meta(ge=1, description="Most MiB of all files in that directory; the oldest are removed")
+    ] = 256
 
 
 class TransportSettings(Section, frozen=True, kw_only=True):

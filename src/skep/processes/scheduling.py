@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import math
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -10,6 +12,7 @@ from skep.config.sections import Config
 from skep.domain.errors import Misconfigured
 from skep.processes.process import Process
 from skep.scheduler.service import SchedulerService
+from skep.scheduler.service.decision_log.files import MEBIBYTE, DecisionLog
 from skep.scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
 from skep.synchronizer.base import Backend
 from skep.transport.base import Transport
@@ -59,13 +62,29 @@ def make_scheduler(process: Process, transport: Transport, backend: Backend) -> 
         metrics.decision_seconds.observe(seconds)
         metrics.decisions.labels(outcome).inc()
 
+    settings = replace(scheduler_settings(process.config), host=process.host)
     return SchedulerService(
         transport,
         backend,
-        replace(scheduler_settings(process.config), host=process.host),
+        settings,
         process.clock,
         on_decision=on_decision,
         on_conflict=metrics.claim_conflicts.inc,
         on_refused=metrics.reports_refused.inc,
         on_plugin_failure=lambda name: metrics.plugin_failures.labels(name).inc(),
+        decision_log=decision_log(process, settings),
+    )
+
+
+def decision_log(process: Process, settings: SchedulerSettings) -> DecisionLog | None:
+    """Return where the scheduler of a process writes down what it decides, if anywhere."""
+    section = process.config.scheduler
+    if not section.decision_log:
+        return None
+    return DecisionLog(
+        Path(section.decision_log).expanduser(),
+        settings,
+        process.clock,
+        most_bytes=section.decision_log_mib * MEBIBYTE,
+        release=importlib.metadata.version("skep"),
     )

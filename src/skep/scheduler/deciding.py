@@ -132,6 +132,11 @@ class Deciding:
         if seat.slot is not None and seat.request.spec.group is not None:
             self._known.groups.drop(seat.request.spec.group.uuid, seat.slot)
 
+    def drop_all(self) -> None:
+        """Count no decision any longer that is not stored: the request is over."""
+        for seat in self.seats:
+            self.drop(seat)
+
     def let_go(self) -> None:
         """Count what is decided and not stored no longer while others settle: too few fit, so nobody may keep it."""
         for seat in self.unstored:

@@ -40,8 +40,10 @@ from skep.scheduler.groups import member_nodes
 from skep.scheduler.service import SchedulerService, records
 from skep.scheduler.service.records import ComputeValue, GroupValue
 from skep.scheduler.settings import SchedulerSettings
+from skep.simulator.replay import Tally, replay
 from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Epoch, Published, Refusal, Write
 from skep.synchronizer.memory import MemoryBackend
+from skep.testing.decision_logs import MemoryLog
 from skep.testing.synchronizer.memory import MemoryStore
 from skep.transport.base import Address, Subscription
 
@@ -152,6 +154,7 @@ class Process:
         self.conflicts = 0
         self.gates: list[asyncio.Event] = []
         """What its writes may wait for; all are open in the end."""
+        self.log = MemoryLog(settings, every=200)
         self.service = SchedulerService(
             self.here,  # type: ignore[arg-type]  # it serves, and sends nothing
             self.backend,
@@ -159,6 +162,7 @@ class Process:
             Clock(),
             on_conflict=self._met,
             monotonic=lambda: self.now,
+            decision_log=self.log,
         )
 
     def _met(self) -> None:
@@ -238,6 +242,8 @@ class Crowd:
             if not process.here.dead:
                 process.backend.loses = 0.0
                 await process.service.stop()
+        for process in self.processes:
+            check_log(process.log)
 
     @property
     def living(self) -> list[Process]:
@@ -384,6 +390,15 @@ class Crowd:
             assert not others or row.node in others, f"{key} is not with its group"
         else:
             assert others.get(row.node, 0) < rule.max_server_per_host, f"{key} is not apart from its group"
+
+
+def check_log(log: MemoryLog) -> None:
+    """Whatever happened to a scheduler: what it wrote down comes out the same when it is decided once more."""
+    tally = Tally()
+    for segment in log.entries():
+        replay(segment, tally)
+    assert tally.differences == []
+    assert (tally.incomplete, tally.reproduced) == (0, tally.decisions)
 
 
 def name_of(key: tuple[str, int], row: Row) -> ClaimKey:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -41,6 +42,7 @@ from skep.messages.to_scheduler import (
 from skep.scheduler.service.asserting import assert_claims
 from skep.scheduler.service.capacity import CountingRoom
 from skep.scheduler.service.commits import Commits
+from skep.scheduler.service.decision_log.recording import Log, RecordedDeciding, RecordedStates
 from skep.scheduler.service.for_cells import ForCells
 from skep.scheduler.service.listing import holdings, listed
 from skep.scheduler.service.liveness import take_beat
@@ -51,7 +53,7 @@ from skep.scheduler.service.operator import publish_operator_state
 from skep.scheduler.service.reading import Reading
 from skep.scheduler.service.releasing import release_claims, release_slots
 from skep.scheduler.service.reporting import Reporting
-from skep.scheduler.service.selecting import Selecting
+from skep.scheduler.service.selecting import Begin, Selecting
 from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Backend
@@ -86,22 +88,31 @@ class SchedulerService:
         on_refused: Callable[[], None] | None = None,
         on_plugin_failure: Callable[[str], None] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        decision_log: Log | None = None,
     ) -> None:
-        """Raises Misconfigured for an unknown filter or weigher."""
+        """`decision_log`: takes down all that is applied and decided. Raises Misconfigured for an unknown filter or
+        weigher.
+        """
         self._transport = transport
         self._backend = backend
         self._clock = clock
         self._monotonic = monotonic
         self._on_decision = on_decision
         self._on_plugin_failure = on_plugin_failure
-        self._states = HostStates(config)
+        self._decision_log = decision_log
+        begin: Begin | None = None
+        if decision_log is None:
+            self._states = HostStates(config)
+        else:
+            self._states = recorded = RecordedStates(config, decision_log)
+            begin = partial(RecordedDeciding, recorded, config)
         self._states.placement.guard.on_failure = self._plugin_failed
         self._mirror = Mirror(backend, self._states, monotonic)
         self._commits = Commits(backend, self._states, self._mirror, monotonic)
         self._membership = Membership(
             self._states, self._commits, clock, monotonic, partition=config.partition, host=config.host
         )
-        self._selecting = Selecting(self._states, self._commits, config, on_conflict)
+        self._selecting = Selecting(self._states, self._commits, config, on_conflict, begin)
         self._reading = Reading(self._states)
         self._reporting = Reporting(self._states, self._commits, clock, on_refused)
         self._observed = float("-inf")
@@ -123,6 +134,8 @@ class SchedulerService:
 
     async def start(self) -> None:
         """Read all records, then take messages. Raises Unavailable when the backend is away."""
+        if self._decision_log is not None:
+            self._decision_log.open(self._membership.run)
         await self._mirror.load()
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._membership.live())]
         handlers: Handlers = {
@@ -154,6 +167,8 @@ class SchedulerService:
         if self._tasks:
             await self._membership.leave()
         await self._commits.finish()
+        if self._decision_log is not None:
+            await asyncio.to_thread(self._decision_log.close)
 
     async def _follow(self) -> None:
         """Read what other schedulers write, for as long as this one lives."""

@@ -9,21 +9,24 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 from skep.domain.builds import Decision
 from skep.messages.to_scheduler import SelectDestinations
 from skep.scheduler.deciding import Deciding, Seat
 from skep.scheduler.groups import GroupSlot
-from skep.scheduler.request import placement_request
 from skep.scheduler.service import changes
 from skep.scheduler.service.changes import Change, Changing
 from skep.scheduler.service.commits import Commits, Stored
 from skep.scheduler.service.records import COMPUTE, GROUPS, GroupValue
 from skep.scheduler.service.releasing import supersede
+from skep.scheduler.service.seating import deciding_of
 from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Key
+
+Begin = Callable[[SelectDestinations, int], Deciding]
 
 MOST_ROUNDS = 20
 """So many times a member is decided again when others were quicker; then its caller has to ask again."""
@@ -40,12 +43,17 @@ class Selecting:
         commits: Commits,
         settings: SchedulerSettings,
         on_conflict: Callable[[], None] | None = None,
+        begin: Begin | None = None,
     ) -> None:
-        """`on_conflict` is told of each request of which a write was refused because somebody else was quicker."""
+        """`on_conflict` is told of each request of which a write was refused because somebody else was quicker.
+
+        `begin` makes the decisions of a message, by a seed; None: those that nobody writes down.
+        """
         self._states = states
         self._commits = commits
         self._settings = settings
         self._on_conflict = on_conflict
+        self._begin = begin if begin is not None else partial(deciding_of, states, settings)
         self._storing: set[asyncio.Future[None]] = set()
         """Requests whose decisions are on their way into records: each ends without waiting for another."""
 
@@ -58,28 +66,15 @@ class Selecting:
         if not message.dry_run:
             await self._commits.be_certain()
         await supersede(self._states, self._commits, message)
-        request = placement_request(
-            message.spec,
-            cell=message.cell,
-            exclude_cells=message.exclude_cells,
-            prefer=message.prefer,
-            ignore=message.ignore,
-            alternates=message.alternates,
-        )
-        deciding = Deciding(
-            self._states,
-            [Seat(member.instance, member.attempt, request) for member in message.members],
-            min_count=message.min_count,
-            seed=secrets.randbits(64) if self._settings.shuffle else self._settings.seed,
-        )
+        seed = secrets.randbits(64) if self._settings.shuffle else self._settings.seed
+        deciding = self._begin(message, seed)
         try:
             deciding.decide_all(anew=message.dry_run)
             if not message.dry_run:
                 await self._store(deciding)
             return deciding.answers()
         finally:
-            for seat in deciding.seats:
-                deciding.drop(seat)
+            deciding.drop_all()
 
     async def _store(self, deciding: Deciding) -> None:
         """Store what is decided until nothing is refused; give all back if too few fit."""

@@ -75,7 +75,7 @@ class Quarantine:
     """The monotonic clock when it was found; None: when all was read anew."""
 
 
-_NOT_APPLICABLE = (ValueError, TypeError, OverflowError, KeyError, RecursionError)
+NOT_APPLICABLE = (ValueError, TypeError, OverflowError, KeyError, RecursionError)
 """What a value raises that can be decoded, but not be true: a number that no column holds, a name that is none."""
 
 
@@ -157,7 +157,7 @@ class HostStates(Knowledge):
             if value is None:
                 self._removed[key] = now
             self._apply(key, before, value, now)
-        except _NOT_APPLICABLE as error:
+        except NOT_APPLICABLE as error:
             self.quarantine(key, generation, f"it cannot be true: {error}", now)
 
     def _hold(self, key: Key, held: Held) -> None:
@@ -185,7 +185,7 @@ class HostStates(Knowledge):
         self.quarantined[key] = Quarantine(generation, reason, now)
         try:
             self._apply(key, before.value, value, now)
-        except _NOT_APPLICABLE:
+        except NOT_APPLICABLE:
             # Its very name says nothing, so nothing was ever known by it.
             self.names.note(key, present=False)
 

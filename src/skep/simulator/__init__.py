@@ -1,0 +1,1 @@
+"""Placement without a cloud: traces and recorded decisions, decided by the scheduler's own code."""

@@ -1,0 +1,178 @@
+"""Deciding once more what a scheduler decided, on what it knew at that moment, and comparing.
+
+Pure: entries of a decision log come in, figures come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from skep.scheduler.deciding import Seat
+from skep.scheduler.service.decision_log.entries import (
+    Answer,
+    Asked,
+    Decided,
+    Dropped,
+    Ended,
+    Entry,
+    Found,
+    Header,
+    Known,
+    Unreadable,
+)
+from skep.scheduler.service.decision_log.recording import answer_of, found_of
+from skep.scheduler.service.decision_log.retelling import RetoldDeciding, RetoldStates
+
+MOST_DIFFERENCES = 20
+"""So many differences are kept; all are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One decision that came out otherwise."""
+
+    run: str
+    segment: int
+    decision: int
+    """Its number in the segment."""
+    instance: str
+    attempt: int
+    recorded: str
+    replayed: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of a replay."""
+
+    segments: int = 0
+    incomplete: int = 0
+    """Segments that end before their snapshot does: nothing of them can be decided."""
+    changes: int = 0
+    """Lines that tell of records, beats, epochs and other schedulers."""
+    decisions: int = 0
+    dry_runs: int = 0
+    """Of the decisions."""
+    reproduced: int = 0
+    differences: list[Difference] = field(default_factory=list)
+
+
+def replay(segment: Iterable[Entry], tally: Tally) -> None:
+    """Decide once more all that one segment holds, and count it.
+
+    Raises Unreadable where lines contradict each other, Misconfigured where the log's settings name a filter or
+    weigher that is not installed.
+    """
+    lines = iter(segment)
+    header = next(lines, None)
+    tally.segments += 1
+    if not isinstance(header, Header):
+        tally.incomplete += 1
+        return
+    retelling = _Retelling(header, tally)
+    for entry in lines:
+        retelling.take(entry)
+    if not retelling.is_known:
+        tally.incomplete += 1
+
+
+class _Retelling:
+    """One segment, line by line."""
+
+    def __init__(self, header: Header, tally: Tally) -> None:
+        self.is_known = False
+        self._header = header
+        self._tally = tally
+        self._states = RetoldStates(header.settings)
+        self._requests: dict[int, RetoldDeciding] = {}
+        self._decisions = 0
+
+    def take(self, entry: Entry) -> None:
+        match entry:
+            case Asked():
+                self._requests[entry.number] = RetoldDeciding(self._states, self._header.settings, entry)
+            case Decided():
+                self._decide(entry)
+            case Found():
+                self._find(entry)
+            case Dropped():
+                request = self._request(entry.number)
+                request.drop_from(request.seats[entry.member], entry.node)
+            case Ended():
+                self._end(entry)
+            case Header():
+                raise Unreadable("a segment has one header, here is another")
+            case _:
+                self.is_known = self.is_known or isinstance(entry, Known)
+                self._tally.changes += 1
+                self._states.take_change(entry)
+
+    def _decide(self, entry: Decided) -> None:
+        request = self._request(entry.number)
+        seat = request.seats[entry.member]
+        seat.shunned = entry.shunned
+        self._states.settle()
+        request.decide(seat)
+        answer = answer_of(seat)
+        self._compare(request, seat, entry.answer, answer)
+        if answer != entry.answer:
+            request.follow(seat, entry.answer)
+
+    def _find(self, entry: Found) -> None:
+        request = self._request(entry.number)
+        seat = request.seats[entry.member]
+        self._states.settle()
+        found = found_of(entry.number, entry.member, seat) if request.find(seat) else None
+        self._compare(request, seat, entry, found)
+
+    def _end(self, entry: Ended) -> None:
+        request = self._request(entry.number)
+        del self._requests[entry.number]
+        for seat, node in zip(request.seats, entry.nodes, strict=True):
+            if node is not None:
+                request.drop_from(seat, node)
+
+    def _request(self, number: int) -> RetoldDeciding:
+        if number not in self._requests:
+            raise Unreadable(f"request {number} is decided, but the segment does not say what it asks")
+        return self._requests[number]
+
+    def _compare(
+        self, request: RetoldDeciding, seat: Seat, recorded: Answer | Found, replayed: Answer | Found | None
+    ) -> None:
+        tally = self._tally
+        self._decisions += 1
+        tally.decisions += 1
+        tally.dry_runs += request.dry_run
+        if recorded == replayed:
+            tally.reproduced += 1
+        elif len(tally.differences) < MOST_DIFFERENCES:
+            tally.differences.append(
+                Difference(
+                    run=self._header.run,
+                    segment=self._header.segment,
+                    decision=self._decisions,
+                    instance=seat.instance,
+                    attempt=seat.attempt,
+                    recorded=said(recorded),
+                    replayed=said(replayed),
+                )
+            )
+
+
+def said(answer: Answer | Found | None) -> str:
+    """Return an answer in words."""
+    if answer is None:
+        return "no claim of the attempt is known"
+    if isinstance(answer, Answer) and answer.claim is None:
+        return f"nobody: {answer.reason or _counts(answer)}"
+    node = answer.node if isinstance(answer, Found) else answer.claim.node if answer.claim is not None else ""
+    others = f", then {', '.join(answer.alternates)}" if answer.alternates else ""
+    counts = f"; of {answer.considered} hosts" if isinstance(answer, Found) else f"; {_counts(answer)}"
+    return f"{node}{others}{counts}"
+
+
+def _counts(answer: Answer) -> str:
+    stages = "; ".join(f"{one.left} left by {one.stage}" for one in answer.stages)
+    return f"{answer.considered} hosts considered{f'; {stages}' if stages else ''}"
