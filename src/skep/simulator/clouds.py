@@ -1,0 +1,204 @@
+"""Hosts to place servers on: made up, read from a file, or as a running cloud tells of them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from skep.domain.claims import Claim
+from skep.domain.hosts import HostState, HostUsage
+from skep.domain.ids import CellUuid, NodeUuid
+from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
+from skep.simulator.traces.flavors import GPU_MILLI
+from skep.simulator.traces.openb import THOUSANDTHS, model_trait
+from skep.simulator.traces.rows import BadTrace, Row, header_of, rows_of
+
+OPENB_NODES = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+HOSTS = ("host", "vcpus", "memory_mb", "disk_gb")
+_MOST = 2**31
+Amount = Annotated[int, Meta(ge=0, le=_MOST)]
+
+
+class PlannedHost(msgspec.Struct, frozen=True, kw_only=True):
+    """One host before the first server comes."""
+
+    node: NodeUuid
+    cell: CellUuid
+    usage: HostUsage
+    zone: str | None = None
+    """None: the default one."""
+    disabled: bool = False
+    up: bool = True
+    claims: tuple[Claim, ...] = ()
+
+
+class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
+    """Hosts by name, and what is said of them together."""
+
+    hosts: tuple[str, ...]
+    metadata: dict[str, str] = {}
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A cloud."""
+
+    name: str
+    hosts: tuple[PlannedHost, ...]
+    aggregates: dict[int, Aggregate] = {}
+
+
+class HostKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Some hosts that are alike."""
+
+    count: Annotated[int, Meta(ge=1, le=10_000_000)]
+    vcpus: Amount
+    memory_gib: Amount
+    disk_gib: Amount = 0
+    gpus: Amount = 0
+    name: str = "host"
+    cell: str = ""
+    """Empty: in turn one of the cloud's."""
+    zone: str = ""
+    """Empty: in turn one of the cloud's."""
+    traits: tuple[str, ...] = ()
+    cpu_allocation_ratio: Annotated[float, Meta(gt=0)] = 1.0
+    ram_allocation_ratio: Annotated[float, Meta(gt=0)] = 1.0
+    disk_allocation_ratio: Annotated[float, Meta(gt=0)] = 1.0
+
+    def inventory(self) -> dict[str, Inventory]:
+        """Return what one of them has."""
+        amounts = {
+            VCPU: (self.vcpus, self.cpu_allocation_ratio),
+            MEMORY_MB: (self.memory_gib * 1024, self.ram_allocation_ratio),
+            DISK_GB: (self.disk_gib, self.disk_allocation_ratio),
+            GPU_MILLI: (self.gpus * THOUSANDTHS, 1.0),
+        }
+        return {
+            name: Inventory(total=total, allocation_ratio=ratio) for name, (total, ratio) in amounts.items() if total
+        }
+
+
+class MadeUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A cloud as a file describes it."""
+
+    hosts: tuple[HostKind, ...]
+    cells: Annotated[int, Meta(ge=1)] = 1
+    """How many there are for hosts that name none; likewise zones, 0: they are in the default one."""
+    zones: Annotated[int, Meta(ge=0)] = 0
+
+
+def made_up(cloud: MadeUp, name: str = "made up") -> Plan:
+    """Return the hosts of a made-up cloud."""
+    total = sum(kind.count for kind in cloud.hosts)
+    planned: list[PlannedHost] = []
+    for kind in cloud.hosts:
+        inventory = kind.inventory()
+        for _ in range(kind.count):
+            number = len(planned)
+            zone = kind.zone or (f"zone-{number % cloud.zones + 1}" if cloud.zones else None)
+            cell = kind.cell or f"cell-{number * cloud.cells // total + 1}"
+            planned.append(_planned(f"{kind.name}-{number:06d}", inventory, cell=cell, zone=zone, traits=kind.traits))
+    return Plan(name=name, hosts=tuple(planned))
+
+
+def read(path: Path) -> Plan:
+    """Read a cloud: TOML with `[[hosts]]`, or CSV with a line for each host.
+
+    Raises BadTrace saying what is wrong, OSError as the disk does.
+    """
+    if path.suffix == ".toml":
+        return made_up(_described(path), path.stem)
+    columns = set(header_of(path))
+    if columns.issuperset(OPENB_NODES):
+        hosts = [_openb_node(row) for row in rows_of(path, OPENB_NODES)]
+    elif columns.issuperset(HOSTS):
+        hosts = [_listed(row, columns) for row in rows_of(path, HOSTS)]
+    else:
+        raise BadTrace(f"{path}, line 1: expected the columns {','.join(HOSTS)} or {','.join(OPENB_NODES)}")
+    if not hosts:
+        raise BadTrace(f"{path}: there is no host in it")
+    if len({host.node for host in hosts}) != len(hosts):
+        raise BadTrace(f"{path}: two hosts have the same name")
+    return Plan(name=path.stem, hosts=tuple(hosts))
+
+
+def of_states(
+    states: Iterable[HostState], aggregates: Mapping[int, Aggregate], *, name: str, empty: bool = False
+) -> Plan:
+    """Return the hosts of a running cloud as its schedulers know them; `empty`: as if nobody were on them."""
+    hosts = tuple(
+        PlannedHost(
+            node=state.node,
+            cell=state.cell,
+            usage=_emptied(state.usage) if empty else state.usage,
+            zone=state.zone,
+            disabled=state.disabled,
+            up=state.up,
+            claims=() if empty else state.claims,
+        )
+        for state in states
+    )
+    return Plan(name=name, hosts=hosts, aggregates=dict(aggregates))
+
+
+def scaled(usage: HostUsage, units: Mapping[str, int]) -> HostUsage:
+    """Return what a host has and uses, counted in parts of units."""
+    if not units:
+        return usage
+    inventory = {
+        name: msgspec.structs.replace(
+            one, total=one.total * units.get(name, 1), reserved=one.reserved * units.get(name, 1)
+        )
+        for name, one in usage.inventory.items()
+    }
+    used = {name: amount * units.get(name, 1) for name, amount in usage.used.items()}
+    return msgspec.structs.replace(usage, inventory=inventory, used=used)
+
+
+def _described(path: Path) -> MadeUp:
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), MadeUp)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise BadTrace(f"{path}: {error}") from error
+
+
+def _planned(
+    host: str,
+    inventory: dict[str, Inventory],
+    *,
+    cell: str = "cell-1",
+    zone: str | None = None,
+    traits: tuple[str, ...] = (),
+) -> PlannedHost:
+    usage = HostUsage(host=host, inventory=inventory, used={}, traits=traits, hypervisor_hostname=host)
+    return PlannedHost(node=NodeUuid(host), cell=CellUuid(cell), usage=usage, zone=zone or None)
+
+
+def _openb_node(row: Row) -> PlannedHost:
+    cpu = row.amount("cpu_milli")
+    if cpu % THOUSANDTHS:
+        raise row.refuse("cpu_milli", f"expected whole cores, found {cpu}")
+    gpus, model = row.amount("gpu"), row.text("model")
+    amounts = {VCPU: cpu // THOUSANDTHS, MEMORY_MB: row.amount("memory_mib"), GPU_MILLI: gpus * THOUSANDTHS}
+    traits = (model_trait(model),) if gpus and model else ()
+    return _planned(row.name("sn"), _inventory(amounts), traits=traits)
+
+
+def _listed(row: Row, columns: set[str]) -> PlannedHost:
+    amounts = {VCPU: row.amount("vcpus"), MEMORY_MB: row.amount("memory_mb"), DISK_GB: row.amount("disk_gb")}
+    cell = row.text("cell") if "cell" in columns else ""
+    zone = row.text("zone") if "zone" in columns else ""
+    return _planned(row.name("host"), _inventory(amounts), cell=cell or "cell-1", zone=zone)
+
+
+def _inventory(amounts: Mapping[str, int]) -> dict[str, Inventory]:
+    return {name: Inventory(total=total) for name, total in amounts.items() if total}
+
+
+def _emptied(usage: HostUsage) -> HostUsage:
+    return msgspec.structs.replace(usage, used=dict.fromkeys(usage.used, 0), servers=0)
