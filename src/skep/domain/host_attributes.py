@@ -1,4 +1,4 @@
-"""What extra specs (`capabilities:NAME`) and the hint `query` (`$NAME`) may call the attributes of a host: Nova's names.
+"""What extra specs (`capabilities:NAME`) and the hint `query` (`$NAME`) call the attributes of hosts: Nova's names.
 
 A name may be followed by keys where the attribute is a mapping: `cpu_info` and then `features`, say.
 """

@@ -80,7 +80,8 @@ def parse(hint: Any) -> Query:
 
 def _query(written: Any, deep: int, left: list[int]) -> Query:
     if not isinstance(written, list):
-        raise ValueError(f"expected a list that begins with an operator, got {_short(written)}")
+        wanted = "a list that begins with an operator"
+        raise ValueError(f"expected {wanted}, got {_short(written)}")  # noqa: TRY004  # a user's mistake, not a caller's
     if not written:
         return Anything()
     left[0] -= len(written)

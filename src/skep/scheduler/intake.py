@@ -12,6 +12,7 @@ import numpy as np
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import Inventory
+from skep.scheduler.bounds import no_room_for
 
 if TYPE_CHECKING:
     from skep.scheduler.table import HostTable
@@ -59,7 +60,7 @@ class Intake:
         Raises ValueError or OverflowError where it cannot be true, or where there is no room for it.
         """
         table = self._table
-        reason = table.no_room_for(usage)
+        reason = no_room_for(table, usage)
         if reason is not None:
             raise ValueError(reason)
         classes, capacities = self._capacities_of(usage.inventory)
@@ -92,6 +93,7 @@ class Intake:
             self.flush()
         self._nodes.add(node)
         row = self._table.row_of[node]
+        self._table.nested.set_usage(row, usage)
         for name, amount in usage.used.items():
             noted = self._used.get(name)
             if noted is None:
@@ -154,6 +156,7 @@ def _check(usage: HostUsage) -> None:
     for name, count in (
         ("failed_builds", usage.failed_builds),
         ("servers", usage.servers),
+        ("hypervisor_version", usage.hypervisor_version),
         ("instances", usage.instances),
         ("io_ops", usage.io_ops),
     ):

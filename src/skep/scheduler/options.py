@@ -27,3 +27,6 @@ class PlacementOptions(msgspec.Struct, frozen=True, kw_only=True):
     query_placement_for_image_type_support: bool = False
     enable_isolated_aggregate_filtering: bool = False
     image_metadata_prefilter: bool = False
+
+
+DEFAULT_OPTIONS = PlacementOptions()

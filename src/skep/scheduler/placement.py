@@ -241,7 +241,9 @@ class Placement:
         self, request: PlacementRequest, weighers: Weighers, rows: NDArray[np.intp], salt: int
     ) -> Scored:
         table = self._table
-        self._weighed = Weighed(table, request, [*self._pipeline.shared_weighers, *weighers], rows)
+        occasional = [entry for entry in self._pipeline.occasional_weighers if entry[0].applies(request)]
+        chosen = [*self._pipeline.shared_weighers, *occasional, *weighers]
+        self._weighed = Weighed(table, request, chosen, rows)
         places = table.node_hash[rows] - np.uint64(salt)
         return Scored(rows, self._weighed.scores, places, table.cell)
 
@@ -302,12 +304,12 @@ class Placement:
         table = self._table
         if self._weighed is not None:
             return {table.hosts[row]: self._weighed.parts_of(row) for row in rows}
-        varies = any(weigher.varies(request) for weigher, _ in self._pipeline.shared_weighers)
-        if self._of_row is not None and not weighers and not varies:
+        occasional = [entry for entry in self._pipeline.occasional_weighers if entry[0].applies(request)]
+        if self._of_row is not None and not weighers and not occasional:
             return {table.hosts[row]: {name: of_row(table, row) for name, of_row in self._of_row} for row in rows}
         hosts = HostView(table, np.array(rows, dtype=np.intp))
         scores: dict[str, dict[str, float]] = {table.hosts[row]: {} for row in rows}
-        for weigher, _ in [*self._pipeline.shared_weighers, *weighers]:
+        for weigher, _ in [*self._pipeline.shared_weighers, *occasional, *weighers]:
             for row, score in zip(rows, weigher.scores(hosts, request).tolist(), strict=True):
                 scores[table.hosts[row]][weigher.name] = score
         return scores

@@ -7,29 +7,59 @@ from dataclasses import dataclass
 
 from skep.scheduler.filters import (
     aggregate_extra_specs,
+    aggregate_image_properties,
     aggregate_membership,
+    aggregate_multi_tenancy,
+    aggregate_type_affinity,
+    all_hosts,
     availability_zone,
     capacity,
     cell,
+    cidr_affinity,
     compute,
+    compute_capabilities,
     different_host,
     forced_host,
     group_affinity,
     group_anti_affinity,
     ignored_hosts,
+    image_properties,
+    io_ops,
+    isolated_aggregates,
+    isolated_hosts,
+    json_query,
+    metrics,
+    num_instances,
+    numa_topology,
+    pci_passthrough,
     reports,
     requested_host,
+    resource_groups,
     same_host,
+    tenant_aggregate,
     traits,
     volume,
 )
-from skep.scheduler.filters.base import Filter
+from skep.scheduler.filters.base import Filter, always
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.plugins.loading import load_filter, load_weigher
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.table import HostTable
-from skep.scheduler.weighers import build_failures, cpu, disk, ram, soft_affinity, soft_anti_affinity
+from skep.scheduler.weighers import (
+    build_failures,
+    cpu,
+    cross_cell,
+    disk,
+    hypervisor_version,
+    ram,
+    soft_affinity,
+    soft_anti_affinity,
+)
+from skep.scheduler.weighers import image_properties as image_properties_weigher
+from skep.scheduler.weighers import io_ops as io_ops_weigher
+from skep.scheduler.weighers import metrics as metrics_weigher
+from skep.scheduler.weighers import num_instances as num_instances_weigher
 from skep.scheduler.weighers.base import Weigher
 
 ShapePart = Callable[[HostTable, PlacementRequest], Hashable]
@@ -45,16 +75,36 @@ FILTERS: dict[str, Filter] = {
     "ServerGroupAntiAffinityFilter": group_anti_affinity.FILTER,
     "SameHostFilter": same_host.FILTER,
     "DifferentHostFilter": different_host.FILTER,
+    "AggregateMultiTenancyIsolation": aggregate_multi_tenancy.FILTER,
+    "AggregateTypeAffinityFilter": aggregate_type_affinity.FILTER,
+    "SimpleCIDRAffinityFilter": cidr_affinity.FILTER,
+    "JsonFilter": json_query.FILTER,
+    "AllHostsFilter": all_hosts.FILTER,
 }
-"""Those that an operator may leave out."""
+"""Those of one stage that an operator may choose or leave out."""
 
-FAMILIES: dict[str, tuple[Filter, ...]] = {"VolumeFilter": volume.FILTERS}
-"""Those that an operator may add: one name, several stages. They read what other services tell of hosts."""
+FAMILIES: dict[str, tuple[Filter, ...]] = {
+    "ComputeCapabilitiesFilter": compute_capabilities.FILTERS,
+    "VolumeFilter": volume.FILTERS,
+}
+"""Those of several stages."""
 
-CONFIGURED: dict[str, Callable[[PlacementOptions], tuple[Filter, ...]]] = {}
+CONFIGURED: dict[str, Callable[[PlacementOptions], tuple[Filter, ...]]] = {
+    "ImagePropertiesFilter": image_properties.made,
+    "AggregateImagePropertiesIsolation": aggregate_image_properties.made,
+    "IsolatedHostsFilter": isolated_hosts.made,
+    "IoOpsFilter": io_ops.made,
+    "AggregateIoOpsFilter": io_ops.made_by_aggregate,
+    "NumInstancesFilter": num_instances.made,
+    "AggregateNumInstancesFilter": num_instances.made_by_aggregate,
+    "MetricsFilter": metrics.made,
+}
 """Those that options tell something."""
 
-LAST = (aggregate_membership.FILTER, traits.FILTER, capacity.FILTER, ignored_hosts.FILTER)
+NESTED = (resource_groups.FILTER, pci_passthrough.FILTER, numa_topology.FILTER)
+"""What looks into hosts; it costs only those requests that ask for it."""
+
+LAST = (aggregate_membership.FILTER, traits.FILTER, capacity.FILTER, *NESTED, ignored_hosts.FILTER)
 """Always run, after the chosen ones of their kind."""
 
 WEIGHERS: dict[str, Weigher] = {
@@ -64,9 +114,16 @@ WEIGHERS: dict[str, Weigher] = {
     "BuildFailureWeigher": build_failures.WEIGHER,
     "ServerGroupSoftAffinityWeigher": soft_affinity.WEIGHER,
     "ServerGroupSoftAntiAffinityWeigher": soft_anti_affinity.WEIGHER,
+    "CrossCellWeigher": cross_cell.WEIGHER,
+    "HypervisorVersionWeigher": hypervisor_version.WEIGHER,
 }
 
-CONFIGURED_WEIGHERS: dict[str, Callable[[PlacementOptions], Weigher]] = {}
+CONFIGURED_WEIGHERS: dict[str, Callable[[PlacementOptions], Weigher | None]] = {
+    "IoOpsWeigher": io_ops_weigher.made,
+    "NumInstancesWeigher": num_instances_weigher.made,
+    "ImagePropertiesWeigher": image_properties_weigher.made,
+    "MetricsWeigher": metrics_weigher.made,
+}
 """Those that options tell something."""
 
 
@@ -78,6 +135,8 @@ class Pipeline:
     request_filters: tuple[Filter, ...]
     shared_weighers: tuple[tuple[Weigher, float], ...]
     request_weighers: tuple[tuple[Weigher, float], ...]
+    occasional_weighers: tuple[tuple[Weigher, float], ...] = ()
+    """Those that have something to say of some shapes of requests only."""
     shape_parts: tuple[ShapePart, ...] = ()
     """What the chosen filters add to the shapes of requests."""
 
@@ -93,22 +152,38 @@ def pipeline(settings: SchedulerSettings, called: Collection[str] = ()) -> Pipel
     A name that is not in the tables is looked for in other packages. Raises Misconfigured where there is none.
     """
     filters: dict[str, tuple[Filter, ...]] = {name: (entry,) for name, entry in FILTERS.items()}
+    filters |= dict.fromkeys((entry.name for entry in NESTED), ())
     filters |= FAMILIES | {name: made(settings.options) for name, made in CONFIGURED.items()}
     chosen = [
         *FIRST,
+        *tenant_aggregate.chosen(settings.options),
+        *isolated_aggregates.chosen(settings.options),
         *(entry for name in settings.filters for entry in filters.get(name) or (load_filter(name, filters),)),
+        *(_required_metrics(settings)),
         *LAST,
     ]
     shared = tuple(entry for entry in chosen if not entry.per_request)
     known = WEIGHERS | {name: made(settings.options) for name, made in CONFIGURED_WEIGHERS.items()}
-    weighed = [
+    named = [
         (known.get(name) or load_weigher(name, known), multiplier) for name, multiplier in settings.weighers.items()
     ]
-    weighed = [entry for entry in weighed if entry[1] or entry[0].multiplier in called]
+    weighed = [(entry, number) for entry, number in named if entry and (number or entry.multiplier in called)]
+    by_shape = [entry for entry in weighed if not entry[0].per_request]
+    parts = [entry.shaped_by for entry in shared] + [weigher.shaped_by for weigher, _ in by_shape]
     return Pipeline(
         shared_filters=shared,
         request_filters=tuple(entry for entry in chosen if entry.per_request),
-        shared_weighers=tuple(entry for entry in weighed if not entry[0].per_request),
+        shared_weighers=tuple(entry for entry in by_shape if entry[0].applies is always),
         request_weighers=tuple(entry for entry in weighed if entry[0].per_request),
-        shape_parts=tuple(entry.shaped_by for entry in shared if entry.shaped_by is not None),
+        occasional_weighers=tuple(entry for entry in by_shape if entry[0].applies is not always),
+        shape_parts=tuple(part for part in parts if part is not None),
     )
+
+
+def _required_metrics(settings: SchedulerSettings) -> tuple[Filter, ...]:
+    """Return MetricsFilter where hosts are weighed by metrics that all must have, and it is not chosen anyway."""
+    options = settings.options
+    weighed = settings.weighers.get("MetricsWeigher", 0.0) and options.metrics_weight_setting
+    if not weighed or not options.metrics_required or "MetricsFilter" in settings.filters:
+        return ()
+    return metrics.made(options)

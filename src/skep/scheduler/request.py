@@ -6,13 +6,29 @@ from collections.abc import Mapping
 
 import msgspec
 
+from skep.domain.guest_kinds import GuestKind, guest_kind
+from skep.domain.host_attributes import AMOUNTS
 from skep.domain.ids import CellUuid, NodeUuid
+from skep.domain.nested.reading import any_of
+from skep.domain.nested.wanted import Wanted
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Resources
+from skep.scheduler.options import DEFAULT_OPTIONS, PlacementOptions
+from skep.scheduler.prefilters import image_traits, implied_traits
 
 AGGREGATE_SCOPE = "aggregate_instance_extra_specs:"
 VOLUME_SCOPE = "volume:"
 VOLUME_HINT = "same_host_as_volume"
+
+
+class Capability(msgspec.Struct, frozen=True):
+    """An attribute of the host that the flavor asks for."""
+
+    path: tuple[str, ...]
+    """Its name, and keys inside it."""
+    wanted: str
+    scoped: bool
+    """Whether it stands under `capabilities:`; without any scope it concerns only hosts that have such an attribute."""
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -35,6 +51,18 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Field of the namespace `volume` and the condition on it, from extra specs."""
     volume_wanted: str | None = None
     """Of the hint `same_host_as_volume`."""
+    capabilities: tuple[Capability, ...] = ()
+    """Of attributes that stay as they are while servers come and go."""
+    capabilities_of_amounts: tuple[Capability, ...] = ()
+    """Of attributes that do not."""
+    guest_kind: GuestKind | None = None
+    """What the image asks of the hypervisor."""
+    source_cell: CellUuid | None = None
+    """Of a move: where the server is."""
+    nested: Wanted | None = None
+    """What is asked of NUMA cells, nested providers and devices; None: nothing."""
+    any_of_traits: tuple[tuple[str, ...], ...] = ()
+    """Of each of these a host must have at least one trait (`trait:any_of`)."""
     group_nodes: Mapping[NodeUuid, int] = {}
     """How many members of the server group each node holds; set anew for each member of a request."""
 
@@ -52,6 +80,8 @@ def placement_request(
     prefer: tuple[NodeUuid, ...] = (),
     ignore: tuple[NodeUuid, ...] = (),
     alternates: int = 2,
+    source_cell: CellUuid | None = None,
+    options: PlacementOptions = DEFAULT_OPTIONS,
 ) -> PlacementRequest:
     """Work out what `spec` asks of a host."""
     resources = spec.resources()
@@ -62,6 +92,11 @@ def placement_request(
     if spec.flavor.extra_specs:
         required, forbidden = spec.flavor.required_traits(), spec.flavor.forbidden_traits()
         scoped, volumes = _scoped(spec, AGGREGATE_SCOPE), _scoped(spec, VOLUME_SCOPE)
+    capabilities = _capabilities(spec.flavor.extra_specs)
+    required = _with(required, *implied_traits(spec, options), *image_traits(spec, "required"))
+    forbidden = _with(forbidden, *image_traits(spec, "forbidden"))
+    kind = guest_kind(spec.image.properties) if spec.image is not None and spec.image.properties else None
+    nested, choices = spec.wanted(), any_of(spec.flavor.extra_specs)
     volume = spec.scheduler_hints.get(VOLUME_HINT)
     shape = (
         tuple(sorted(resources.items())),
@@ -77,6 +112,13 @@ def placement_request(
         spec.requested_host,
         spec.requested_node,
         spec.required_aggregates,
+        nested,
+        choices,
+        spec.target_cell,
+        spec.different_cells,
+        capabilities,
+        kind,
+        source_cell,
     )
     return PlacementRequest(
         spec=spec,
@@ -89,10 +131,32 @@ def placement_request(
         prefer=prefer,
         ignore=ignore,
         alternates=alternates,
+        nested=nested,
+        any_of_traits=choices,
         shape=shape,
         volume_specs=volumes,
         volume_wanted=volume if isinstance(volume, str) else None,
+        capabilities=tuple(one for one in capabilities if one.path[0] not in AMOUNTS),
+        capabilities_of_amounts=tuple(one for one in capabilities if one.path[0] in AMOUNTS),
+        guest_kind=kind,
+        source_cell=source_cell,
     )
+
+
+def _with(traits: tuple[str, ...], *more: str) -> tuple[str, ...]:
+    return tuple(sorted({*traits, *more})) if more else traits
+
+
+def _capabilities(extra_specs: Mapping[str, str]) -> tuple[Capability, ...]:
+    """Return what the flavor asks of attributes: with the scope `capabilities`, or without any."""
+    found = []
+    for key, wanted in extra_specs.items():
+        scope, *names = key.split(":")
+        if scope == "capabilities" and names:
+            found.append(Capability(tuple(names), wanted, scoped=True))
+        elif not names:
+            found.append(Capability((key,), wanted, scoped=False))
+    return tuple(sorted(found, key=lambda one: (one.path, one.wanted))) if found else ()
 
 
 def _scoped(spec: RequestSpec, scope: str) -> tuple[tuple[str, str], ...]:

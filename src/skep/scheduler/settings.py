@@ -10,6 +10,8 @@ from skep.scheduler.options import PlacementOptions
 
 DEFAULT_FILTERS = (
     "ComputeFilter",
+    "ComputeCapabilitiesFilter",
+    "ImagePropertiesFilter",
     "AvailabilityZoneFilter",
     "AggregateInstanceExtraSpecsFilter",
     "ServerGroupAffinityFilter",
@@ -26,6 +28,12 @@ DEFAULT_WEIGHERS = {
     "BuildFailureWeigher": 1_000_000.0,
     "ServerGroupSoftAffinityWeigher": 1.0,
     "ServerGroupSoftAntiAffinityWeigher": 1.0,
+    "IoOpsWeigher": -1.0,
+    "HypervisorVersionWeigher": 1.0,
+    "CrossCellWeigher": 1_000_000.0,
+    "MetricsWeigher": 1.0,
+    "NumInstancesWeigher": 0.0,
+    "ImagePropertiesWeigher": 0.0,
 }
 """Multiplier by weigher; the defaults are Nova's."""
 

@@ -234,6 +234,9 @@ class Shapes:
         score = np.zeros(len(hosts), dtype=np.float64)
         for weigher, multiplier in self._pipeline.shared_weighers:
             score += weighted(hosts, request, weigher, multiplier)
+        for weigher, multiplier in self._pipeline.occasional_weighers:
+            if weigher.applies(request):
+                score += weighted(hosts, request, weigher, multiplier)
         return score
 
     def _add(self, request: PlacementRequest) -> Evaluated:
@@ -262,7 +265,7 @@ class Shapes:
             one_by_one=all(entry.fits is not None for _, entry in varying),
             in_order=self._standing.is_shared
             and self._standing.filters <= {entry.name for _, entry in running}
-            and not any(weigher.varies(request) for weigher, _ in self._pipeline.shared_weighers),
+            and not any(weigher.applies(request) for weigher, _ in self._pipeline.occasional_weighers),
         )
 
     def _log(self, plan: _Plan) -> ChangeLog:

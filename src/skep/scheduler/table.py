@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import Resources
+from skep.scheduler.bounds import MOST_TRAITS
 from skep.scheduler.changelog import HostLog
 from skep.scheduler.columns import Amounts, BitSets, Ints, Mask, grown
 from skep.scheduler.intake import Intake
@@ -22,16 +23,12 @@ from skep.scheduler.levels import Levels
 from skep.scheduler.multipliers import Multipliers
 from skep.scheduler.names import RowNames
 from skep.scheduler.namespaces import JoinedStates
+from skep.scheduler.nested.rooms import Rooms
 from skep.scheduler.published import Aggregate, CellFlags
 
 DEFAULT_ZONE = "nova"
 ZONE_KEY = "availability_zone"
 _NO_CELL = -1
-
-MOST_TRAITS = 4_000
-"""Different traits that all hosts together may have at one moment: each costs a bit of every row."""
-MOST_CLASSES = 200
-"""Different resource classes, which cost 40 bytes of every row each."""
 
 
 def stable_hash(text: str) -> int:
@@ -69,6 +66,7 @@ class HostTable:
         self.zone: NDArray[np.int32] = np.zeros(length, dtype=np.int32)
         self.failed_builds: Ints = np.zeros(length, dtype=np.int64)
         self.instances: Ints = np.zeros(length, dtype=np.int64)
+        self.hypervisor_version: Ints = np.zeros(length, dtype=np.int64)
         self.io_ops: Ints = np.zeros(length, dtype=np.int64)
         self.claimed_servers: Ints = np.zeros(length, dtype=np.int64)
         """Claims on each host, which it does not count yet."""
@@ -88,6 +86,8 @@ class HostTable:
         """What aggregates say of the multipliers of weighers."""
         self.log = HostLog()
         self.levels = Levels()
+        self.nested = Rooms()
+        """The inside of hosts: NUMA cells, devices and other nested providers."""
         self.joined = JoinedStates(self)
         """What other services say of these hosts."""
 
@@ -140,24 +140,6 @@ class HostTable:
 
     # --- what a host reported, and the claims on it ------------------------------------------------
 
-    def no_room_for(self, usage: HostUsage) -> str | None:
-        """Return why a report cannot be held beside those of all other hosts, beginning with the field; None if it can.
-
-        Names that nobody has cost nothing: their place is given to others.
-        """
-        traits = self.traits.new_names(usage.traits)
-        if traits and self.traits.names + traits > MOST_TRAITS:
-            return f"usage.traits: {traits} that no other host has; there is room for {MOST_TRAITS} different ones"
-        classes = len((usage.inventory.keys() | usage.used.keys()) - self.resources.keys())
-        if classes and len(self.resources) + classes > MOST_CLASSES:
-            self._forget_classes()
-            if len(self.resources) + classes > MOST_CLASSES:
-                return (
-                    f"usage.inventory: {classes} classes that no other host has; "
-                    f"there is room for {MOST_CLASSES} different ones"
-                )
-        return None
-
     def set_report(self, node: NodeUuid, cell: CellUuid, usage: HostUsage) -> None:
         """Take what a host said of itself. Of many hosts at once: `intake.py`, which says what is raised."""
         intake = Intake(self)
@@ -171,7 +153,9 @@ class HostTable:
             self._place(row, usage.host, cell)
         self._hypervisors.assign(row, usage.hypervisor_hostname)
         self.traits.set_row(row, usage.traits)
+        self.nested.set_usage(row, usage)
         self.usages[row] = usage
+        self.hypervisor_version[row] = usage.hypervisor_version
         return row
 
     def set_classes(self, row: int, classes: tuple[str, ...]) -> None:
@@ -208,6 +192,7 @@ class HostTable:
             self.resources[name].set_usage((row,), (0,), (0,))
         self._classes[row] = ()
         self.traits.set_row(row, ())
+        self.nested.drop(row)
         self._derive_row(row)
 
     def add_claimed(self, node: NodeUuid, amounts: Resources, sign: int = 1) -> None:
@@ -343,11 +328,6 @@ class HostTable:
             named, at = self._beats.get(cell, (frozenset(), 0))
             self.heard[row] = self.nodes[row] in named
             self.last_heard[row] = at if self.heard[row] else 0
-
-    def _forget_classes(self) -> None:
-        """Forget the classes that no host has any more."""
-        for name in [name for name, amounts in self.resources.items() if amounts.is_empty]:
-            del self.resources[name]
 
     def _cell(self, cell: CellUuid) -> CellFlags:
         flags = self.cells.get(cell)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skep.domain.hosts import HostUsage
 from skep.domain.ids import NodeUuid
 from skep.scheduler.columns import Floats, Ints, Mask, Rows
 from skep.scheduler.table import HostTable
+
+T = TypeVar("T")
 
 
 class HostView:
@@ -21,6 +25,18 @@ class HostView:
         """Show `rows`, all of them by default."""
         self.table = table
         self._rows = slice(0, table.size) if rows is None else rows
+
+    @property
+    def selected(self) -> Rows:
+        """Which rows of the table these are, as an index into its columns."""
+        return self._rows
+
+    def numbers(self, mask: Mask) -> list[int]:
+        """Return the numbers of those rows of the table that `mask`, a value for each host of the view, names."""
+        rows = self._rows
+        chosen: NDArray[np.intp] = mask.nonzero()[0]
+        found: list[int] = (chosen + rows.start if isinstance(rows, slice) else rows[chosen]).tolist()
+        return found
 
     def __len__(self) -> int:
         rows = self._rows
@@ -67,6 +83,11 @@ class HostView:
         return self.table.failed_builds[self._rows]
 
     @property
+    def hypervisor_version(self) -> Ints:
+        """Version of each host's hypervisor: three digits to a part."""
+        return self.table.hypervisor_version[self._rows]
+
+    @property
     def servers(self) -> Ints:
         """Servers that each host counts, and those that are only claimed yet."""
         return self.table.instances[self._rows] + self.table.claimed_servers[self._rows]
@@ -75,6 +96,25 @@ class HostView:
     def io_ops(self) -> Ints:
         """Operations on whole disks under way; each claim is a build that will be one."""
         return self.table.io_ops[self._rows] + self.table.claimed_servers[self._rows]
+
+    def usages(self) -> list[HostUsage | None]:
+        """Return what each host said last; None of one that said nothing."""
+        return self._of_each(self.table.usages)
+
+    def nodes(self) -> list[NodeUuid]:
+        """Return the node of each row."""
+        return self._of_each(self.table.nodes)
+
+    def _of_each(self, column: list[T]) -> list[T]:
+        rows = self._rows
+        return column[rows] if isinstance(rows, slice) else [column[row] for row in rows.tolist()]
+
+    def taken(self, resource_class: str) -> Ints:
+        """Return what is used and claimed of a resource class."""
+        amounts = self.table.resources.get(resource_class)
+        if amounts is None:
+            return np.zeros(len(self), dtype=np.int64)
+        return amounts.used[self._rows] + amounts.claimed[self._rows]
 
     def multipliers(self, key: str) -> Floats | None:
         """Return what aggregates set for their hosts, NaN where they set nothing; None where no aggregate does."""

@@ -9,7 +9,7 @@ import pytest
 
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import Inventory
-from skep.scheduler import table as tables
+from skep.scheduler import bounds
 from skep.scheduler.changelog import ChangeLog
 from skep.scheduler.columns import BitSets
 from skep.scheduler.intake import Intake
@@ -151,16 +151,18 @@ def test_a_class_that_a_host_has_no_longer_is_gone_from_its_row(usage: Any) -> N
 
 
 def test_there_is_room_for_so_many_traits_and_classes_only(usage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MOST_TRAITS", 2)
-    monkeypatch.setattr(tables, "MOST_CLASSES", 3)
+    monkeypatch.setattr(bounds, "MOST_TRAITS", 2)
+    monkeypatch.setattr(bounds, "MOST_CLASSES", 3)
     table = HostTable()
     table.set_report(NodeUuid("a"), CELL, usage("a", traits=("T1", "T2")))
-    assert table.no_room_for(usage("b", traits=("T2",))) is None
+    assert bounds.no_room_for(table, usage("b", traits=("T2",))) is None
     with pytest.raises(ValueError, match=r"usage\.traits: 1 that no other host has"):
         table.set_report(NodeUuid("b"), CELL, usage("b", traits=("T3",)))
     with pytest.raises(ValueError, match=r"usage\.inventory: 1 classes that no other host has"):
         table.set_report(NodeUuid("b"), CELL, usage("b", inventory={"CUSTOM_X": Inventory(total=1)}))
     table.drop_report(NodeUuid("a"))
-    assert table.no_room_for(usage("b", traits=("T3", "T4"), inventory={"CUSTOM_X": Inventory(total=1)})) is None
+    assert (
+        bounds.no_room_for(table, usage("b", traits=("T3", "T4"), inventory={"CUSTOM_X": Inventory(total=1)})) is None
+    )
     table.set_report(NodeUuid("b"), CELL, usage("b", traits=("T3",), inventory={"CUSTOM_X": Inventory(total=1)}))
     assert list(table.resources) == ["CUSTOM_X"], "what nobody has any more made room"

@@ -56,4 +56,6 @@ def test_scores_are_explained_for_the_best_hosts(world: Any) -> None:
         "RAMWeigher": 1.0,
         "DiskWeigher": 1.0,
         "BuildFailureWeigher": 0.0,
+        "IoOpsWeigher": 0.0,
+        "HypervisorVersionWeigher": 0.0,
     }

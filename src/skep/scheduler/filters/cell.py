@@ -11,18 +11,22 @@ from skep.scheduler.view import HostView
 
 
 def passes(hosts: HostView, request: PlacementRequest) -> Mask:
-    """Let through hosts of the request's cell, disabled or not; without one, of all enabled cells not excluded."""
-    cells = hosts.table.cells
+    """Let through hosts of the request's cell, disabled or not; without one, of all enabled cells not excluded.
+
+    The hints `target_cell` and `different_cell` hold in either case.
+    """
+    cells, spec = hosts.table.cells, request.spec
+    excluded = {*request.exclude_cells, *spec.different_cells}
     if request.cell is not None:
         flags = cells.get(request.cell)
-        if flags is None or not flags.known or request.cell in request.exclude_cells:
+        if flags is None or not flags.known or request.cell in excluded or spec.target_cell not in (None, request.cell):
             return hosts.none()
         mask: Mask = hosts.cell == flags.code
         return mask
     shut = [
         flags.code
         for cell, flags in cells.items()
-        if flags.disabled or not flags.known or cell in request.exclude_cells
+        if flags.disabled or not flags.known or cell in excluded or spec.target_cell not in (None, cell)
     ]
     if not shut:
         return hosts.all()

@@ -13,6 +13,7 @@ from skep.domain.claims import Claim, ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.errors import TooLarge
 from skep.messages.to_scheduler import HostReport, HostWish, ReportAnswer
+from skep.scheduler.bounds import no_room_for
 from skep.scheduler.service import changes
 from skep.scheduler.service.changes import Merged
 from skep.scheduler.service.commits import Commits, Stored
@@ -62,7 +63,7 @@ class Reporting:
     def _begin(self, report: HostReport) -> _Begun:
         """Refuse a report, know it for a repeat, or begin to store it."""
         misplaced = _misplaced(self._states, report)
-        error = misplaced or nonsense(report) or self._states.table.no_room_for(report.usage)
+        error = misplaced or nonsense(report) or no_room_for(self._states.table, report.usage)
         if error is not None:
             return _Nonsense(error, misplaced is not None)
         key = Key(COMPUTE, report.node)

@@ -10,9 +10,10 @@ import asyncio
 import secrets
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from skep.domain.builds import Decision
+from skep.domain.claims import Claim
 from skep.messages.to_scheduler import SelectDestinations
 from skep.scheduler.deciding import Deciding, Seat
 from skep.scheduler.groups import GroupSlot
@@ -25,6 +26,8 @@ from skep.scheduler.service.seating import deciding_of
 from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Key
+
+AnswerT = TypeVar("AnswerT")
 
 Begin = Callable[[SelectDestinations, int], Deciding]
 
@@ -144,20 +147,23 @@ class Selecting:
         refused = 0
         if rule is not None and seat.slot is not None:
             group = Key(GROUPS, rule.uuid)
-            taken = await self._commits.change(group, self._as_decided(seat, _take_slot(seat)), urgent=True)
+            taken = await self._commits.change(group, self._as_decided(seat, _take_slot(seat), no=False), urgent=True)
             refused = taken.refused
             if not taken.answer:
                 deciding.shun(seat)
                 return refused
-        adding = self._as_decided(seat, changes.add_claim(claim))
+        adding: Changing[Claim | None] = self._as_decided(seat, changes.add_claim(claim, seat.request.nested), None)
         stored = await self._commits.change(Key(COMPUTE, claim.node), adding, urgent=True)
         refused += stored.refused
-        seat.stored = stored.answer
+        seat.stored = stored.answer is not None
+        if stored.answer is not None:
+            # It may have got other CPUs and devices than was decided, where others were quicker.
+            seat.claim = stored.answer
         if rule is not None and not seat.stored:
             await self._commits.change(Key(GROUPS, rule.uuid), changes.free_slot(seat.key), urgent=True)
         return refused
 
-    def _as_decided(self, seat: Seat, changing: Changing[bool]) -> Changing[bool]:
+    def _as_decided(self, seat: Seat, changing: Changing[AnswerT], no: AnswerT) -> Changing[AnswerT]:
         """Change a record only while what the decision stood on is so.
 
         In another epoch nobody knows yet what else is claimed. And where another scheduler was asked for the same
@@ -165,10 +171,10 @@ class Selecting:
         """
         attempt, node = (seat.instance, seat.attempt), seat.key.node
 
-        def change(value: Any) -> Change[bool]:
+        def change(value: Any) -> Change[AnswerT]:
             found = self._states.claims.stored(attempt)
             if self._states.epoch != seat.epoch or (found is not None and found.node != node):
-                return Change(value, answer=False)
+                return Change(value, no)
             return changing(value)
 
         return change

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +12,6 @@ from skep.scheduler.filters.base import always
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
-
-
-def never(request: PlacementRequest) -> bool:  # noqa: ARG001  # the signature of `varies`
-    """Tell that all requests are given the same scores."""
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +32,7 @@ class Weigher:
     name: str
     scores: Callable[[HostView, PlacementRequest], Floats]
     applies: Callable[[PlacementRequest], bool] = always
+    """Whether it has anything to say of a request; if not it is skipped, and costs nothing."""
     of_row: Callable[[HostTable, int], float] | None = None
     """The same score of one row, of a weigher that looks at the host alone: then all requests share its scores."""
     per_request: bool = False
@@ -47,8 +43,8 @@ class Weigher:
     """Whether another package brought it."""
     multiplier: str = ""
     """The key by which metadata of an aggregate sets another multiplier for its hosts: `cpu_weight_multiplier`, say."""
-    varies: Callable[[PlacementRequest], bool] = never
-    """With `of_row`: whether this request gets other scores, so that it cannot share them with all others."""
+    shaped_by: Callable[[HostTable, PlacementRequest], Hashable] | None = None
+    """As of a filter: what it reads of the request that is not in every shape."""
     scaled: Scaled | None = None
     """What is scaled where Nova's way of weighing is chosen; None: the scores."""
 

@@ -1,0 +1,58 @@
+"""Not too much at once: hosts on which fewer than `max_io_ops_per_host` operations on whole disks are under way.
+
+A claim is a build that will be one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.aggregate_values import least
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.options import PlacementOptions
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
+from skep.scheduler.view import HostView
+
+KEY = "max_io_ops_per_host"
+
+
+def _passes(hosts: HostView, _request: PlacementRequest, *, most: int) -> Mask:
+    mask: Mask = hosts.io_ops < most
+    return mask
+
+
+def _fits(table: HostTable, _request: PlacementRequest, row: int, *, most: int) -> bool:
+    return table.io_ops.item(row) + table.claimed_servers.item(row) < most
+
+
+def _passes_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default: int) -> Mask:
+    mask: Mask = hosts.io_ops < least(hosts, KEY, default)
+    return mask
+
+
+def made(options: PlacementOptions) -> tuple[Filter, ...]:
+    """Return the filter with one limit for all hosts."""
+    most = options.max_io_ops_per_host
+    return (
+        Filter(
+            name="IoOpsFilter",
+            passes=partial(_passes, most=most),
+            stage=lambda _: "operations under way per host",
+            asked=False,
+            fits=partial(_fits, most=most),
+        ),
+    )
+
+
+def made_by_aggregate(options: PlacementOptions) -> tuple[Filter, ...]:
+    """Return the filter whose limit metadata of aggregates set for their hosts."""
+    return (
+        Filter(
+            name="AggregateIoOpsFilter",
+            passes=partial(_passes_by_aggregate, default=options.max_io_ops_per_host),
+            stage=lambda _: "operations under way per host",
+            asked=False,
+        ),
+    )

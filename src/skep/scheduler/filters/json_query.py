@@ -1,0 +1,106 @@
+"""The hint `query`: a condition on the attributes of hosts (`domain/host_queries.py`)."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import lru_cache, reduce
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from skep.domain.host_queries import Attribute, Compared, Constant, Joined, Operand, Query, parse
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.host_attributes import Values, attribute
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "in": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
+
+
+def written(request: PlacementRequest) -> str:
+    """Return the query as text."""
+    hint = request.spec.scheduler_hints.get("query")
+    return hint if isinstance(hint, str) else msgspec.json.encode(hint).decode()
+
+
+def passes(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through hosts that satisfy the query; nobody where it is none (the API refuses such)."""
+    query = _read(written(request))
+    return hosts.none() if query is None else _satisfying(hosts, query)
+
+
+@lru_cache(maxsize=256)
+def _read(text: str) -> Query | None:
+    try:
+        return parse(text)
+    except ValueError:
+        return None
+
+
+def _satisfying(hosts: HostView, query: Query) -> Mask:
+    match query:
+        case Compared(how, (first, *others)):
+            masks = [_compared(hosts, _COMPARE[how], first, other) for other in others]
+            return _any(masks) if how == "in" else _all(masks)
+        case Joined(how, parts):
+            masks = [_satisfying(hosts, part) for part in parts]
+            return _any(masks) if how == "or" else ~_all(masks) if how == "not" else _all(masks)
+        case _:
+            return hosts.all()
+
+
+def _any(masks: list[Mask]) -> Mask:
+    return reduce(np.logical_or, masks)
+
+
+def _all(masks: list[Mask]) -> Mask:
+    return reduce(np.logical_and, masks)
+
+
+def _compared(hosts: HostView, how: Callable[[Any, Any], bool], left: Operand, right: Operand) -> Mask:
+    """Compare two operands on each host; what a host does not have compares with nothing."""
+    one, other = _values(hosts, left), _values(hosts, right)
+    pairs, codes = np.unique(one.codes * len(other.distinct) + other.codes, return_inverse=True)
+    verdicts = []
+    for pair in pairs.tolist():
+        number, rest = divmod(pair, len(other.distinct))
+        verdicts.append(_holds(how, one.distinct[number], other.distinct[rest]))
+    mask: Mask = np.array(verdicts, dtype=np.bool_)[codes]
+    return mask
+
+
+def _values(hosts: HostView, operand: Operand) -> Values:
+    match operand:
+        case Attribute(path):
+            return attribute(hosts, path)
+        case Constant(value):
+            return Values([value], np.zeros(len(hosts), dtype=np.intp))
+
+
+def _holds(how: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
+    if left is None or right is None:
+        return False
+    try:
+        return bool(how(left, right))
+    except TypeError:
+        # Nothing orders a text and a number.
+        return False
+
+
+FILTER = Filter(
+    name="JsonFilter",
+    passes=passes,
+    stage=lambda _: "hint query",
+    applies=lambda request: bool(request.spec.scheduler_hints.get("query")),
+    shaped_by=lambda _, request: written(request) if request.spec.scheduler_hints.get("query") else None,
+)

@@ -1,0 +1,32 @@
+"""Hosts that report every metric by which they are weighed."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.host_attributes import attribute
+from skep.scheduler.options import PlacementOptions
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+
+def made(options: PlacementOptions) -> tuple[Filter, ...]:
+    """Return the filter for the metrics that the options weigh."""
+    names = tuple(options.metrics_weight_setting)
+
+    def passes(hosts: HostView, request: PlacementRequest) -> Mask:  # noqa: ARG001  # the signature of filters
+        mask = hosts.all()
+        for name in names:
+            mask &= attribute(hosts, ("metrics", name)).judge(lambda _: True)
+        return mask
+
+    return (
+        Filter(
+            name="MetricsFilter",
+            passes=passes,
+            stage=lambda _: "reported metrics",
+            applies=lambda _: bool(names),
+            asked=False,
+            steady=True,
+        ),
+    )

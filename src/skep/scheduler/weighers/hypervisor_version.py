@@ -1,0 +1,31 @@
+"""Hosts with a newer hypervisor come first."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Floats
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
+from skep.scheduler.view import HostView
+from skep.scheduler.weighers.base import Weigher
+
+TEN_MAJOR_VERSIONS = 10_000_000
+"""Three digits to a part. One major version counts as much as a tenth of a host's memory, say."""
+
+
+def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG001  # the signature of weighers
+    """Return the version, in tens of major versions."""
+    versions: Floats = hosts.hypervisor_version / TEN_MAJOR_VERSIONS
+    return versions
+
+
+def of_row(table: HostTable, row: int) -> float:
+    """Return the same of one row."""
+    return table.hypervisor_version.item(row) / TEN_MAJOR_VERSIONS
+
+
+WEIGHER = Weigher(
+    name="HypervisorVersionWeigher",
+    scores=scores,
+    of_row=of_row,
+    multiplier="hypervisor_version_weight_multiplier",
+)

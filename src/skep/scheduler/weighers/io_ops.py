@@ -1,0 +1,24 @@
+"""Operations on whole disks under way: with the default multiplier, -1, hosts with fewer of them come first."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Floats
+from skep.scheduler.options import PlacementOptions
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
+from skep.scheduler.view import HostView
+from skep.scheduler.weighers.base import Weigher
+
+
+def made(options: PlacementOptions) -> Weigher:
+    """Return the weigher: the operations under way, as a part of those that IoOpsFilter allows."""
+    most = options.max_io_ops_per_host
+
+    def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG001  # the signature of weighers
+        shares: Floats = hosts.io_ops / most
+        return shares
+
+    def of_row(table: HostTable, row: int) -> float:
+        return (table.io_ops.item(row) + table.claimed_servers.item(row)) / most
+
+    return Weigher(name="IoOpsWeigher", scores=scores, of_row=of_row, multiplier="io_ops_weight_multiplier")

@@ -1,0 +1,26 @@
+"""Servers on the host: a negative multiplier spreads them, a positive one stacks them."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Floats
+from skep.scheduler.options import PlacementOptions
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
+from skep.scheduler.view import HostView
+from skep.scheduler.weighers.base import Weigher
+
+
+def made(options: PlacementOptions) -> Weigher:
+    """Return the weigher: the servers, as a part of those that NumInstancesFilter allows."""
+    most = options.max_instances_per_host
+
+    def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG001  # the signature of weighers
+        shares: Floats = hosts.servers / most
+        return shares
+
+    def of_row(table: HostTable, row: int) -> float:
+        return (table.instances.item(row) + table.claimed_servers.item(row)) / most
+
+    return Weigher(
+        name="NumInstancesWeigher", scores=scores, of_row=of_row, multiplier="num_instances_weight_multiplier"
+    )
