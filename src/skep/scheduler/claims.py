@@ -67,12 +67,18 @@ class ClaimIndex:
     def assume(self, claim: Claim) -> None:
         """Count a claim that was decided and is on its way into the record, instead of one that has its name there."""
         node, key = claim.node, claim.key
-        counted = self._counted(node, key)
-        self._assumed.setdefault(node, {})[key] = claim
-        if counted is not None:
-            self._table.add_claimed(node, counted.resources, -1)
+        assumed = self._assumed.get(node)
+        if assumed is None:
+            assumed = self._assumed[node] = {}
+        if key in self._nodes:
+            counted = assumed.get(key) or self._stored.get(node, {}).get(key)
+            if counted is not None:
+                self._table.add_claimed(node, counted.resources, -1)
+            self._list(node, key)
+        else:
+            self._nodes[key] = (node,)
+        assumed[key] = claim
         self._table.add_claimed(node, claim.resources)
-        self._list(node, key)
 
     def drop(self, claim: Claim) -> None:
         """Count an assumed claim no longer; one that was stored meanwhile stays."""
@@ -84,15 +90,20 @@ class ClaimIndex:
         if not assumed:
             del self._assumed[node]
         self._table.add_claimed(node, counted.resources, -1)
-        stored = self._stored.get(node, {}).get(key)
+        held = self._stored.get(node)
+        stored = held.get(key) if held is not None else None
         if stored is not None:
             self._table.add_claimed(node, stored.resources)
+        elif len(self._nodes[key]) == 1:
+            del self._nodes[key]
         else:
             self._unlist(node, key)
 
     def stored(self, key: AttemptKey) -> Claim | None:
         """Return the stored claim of an attempt on the host where it runs or will run."""
-        for node in sorted(self._nodes.get(key, ())):
+        if key not in self._nodes:
+            return None
+        for node in sorted(self._nodes[key]):
             claim = self._stored.get(node, {}).get(key)
             if claim is not None and claim.role != "move_source":
                 return claim

@@ -69,6 +69,21 @@ class NoHost(msgspec.Struct, frozen=True, eq=False):
         return self.explain()
 
 
+class _Running(msgspec.Struct, frozen=True, eq=False):
+    """What of the pipeline concerns one request."""
+
+    asked: PlacementRequest
+    """As it was asked."""
+    version: int
+    """Of the facts of hosts when this was found."""
+    request: PlacementRequest
+    """With its whole shape."""
+    filters: list[Filter]
+    """Those that look at more of the request than its shape."""
+    weighers: Weighers
+    """The same."""
+
+
 class Placement:
     """Decides over a table of hosts and an index of groups, which its caller keeps up to date."""
 
@@ -92,9 +107,7 @@ class Placement:
         self._pipeline = self.guard.around(pipeline(self._settings, self._called))
         self._shapes = Shapes(self._table, self._pipeline, self._settings.cached_shapes)
         self._refusals = Refusals(self._table, self._pipeline, self._settings)
-        named = [(entry.name, entry.of_row) for entry, _ in self._pipeline.shared_weighers if entry.of_row]
-        self._of_row = named if len(named) == len(self._pipeline.shared_weighers) else None
-        """Shared weighers by name, if all of them can judge a row by itself."""
+        self._latest: _Running | None = None
 
     def choose(self, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice | NoHost:
         """Choose for one member. The caller counts the choice (`deciding.py`) before it asks for the next."""
@@ -105,11 +118,11 @@ class Placement:
             return NoHost(lambda: Explanation(considered=mapped), mapped, reason=str(error))
 
     def _choose(self, request: PlacementRequest, instance: InstanceUuid, seed: int) -> Choice | NoHost:
-        request = self.for_member(request, instance)
+        running = self._running(request)
+        request, weighers = self._with_group(running.request, instance), running.weighers
         shared = self._shapes.evaluate(request)
-        weighers = self._weighers_of(request)
         salt = stable_hash(f"{seed}/{instance}")
-        ranking, narrowed = self._narrow(shared, request, weighers, salt)
+        ranking, narrowed = self._narrow(shared, request, running, salt)
         row = self._pick(ranking, request, weighers, salt)
         stages = self._stages(shared, request, narrowed)
         if row is None:
@@ -123,13 +136,13 @@ class Placement:
 
     def describe(self, row: int, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice:
         """Return the choice of a host that was made earlier, with the alternates of now."""
-        request = self.for_member(request, instance)
+        running = self._running(request)
+        request = self._with_group(running.request, instance)
         try:
             shared = self._shapes.evaluate(request)
-            weighers = self._weighers_of(request)
-            ranking, _ = self._narrow(shared, request, weighers, stable_hash(f"{seed}/{instance}"))
+            ranking, _ = self._narrow(shared, request, running, stable_hash(f"{seed}/{instance}"))
             others = self._alternates(ranking, row, request.alternates)
-            scores = self._scores(request, weighers, [row, *others])
+            scores = self._scores(request, running.weighers, [row, *others])
         except PluginFailed:
             # The host is chosen and claimed: that nobody can say which others there are does not undo it.
             return self._choice(row, [], Explanation(considered=int(np.count_nonzero(self._table.mapped))))
@@ -190,34 +203,48 @@ class Placement:
 
     def for_member(self, request: PlacementRequest, instance: InstanceUuid) -> PlacementRequest:
         """Return what filters and weighers read for one member: the request, and where the others of its group are."""
-        if self._table.multipliers.names is not self._called:
+        return self._with_group(self._running(request).request, instance)
+
+    def _running(self, request: PlacementRequest) -> _Running:
+        """Return what of the pipeline concerns a request: the members of one ask one after another."""
+        table, latest = self._table, self._latest
+        if table.multipliers.names is not self._called:
             self._configure()
-        parts = self._pipeline.shape_parts
-        if parts:
-            request = replace(request, shape=(*request.shape, *(part(self._table, request) for part in parts)))
+        elif latest is not None and latest.asked is request and latest.version == table.log.facts_noted:
+            return latest
+        pipeline, asked = self._pipeline, request
+        if pipeline.shape_parts:
+            parts = (part(table, request) for part in pipeline.shape_parts)
+            request = replace(request, shape=(*request.shape, *parts))
+        self._latest = _Running(
+            asked=asked,
+            version=table.log.facts_noted,
+            request=request,
+            filters=[entry for entry in pipeline.request_filters if explain.runs(entry, request)],
+            weighers=[entry for entry in pipeline.request_weighers if entry[0].applies(request)],
+        )
+        return self._latest
+
+    def _with_group(self, request: PlacementRequest, instance: InstanceUuid) -> PlacementRequest:
         group = request.spec.group
         if group is None:
             return request
         return replace(request, group_nodes=member_nodes(self._groups.slots(group.uuid), instance, group.policy))
 
     def _narrow(
-        self, shared: Evaluated, request: PlacementRequest, weighers: Weighers, salt: int
+        self, shared: Evaluated, request: PlacementRequest, running: _Running, salt: int
     ) -> tuple[Ranked, list[tuple[Filter, int]]]:
         """Apply what depends on more than the shape."""
         left: list[tuple[Filter, int]] = []
-        running = [
-            entry
-            for entry in self._pipeline.request_filters
-            if entry.applies(request) and (entry.when_forced or not request.is_forced)
-        ]
+        filters, weighers = running.filters, running.weighers
         if not self._min_max and not weighers:
-            if not running:
+            if not filters:
                 return self._shapes.ranking(shared, request, salt), left
-            if all(entry.named is not None for entry in running):
-                return self._narrow_by_name(shared, request, running, salt)
+            if all(entry.named is not None for entry in filters):
+                return self._narrow_by_name(shared, request, filters, salt)
         hosts = HostView(self._table)
         alive: Mask = shared.stage[: len(hosts)] == PASSED
-        for entry in running:
+        for entry in filters:
             if entry.survivors_only:
                 rows = alive.nonzero()[0]
                 alive[rows] = entry.passes(HostView(self._table, rows), request)
@@ -248,12 +275,12 @@ class Placement:
         return Scored(rows, self._weighed.scores, places, table.cell)
 
     def _narrow_by_name(
-        self, shared: Evaluated, request: PlacementRequest, running: list[Filter], salt: int
+        self, shared: Evaluated, request: PlacementRequest, filters: list[Filter], salt: int
     ) -> tuple[Ranked, list[tuple[Filter, int]]]:
         """Apply filters that name their rows, without looking at others."""
         left: list[tuple[Filter, int]] = []
         narrowing = Narrowing(shared.fits, PASSED, shared.left)
-        for entry in running:
+        for entry in filters:
             if entry.named is not None:
                 narrowing.take(entry.named(self._table, request))
                 left.append((entry, narrowing.left))
@@ -285,10 +312,6 @@ class Placement:
             return row
         return self._pick_among(ranking, salt, ANY)
 
-    def _weighers_of(self, request: PlacementRequest) -> Weighers:
-        """Return the weighers that look at more of this request than its shape."""
-        return [entry for entry in self._pipeline.request_weighers if entry[0].applies(request)]
-
     def _pick_among(self, ranking: Ranked, salt: int, among: Among) -> int | None:
         """Return the best row, or any of the best where an operator wants it so."""
         best = ranking.best(self._settings.host_subset_size, among=among)
@@ -305,8 +328,8 @@ class Placement:
         if self._weighed is not None:
             return {table.hosts[row]: self._weighed.parts_of(row) for row in rows}
         occasional = [entry for entry in self._pipeline.occasional_weighers if entry[0].applies(request)]
-        if self._of_row is not None and not weighers and not occasional:
-            return {table.hosts[row]: {name: of_row(table, row) for name, of_row in self._of_row} for row in rows}
+        if self._shapes.is_shared and not weighers and not occasional:
+            return {table.hosts[row]: self._shapes.parts(row) for row in rows}
         hosts = HostView(table, np.array(rows, dtype=np.intp))
         scores: dict[str, dict[str, float]] = {table.hosts[row]: {} for row in rows}
         for weigher, _ in [*self._pipeline.shared_weighers, *occasional, *weighers]:

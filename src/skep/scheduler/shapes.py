@@ -158,6 +158,15 @@ class Shapes:
         self._cache.move_to_end(request.shape)
         return known
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether all weighers that every request has look at the host alone."""
+        return self._standing.is_shared
+
+    def parts(self, row: int) -> dict[str, float]:
+        """Return what each of these gives a row, before its multiplier. Callers must not change it."""
+        return self._standing.parts(row)
+
     def ranking(
         self, shared: Evaluated, request: PlacementRequest, salt: int, barred: Set[int] = frozenset()
     ) -> Ranking:

@@ -19,6 +19,8 @@ from skep.scheduler.weighers.base import weighted
 
 _FEW = 64
 """So many changes are taken one by one whatever the number of hosts."""
+_MOST_PARTS = 4096
+"""So many rows have what each weigher gave them at hand."""
 _PART = 8
 """To order all hosts anew costs about as much as to take changes of an eighth of them one by one."""
 
@@ -48,6 +50,20 @@ class Standing:
         self.is_shared = len(self._of_row) == len(self._weighers)
         """Whether scores are the same for all requests."""
         self._position = -1
+        self._parts: dict[int, dict[str, float]] = {}
+        """What was told of rows that have not changed since."""
+
+    def parts(self, row: int) -> dict[str, float]:
+        """Return what each weigher gives a row, before its multiplier. Callers must not change it."""
+        known = self._parts.get(row) if self._position == self._table.position else None
+        if known is None:
+            table = self._table
+            known = {weigher.name: weigher.of_row(table, row) for weigher, _ in self._weighers if weigher.of_row}
+            if self._position == table.position:
+                if len(self._parts) >= _MOST_PARTS:
+                    self._parts.clear()
+                self._parts[row] = known
+        return known
 
     def order(self, request: PlacementRequest) -> Order:
         """Return the order as of now. Nothing but hosts is looked at, so it is the same for every request."""
@@ -56,6 +72,7 @@ class Standing:
             marks = table.log.few_since(self._position, max(_FEW, table.size // _PART))
             if marks is None:
                 self._begin(request)
+                self._parts.clear()
             else:
                 self._take(marks, request)
             self._position = table.position
@@ -84,6 +101,8 @@ class Standing:
     def _take(self, marks: list[int], request: PlacementRequest) -> None:
         """Give changed rows their scores; marks of facts (odd) also say who comes and goes."""
         order, table = self._order, self._table
+        for mark in marks:
+            self._parts.pop(mark >> 1, None)
         rows = {mark >> 1 for mark in marks if mark & 1}
         if rows:
             chosen = np.array(sorted(rows), dtype=np.intp)

@@ -115,7 +115,7 @@ class HostTable:
 
     def zone_of(self, row: int) -> str:
         """Return the name of the row's availability zone."""
-        return self.zones[int(self.zone[row])]
+        return self.zones[self.zone.item(row)]
 
     def aggregates_of(self, host: str) -> tuple[int, ...]:
         """Return the ids of the aggregates that name `host`."""
@@ -123,7 +123,7 @@ class HostTable:
 
     def cell_of(self, row: int) -> CellUuid:
         """Return the row's cell."""
-        return self.cell_names[int(self.cell[row])]
+        return self.cell_names[self.cell.item(row)]
 
     def rows_named(self, host: str) -> set[int]:
         """Return the rows whose host has this name."""

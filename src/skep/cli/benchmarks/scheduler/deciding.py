@@ -14,8 +14,10 @@ from skep.cli.benchmarks.scheduler.hosts import MadeUpCloud
 from skep.cli.benchmarks.scheduler.requests import Asked
 from skep.cli.benchmarks.scheduler.workloads import REPORTING_PART, Workload
 from skep.domain.builds import Placed
-from skep.domain.ids import InstanceUuid
+from skep.domain.claims import Claim
+from skep.domain.ids import GroupUuid, InstanceUuid
 from skep.scheduler.deciding import Deciding, Seat
+from skep.scheduler.groups import GroupSlot
 from skep.scheduler.request import placement_request
 from skep.scheduler.service import records
 from skep.scheduler.service.records import ComputeValue, Report
@@ -51,8 +53,8 @@ class Load:
         self._workload = workload
         self._dice = random.Random(seed + 1)  # noqa: S311 - chosen so that it can be repeated
         self._asking = workload.asking(shapes, self._dice)
-        self._living: deque[Seat] = deque()
-        """Servers that run, the oldest first."""
+        self._living: deque[tuple[Claim, GroupUuid | None, GroupSlot | None]] = deque()
+        """Servers that run, the oldest first: the claim of each, and its place in a group."""
         self._number = 0
         self._reports = 0
 
@@ -82,7 +84,7 @@ class Load:
             counted.placed += placed
             counted.refused += asked.members - placed
             while len(self._living) > most:
-                self._leave(self._living.popleft())
+                self._leave(*self._living.popleft())
             if self._workload.reporting:
                 self._report(now - began)
         counted.seconds = time.perf_counter() - began
@@ -101,15 +103,14 @@ class Load:
         deciding = Deciding(self.states, seats, min_count=1, seed=0)
         deciding.decide_all()
         answers = deciding.answers()
-        self._living.extend(seat for seat in seats if seat.claim is not None)
+        group = asked.spec.group.uuid if asked.spec.group is not None else None
+        self._living.extend((seat.claim, group, seat.slot) for seat in seats if seat.claim is not None)
         return sum(isinstance(answer, Placed) for answer in answers)
 
-    def _leave(self, seat: Seat) -> None:
-        assert seat.claim is not None
-        self.states.claims.drop(seat.claim)
-        group = seat.request.spec.group
-        if group is not None and seat.slot is not None:
-            self.states.groups.drop(group.uuid, seat.slot)
+    def _leave(self, claim: Claim, group: GroupUuid | None, slot: GroupSlot | None) -> None:
+        self.states.claims.drop(claim)
+        if group is not None and slot is not None:
+            self.states.groups.drop(group, slot)
 
     def _report(self, elapsed: float) -> None:
         """Have as many hosts report as should have by now: each uses something else than before."""
