@@ -53,14 +53,14 @@ class ClaimIndex:
         assumed = self._assumed.get(node, {})
         for key, claim in before.items():
             if key not in after and key not in assumed:
-                self._table.add_claimed(node, claim.resources, -1)
+                self._uncount(node, claim)
         for key, claim in after.items():
             counted = assumed.pop(key, None) or before.get(key)
             if counted is None:
-                self._table.add_claimed(node, claim.resources)
-            elif counted.resources != claim.resources:
-                self._table.add_claimed(node, counted.resources, -1)
-                self._table.add_claimed(node, claim.resources)
+                self._count(node, claim)
+            elif counted.resources != claim.resources or counted.allocation != claim.allocation:
+                self._uncount(node, counted)
+                self._count(node, claim)
         if not assumed:
             self._assumed.pop(node, None)
 
@@ -73,12 +73,12 @@ class ClaimIndex:
         if key in self._nodes:
             counted = assumed.get(key) or self._stored.get(node, {}).get(key)
             if counted is not None:
-                self._table.add_claimed(node, counted.resources, -1)
+                self._uncount(node, counted)
             self._list(node, key)
         else:
             self._nodes[key] = (node,)
         assumed[key] = claim
-        self._table.add_claimed(node, claim.resources)
+        self._count(node, claim)
 
     def drop(self, claim: Claim) -> None:
         """Count an assumed claim no longer; one that was stored meanwhile stays."""
@@ -89,11 +89,11 @@ class ClaimIndex:
         counted = assumed.pop(key)
         if not assumed:
             del self._assumed[node]
-        self._table.add_claimed(node, counted.resources, -1)
+        self._uncount(node, counted)
         held = self._stored.get(node)
         stored = held.get(key) if held is not None else None
         if stored is not None:
-            self._table.add_claimed(node, stored.resources)
+            self._count(node, stored)
         elif len(self._nodes[key]) == 1:
             del self._nodes[key]
         else:
@@ -131,6 +131,16 @@ class ClaimIndex:
             for name, amount in claim.resources.items():
                 totals[name] = totals.get(name, 0) + amount
         return totals
+
+    def _count(self, node: NodeUuid, claim: Claim) -> None:
+        self._table.add_claimed(node, claim.resources)
+        if claim.allocation is not None:
+            self._table.nested.hold(self._table.row_of[node], claim.key, claim.allocation)
+
+    def _uncount(self, node: NodeUuid, claim: Claim) -> None:
+        self._table.add_claimed(node, claim.resources, -1)
+        if claim.allocation is not None:
+            self._table.nested.release(self._table.row_of[node], claim.key)
 
     def _counted(self, node: NodeUuid, key: AttemptKey) -> Claim | None:
         return self._assumed.get(node, {}).get(key) or self._stored.get(node, {}).get(key)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from skep.domain.builds import Decision, Explanation, NotReady, NoValidHost, Placed
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.ids import InstanceUuid, NodeUuid
+from skep.domain.providers import Allocation
 from skep.scheduler.groups import GroupSlot
 from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.placement import Choice, NoHost
@@ -91,12 +92,20 @@ class Deciding:
             attempt=seat.attempt,
             node=choice.node,
             resources=seat.request.resources,
+            allocation=self._allocation(seat.request, choice.node),
             group=group.uuid if group is not None and group.is_hard else None,
         )
         self._known.claims.assume(seat.claim)
         if group is not None:
             seat.slot = GroupSlot(seat.instance, seat.attempt, choice.node)
             self._known.groups.assume(group.uuid, seat.slot)
+
+    def _allocation(self, request: PlacementRequest, node: NodeUuid) -> Allocation | None:
+        """Return which CPUs, pages and devices the member gets; None where it asks for none."""
+        if request.nested is None:
+            return None
+        table = self._known.table
+        return table.nested.allocate(table.row_of[node], request.nested)
 
     def decide_again(self, seat: Seat) -> None:
         """Decide for a member whose choice could not be stored; by now its attempt may have a claim of another's."""
@@ -217,6 +226,7 @@ class Deciding:
             zone=choice.zone,
             epoch=seat.epoch or self._known.epoch,
             alternates=choice.alternates,
+            allocation=seat.claim.allocation if seat.claim is not None else None,
             explanation=self._explanation(seat, choice),
         )
 

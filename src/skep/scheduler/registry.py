@@ -158,14 +158,19 @@ def pipeline(settings: SchedulerSettings, called: Collection[str] = ()) -> Pipel
         *FIRST,
         *tenant_aggregate.chosen(settings.options),
         *isolated_aggregates.chosen(settings.options),
-        *(entry for name in settings.filters for entry in filters.get(name) or (load_filter(name, filters),)),
+        *(
+            entry
+            for name in settings.filters
+            for entry in (filters[name] if name in filters else (load_filter(name, filters),))
+        ),
         *(_required_metrics(settings)),
         *LAST,
     ]
     shared = tuple(entry for entry in chosen if not entry.per_request)
     known = WEIGHERS | {name: made(settings.options) for name, made in CONFIGURED_WEIGHERS.items()}
     named = [
-        (known.get(name) or load_weigher(name, known), multiplier) for name, multiplier in settings.weighers.items()
+        (known[name] if name in known else load_weigher(name, known), multiplier)
+        for name, multiplier in settings.weighers.items()
     ]
     weighed = [(entry, number) for entry, number in named if entry and (number or entry.multiplier in called)]
     by_shape = [entry for entry in weighed if not entry[0].per_request]

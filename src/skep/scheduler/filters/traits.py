@@ -1,4 +1,4 @@
-"""Traits that the flavor requires (`trait:NAME=required`) or forbids (`trait:NAME=forbidden`)."""
+"""Traits that the flavor requires (`trait:NAME=required`), forbids, or of which it wants one (`trait:any_of=A,B`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,22 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:
         mask &= hosts.with_trait(trait)
     for trait in request.forbidden_traits:
         mask &= ~hosts.with_trait(trait)
+    for choice in request.any_of_traits:
+        mask &= _any_of(hosts, choice)
+    return mask
+
+
+def _any_of(hosts: HostView, traits: tuple[str, ...]) -> Mask:
+    mask = hosts.none()
+    for trait in traits:
+        mask |= hosts.with_trait(trait)
     return mask
 
 
 def stage(request: PlacementRequest) -> str:
     """Name the traits: they come from the flavor, which the user chose."""
     wanted = [*request.required_traits, *(f"no {trait}" for trait in request.forbidden_traits)]
+    wanted += [" or ".join(choice) for choice in request.any_of_traits]
     return f"traits ({', '.join(wanted)})"
 
 
@@ -28,6 +38,6 @@ FILTER = Filter(
     name="TraitsFilter",
     passes=passes,
     stage=stage,
-    applies=lambda request: bool(request.required_traits or request.forbidden_traits),
+    applies=lambda request: bool(request.required_traits or request.forbidden_traits or request.any_of_traits),
     steady=True,
 )

@@ -12,8 +12,10 @@ from skep.domain.claims import Claim, ClaimKey
 from skep.domain.groups import GroupRule
 from skep.domain.hosts import RefusedReport
 from skep.domain.ids import CellUuid
+from skep.domain.nested.wanted import Wanted
 from skep.messages.to_scheduler import CellWish, HeardPage, HostReport
 from skep.scheduler.groups import GroupSlot, allows
+from skep.scheduler.service.parts import has_parts, with_parts
 from skep.scheduler.service.records import BeatValue, CellValue, ComputeValue, GroupValue, HearingValue, Report
 
 AnswerT = TypeVar("AnswerT")
@@ -94,23 +96,33 @@ def note_refused(report: HostReport, reason: str, at: int) -> Changing[bool]:
     return change
 
 
-def add_claim(claim: Claim) -> Changing[bool]:
-    """Claim, if the record has room by its own account; a claim that is there already is a yes."""
+def add_claim(claim: Claim, asked: Wanted | None = None) -> Changing[Claim | None]:
+    """Claim, if the record has room by its own account; answer the claim as it is stored, None where it is not.
 
-    def change(value: ComputeValue | None) -> Change[bool]:
+    `asked`: of the inside of the host. Parts that others hold by now are replaced by others of the same host. A claim
+    that is there already is a yes.
+    """
+
+    def change(value: ComputeValue | None) -> Change[Claim | None]:
         if value is None or value.report is None or value.incomplete:
-            return Change(value, answer=False)
-        if any(held.key == claim.key for held in value.claims):
-            return Change(value, answer=True)
-        if not has_room(value, claim):
-            return Change(value, answer=False)
-        return Change(replace(value, claims=(*value.claims, claim)), answer=True)
+            return Change(value, None)
+        there = next((held for held in value.claims if held.key == claim.key), None)
+        if there is not None:
+            return Change(value, there)
+        fitted = with_parts(value, claim, asked) if _has_amounts(value, claim) else None
+        if fitted is None:
+            return Change(value, None)
+        return Change(replace(value, claims=(*value.claims, fitted)), fitted)
 
     return change
 
 
 def has_room(value: ComputeValue, claim: Claim) -> bool:
     """Tell whether the claim fits beside what the host uses and what is claimed on it."""
+    return _has_amounts(value, claim) and has_parts(value, claim)
+
+
+def _has_amounts(value: ComputeValue, claim: Claim) -> bool:
     assert value.report is not None
     usage = value.report.usage
     for name, amount in claim.resources.items():

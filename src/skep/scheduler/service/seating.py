@@ -18,6 +18,8 @@ def seats_of(message: SelectDestinations, settings: SchedulerSettings) -> list[S
         prefer=message.prefer,
         ignore=message.ignore,
         alternates=message.alternates,
+        source_cell=message.source_cell,
+        options=settings.options,
     )
     return [Seat(member.instance, member.attempt, request) for member in message.members]
 

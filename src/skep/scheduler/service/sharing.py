@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from skep.domain.hosts import HostUsage
+from skep.domain.providers import Topology
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import HostWish
 from skep.scheduler.service.records import ComputeValue, HearingValue, Report
@@ -32,6 +33,7 @@ class Sharing:
         self._cpus: dict[Hashable, dict[str, object]] = {}
         self._guest_kinds: dict[Hashable, tuple[tuple[str, str, str], ...]] = {}
         self._stats: dict[Hashable, dict[str, str]] = {}
+        self._topologies: dict[Hashable, Topology] = {}
 
     def shared(self, before: Any, after: Any) -> Any:
         """Return the value of a record that follows `before`, with parts that were seen where they are equal."""
@@ -54,6 +56,9 @@ class Sharing:
         fresh = Report(incarnation=report.incarnation, seq=report.seq, usage=usage)
         return msgspec.structs.replace(after, cell=sys.intern(after.cell), report=fresh)
 
+    def _topology(self, told: Topology | None) -> Topology | None:
+        return None if told is None else _once(self._topologies, msgspec.msgpack.encode(told), told)
+
     def _usage(self, before: HostUsage | None, after: HostUsage) -> HostUsage:
         if before is not None:
             if before == after:
@@ -75,6 +80,7 @@ class Sharing:
             hypervisor_type=sys.intern(after.hypervisor_type),
             inventory=_once(self._inventories, tuple(after.inventory.items()), after.inventory),
             traits=traits,
+            topology=self._topology(after.topology),
             cpu_info=cpu_info,
             supported_instances=_once(self._guest_kinds, after.supported_instances, after.supported_instances),
             stats=_once(self._stats, tuple(after.stats.items()), after.stats),
@@ -92,6 +98,7 @@ def same_facts(before: HostUsage, after: HostUsage) -> bool:
     return (
         before.inventory == after.inventory
         and before.traits == after.traits
+        and before.topology == after.topology
         and before.host == after.host
         and before.hypervisor_hostname == after.hypervisor_hostname
         and before.failed_builds == after.failed_builds
@@ -115,6 +122,7 @@ def _with_facts_of(before: HostUsage, after: HostUsage) -> HostUsage:
         host_ip=before.host_ip,
         inventory=before.inventory,
         traits=before.traits,
+        topology=before.topology,
         cpu_info=before.cpu_info,
         supported_instances=before.supported_instances,
         stats=before.stats,

@@ -1,0 +1,33 @@
+"""Numbered groups of resources (`resources1:CLASS`, `trait1:NAME`), and classes of which nested providers are asked."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.nested.judging import groups_asked, passes_row, passing
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.table import HostTable
+from skep.scheduler.view import HostView
+
+
+def passes(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through who can serve each group from one provider with its traits."""
+    asked = groups_asked(request)
+    return hosts.all() if asked is None else passing(hosts, asked)
+
+
+def fits(table: HostTable, request: PlacementRequest, row: int) -> bool:
+    """Tell the same of one row."""
+    asked = groups_asked(request)
+    return asked is None or passes_row(table, asked, row)
+
+
+FILTER = Filter(
+    name="ResourceGroupsFilter",
+    passes=passes,
+    stage=lambda _: "groups of resources",
+    applies=lambda request: groups_asked(request) is not None,
+    asked=False,
+    when_forced=True,
+    fits=fits,
+)

@@ -1,0 +1,134 @@
+"""What is left of the inside of each host, and whether it is enough for a request.
+
+Whether a request fits depends on counts, not on which CPUs are free. So hosts of one layout with equal counts share the
+answer, and after a claim one look into a table says it for a host that is by now as some other one was before.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skep.domain.hosts import HostUsage
+from skep.domain.nested.fitting import allocate
+from skep.domain.nested.layout import Layout
+from skep.domain.nested.room import Room, RoomKey, room_of
+from skep.domain.nested.wanted import Wanted
+from skep.domain.providers import Allocation
+from skep.scheduler.columns import Mask
+
+HolderKey = tuple[str, int]
+"""(instance, attempt)"""
+MOST_CONDITIONS = 200_000
+"""Different conditions of hosts that are remembered; beyond it they are forgotten, and worked out anew."""
+
+
+class Rooms:
+    """The inside of the hosts that have told of it, by row of the table. Other hosts cost nothing."""
+
+    def __init__(self) -> None:
+        self._usage: dict[int, HostUsage] = {}
+        self._held: dict[int, dict[HolderKey, Allocation]] = {}
+        self._rooms: dict[int, Room] = {}
+        self._conditions: dict[int, int] = {}
+        """By row, the number of its condition."""
+        self._numbers: dict[tuple[Layout, RoomKey], int] = {}
+        self._answers: dict[Wanted, dict[int, bool]] = {}
+        self._told: Mask = np.zeros(0, dtype=np.bool_)
+
+    def set_usage(self, row: int, usage: HostUsage) -> None:
+        """Take what a host reported."""
+        if usage.topology is None:
+            if row in self._usage:
+                self.drop(row)
+            return
+        self._usage[row] = usage
+        self._forget(row)
+        if row >= len(self._told):
+            grown = np.zeros(2 * row + 16, dtype=np.bool_)
+            grown[: len(self._told)] = self._told
+            self._told = grown
+        self._told[row] = True
+
+    def drop(self, row: int) -> None:
+        """Forget what a host reported. What is claimed on it stays."""
+        if self._usage.pop(row, None) is not None:
+            self._told[row] = False
+            self._forget(row)
+
+    def hold(self, row: int, key: HolderKey, allocation: Allocation) -> None:
+        """Count what is promised to an attempt of a server."""
+        self._held.setdefault(row, {})[key] = allocation
+        room = self._rooms.get(row)
+        if room is not None:
+            room.take(allocation)
+            self._conditions.pop(row, None)
+
+    def release(self, row: int, key: HolderKey) -> None:
+        """Count it no longer."""
+        held = self._held.get(row, {})
+        allocation = held.pop(key, None)
+        if allocation is None:
+            return
+        if not held:
+            del self._held[row]
+        room = self._rooms.get(row)
+        if room is not None and room.exact:
+            room.give_back(allocation)
+            self._conditions.pop(row, None)
+        else:
+            self._forget(row)
+
+    def told(self, size: int) -> Mask:
+        """Return which of the first `size` rows have told of their inside."""
+        if len(self._told) < size:
+            self._told = np.concatenate((self._told, np.zeros(2 * size - len(self._told), dtype=np.bool_)))
+        return self._told[:size]
+
+    def room(self, row: int) -> Room | None:
+        """Return what is left; None of a host that has not told of its inside. Callers must not change it."""
+        room = self._rooms.get(row)
+        if room is None:
+            usage = self._usage.get(row)
+            if usage is None:
+                return None
+            room = self._rooms[row] = room_of(usage, self._held.get(row, {}).values())
+        return room
+
+    def answers(self, asked: Wanted) -> dict[int, bool]:
+        """Return the table of what is known of a request, by number of condition."""
+        known = self._answers.get(asked)
+        if known is None:
+            known = self._answers[asked] = {}
+        return known
+
+    def fits(self, row: int, asked: Wanted, answers: dict[int, bool]) -> bool:
+        """Tell whether a host that has told of its inside has room. `answers`: of this very request."""
+        number = self._conditions.get(row)
+        if number is None:
+            number = self._number(row)
+        answer = answers.get(number)
+        if answer is None:
+            room = self.room(row)
+            answer = answers[number] = room is not None and allocate(room, asked) is not None
+        return answer
+
+    def allocate(self, row: int, asked: Wanted) -> Allocation | None:
+        """Return which parts of the host a request gets; None where they are not there."""
+        room = self.room(row)
+        return None if room is None else allocate(room, asked)
+
+    def _number(self, row: int) -> int:
+        room = self.room(row)
+        assert room is not None
+        if len(self._numbers) >= MOST_CONDITIONS:
+            self._numbers.clear()
+            self._conditions.clear()
+            for known in self._answers.values():
+                known.clear()
+        number = self._numbers.setdefault((room.layout, room.key), len(self._numbers))
+        self._conditions[row] = number
+        return number
+
+    def _forget(self, row: int) -> None:
+        self._rooms.pop(row, None)
+        self._conditions.pop(row, None)
