@@ -1,7 +1,7 @@
 """Configuration: one TOML file and the environment, read in one place into frozen structs.
 
-Each service is handed its own section (`sections.py`) as an argument; nobody reads files or the environment
-on his own.
+Each service is handed its own section as an argument (`sections.py` has most, and gathers all); nobody reads files
+or the environment on his own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from skep.config.compute import ComputeSettings, FakeDriverSettings, FakeFailure
 from skep.config.errors import ConfigError, Problem
 from skep.config.loading import Loaded, load
 from skep.config.provenance import Setting, Source, settings
+from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import (
     ApiSettings,
     CellSettings,
@@ -21,7 +22,6 @@ from skep.config.sections import (
     LogSettings,
     QuotaSettings,
     RetentionSettings,
-    SchedulerSettings,
     StateSettings,
 )
 

@@ -12,7 +12,7 @@ from skep.config.sections import Config
 _OPENING = """\
 # Configuration
 
-Written by `skep config docs`; change `src/skep/config/sections.py` instead of this page.
+Written by `skep config docs`; change the sections in `src/skep/config/` instead of this page.
 
 Skep reads one TOML file (`--config PATH` or `SKEP_CONFIG`) and the environment, which wins. Everything has a
 default: without a file the whole cloud runs. A variable is the key in capitals behind `SKEP_`, its sections

@@ -15,7 +15,8 @@ import httpx
 import msgspec
 
 from skep.config.compute import FakeFailure
-from skep.config.sections import QuotaSettings, SchedulerSettings
+from skep.config.scheduler import SchedulerSettings
+from skep.config.sections import QuotaSettings
 from skep.testing import witness
 from skep.testing.crash_points import Point
 from skep.testing.crash_process import POLL_SECONDS, CrashProcess

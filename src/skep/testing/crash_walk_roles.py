@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx
 from msgspec.structs import replace
 
-from skep.config.sections import Config, QuotaSettings, SchedulerSettings
+from skep.config.scheduler import SchedulerSettings
+from skep.config.sections import Config, QuotaSettings
 from skep.domain.builds import STEPS
 from skep.testing import witness
 from skep.testing.crash_points import Point, points_of

@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx
 from msgspec.structs import replace
 
-from skep.config.sections import Config, SchedulerSettings, SynchronizerSettings, TransportSettings
+from skep.config.scheduler import SchedulerSettings
+from skep.config.sections import Config, SynchronizerSettings, TransportSettings
 from skep.testing.eventually import eventually
 from skep.testing.neighbours import bound
 

@@ -25,7 +25,8 @@ from typing import Any
 
 import msgspec
 
-from skep.config.sections import Config, SchedulerSettings, TransportSettings
+from skep.config.scheduler import SchedulerSettings
+from skep.config.sections import Config, TransportSettings
 from skep.testing.chaos import Chaos
 from skep.testing.chaos_load import Report, chaos_config
 from skep.testing.crash_walk import RECOVERY_SECONDS

@@ -15,7 +15,7 @@ import httpx
 import msgspec
 import pytest
 
-from skep.config.sections import SchedulerSettings
+from skep.config.scheduler import SchedulerSettings
 from skep.processes.all_in_one import Cloud
 from skep.scheduler.settings import DEFAULT_FILTERS
 from skep.testing.eventually import eventually

@@ -89,7 +89,9 @@ async def _served(session: Session, method: str, path: str, body: object = None,
         assert answer.status_code == status, answer.text
         return answer
 
-    return (await eventually(probe, f"{method} {path} is served", seconds=60)).json()
+    served = await eventually(probe, f"{method} {path} is served", seconds=60)
+    assert served is not None
+    return served.json()
 
 
 async def _settled(session: Session, count: int) -> list[dict[str, Any]]:

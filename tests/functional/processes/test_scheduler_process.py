@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from skep.cli.main import skep
-from skep.config.sections import Config, SchedulerSettings, SynchronizerSettings, TransportSettings
+from skep.config.scheduler import SchedulerSettings
+from skep.config.sections import Config, SynchronizerSettings, TransportSettings
 from skep.domain.errors import Misconfigured
 from skep.messages.to_scheduler import ListNamespaces
 from skep.processes.servers.nats import NatsServer

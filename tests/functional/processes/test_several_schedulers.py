@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from skep.audit.look import look_twice
 from skep.audit.sources import Sources
-from skep.config.sections import Config, SchedulerSettings
+from skep.config.scheduler import SchedulerSettings
+from skep.config.sections import Config
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State
 from skep.processes.servers.nats import NatsServer
