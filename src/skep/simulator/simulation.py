@@ -165,7 +165,7 @@ class _Notes:
         self._kinds = requests_of(trace.servers, MOST_KINDS)
         times = [server.at for server in trace.servers]
         begin, end = min(times), max(times)
-        step = max(1, (end - begin) // max(1, samples - 1))
+        step = max(1, (end - begin) // samples)
         self._due = [begin + step * number for number in range(1, samples) if begin + step * number < end] + [end]
         self._next = 0
         self._begin = begin

@@ -1,0 +1,9 @@
+"""What may be wrong with what a simulation is given."""
+
+from __future__ import annotations
+
+from skep.scheduler.service.decision_log.entries import Unreadable
+from skep.simulator.traces.rows import BadTrace
+
+FAULTS: tuple[type[Exception], ...] = (BadTrace, Unreadable, OSError)
+"""Each says in its text which file and line is meant."""
