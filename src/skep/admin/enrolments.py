@@ -12,7 +12,7 @@ import structlog
 
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS
-from skep.database.api import enrolments, host_mappings
+from skep.database.api import enrolments, host_mappings, retired_hosts
 from skep.database.api.enrolments import Admitted, Denied, EnrolmentToken, NewHost
 from skep.database.cell import host_keys
 from skep.domain.cells import Cell
@@ -149,6 +149,8 @@ def _admit(connection: sa.Connection, token: Token, host: NewHost, now: int) -> 
     admitted = enrolments.use(connection, token, host, now)
     if isinstance(admitted, Admitted):
         # Raised here, so that nothing is stored and the token keeps its use.
+        if retired_hosts.is_pending(connection, host.node):
+            raise Conflict(f"Node {host.node} is being retired, and its cell has not forgotten it yet; ask again soon.")
         other = host_mappings.of_host(connection, host.host)
         if other is not None and other.node != host.node:
             raise Conflict(f"Host {host.host} is node {other.node} already; choose another name (--host).")

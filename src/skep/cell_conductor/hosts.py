@@ -13,10 +13,11 @@ import sqlalchemy as sa
 from skep.cell_conductor.hearing import SILENT_SECONDS, Hearing
 from skep.cell_conductor.host_keys import HostKeys
 from skep.cell_conductor.parts import Parts
-from skep.database.cell import agents
+from skep.database.cell import agents, fences
 from skep.database.cell.agents import Agent
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, NotFound, SkepError, StaleAgent, TooLarge
+from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import NodeUuid
 from skep.messages.to_cell_conductor import (
     Heartbeat,
@@ -66,7 +67,7 @@ class Hosts:
         if clash is not None:
             raise Conflict(f"host {identity.host} of cell {parts.cell.name} is node {clash}, not {identity.node}")
         signed = await self._keys.admit(message)
-        agent = await parts.database.write(partial(agents.register, identity=identity, now=parts.clock.now()))
+        agent = await parts.database.write(partial(_registered, identity=identity, now=parts.clock.now()))
         self._know(agent)
         self.hearing.hear(agent.node, time.monotonic())
         if self._listening_until is not None:
@@ -81,7 +82,7 @@ class Hosts:
         One whose latest report was for another epoch, or that is too old, is told to report: the answer says the rest.
         """
         agent = self._agents.get(message.node)
-        if agent is None or message.incarnation > agent.incarnation:
+        if agent is None or message.incarnation != agent.incarnation:
             agent = await self._look_up(message.node)
         if message.incarnation >= agent.incarnation:
             self.hearing.hear(message.node, time.monotonic())
@@ -127,6 +128,8 @@ class Hosts:
             node = self._of_host.get(message.host)
             agent = self._agents.get(node) if node is not None else None
             if agent is not None and message.incarnation is not None and message.incarnation < agent.incarnation:
+                agent = await self._look_up(agent.node)
+            if agent is not None and message.incarnation is not None and message.incarnation < agent.incarnation:
                 await self._note_stale(agent, message.incarnation)
                 raise StaleAgent(f"agent {message.incarnation} of host {agent.host} is not the youngest")
             return await handler(message, context)
@@ -168,15 +171,19 @@ class Hosts:
         self._of_host[agent.host] = agent.node
 
     async def _current(self, node: NodeUuid, incarnation: int) -> Agent:
-        """Return the agent as this process knows it, or as the row says when the sender is younger than that."""
+        """Return the agent as this process knows it, or as the row says when the sender has another number.
+
+        A younger one registered with another conductor; or the host was retired, and its numbers began anew.
+        """
         agent = self._agents.get(node)
-        if agent is None or incarnation > agent.incarnation or not agent.mapped:
+        if agent is None or incarnation != agent.incarnation or not agent.mapped:
             agent = await self._look_up(node)
         return agent
 
     async def _look_up(self, node: NodeUuid) -> Agent:
         agent = await self._parts.database.read(partial(agents.get, node=node))
         if agent is None:
+            self._agents.pop(node, None)
             raise NotFound(f"node {node} has not registered with cell {self._parts.cell.name}")
         self._know(agent)
         return agent
@@ -254,6 +261,15 @@ class Hosts:
             return HostReported(epoch="", fenced=True)
         log.warning("an agent has a higher number from now on", host=agent.host, before=known, now=raised)
         return HostReported(epoch=epoch, incarnation=raised, error=f"schedulers know of agent {known}")
+
+
+def _registered(connection: sa.Connection, identity: AgentIdentity, now: int) -> Agent:
+    """Write an agent. One that the cell has forgotten while its host was fenced has to undo what it had there."""
+    is_new = agents.get(connection, identity.node) is None
+    agent = agents.register(connection, identity, now)
+    if is_new:
+        fences.came_back(connection, identity.node)
+    return agent
 
 
 def _ignore() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from skep.database.api import host_mappings, operator_state
+from skep.database.api import host_mappings, operator_state, retired_hosts
+from skep.database.api.retired_hosts import RetiredHost
 from skep.database.cell import agents
 from skep.database.cell.agents import Agent
 from skep.domain.cells import Cell, HostMapping
@@ -37,10 +38,34 @@ class Hosts:
         self._again_at = 0
 
     async def map_agents(self) -> bool:
-        """Map the agents that their cells know and the API database does not; nothing else is needed to use a host."""
+        """Map the agents that their cells know and the API database does not; nothing else is needed to use a host.
+
+        Before that cells forget the hosts that were retired: what registers after it is new.
+        """
+        await self._retire()
         if await self._parts.in_each_cell("mapping of agents", self._map_agents_of):
             await self.publish()
         return False
+
+    async def _retire(self) -> None:
+        """Have cells forget the hosts whose mapping was taken away; a cell that cannot be written comes later."""
+        retired = await self._parts.api.read(retired_hosts.every)
+        if not retired:
+            return
+        await self.publish()
+
+        async def of_cell(access: CellAccess) -> bool:
+            for host in retired:
+                if host.cell == access.cell.uuid:
+                    await self._forget(host, access)
+            return False
+
+        await self._parts.in_each_cell("retiring of hosts", of_cell)
+
+    async def _forget(self, host: RetiredHost, access: CellAccess) -> None:
+        was_known = await access.write(partial(agents.retire, node=host.node, process=host.process))
+        await self._parts.api.write(partial(retired_hosts.forgotten, host=host))
+        log.info("host retired", host=host.host, node=host.node, cell=access.cell.name, forgotten=was_known)
 
     async def _map_agents_of(self, access: CellAccess) -> bool:
         """Map those of one cell; True when there were some."""

@@ -19,7 +19,7 @@ from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
-from skep.domain.errors import SkepError, StaleAgent, TooLarge
+from skep.domain.errors import NotFound, SkepError, StaleAgent, TooLarge
 from skep.domain.hosts import AgentIdentity, HostUsage
 from skep.domain.ids import CellUuid, Incarnation, InstanceUuid, NodeUuid
 from skep.domain.resources import Inventory
@@ -176,3 +176,29 @@ async def test_reports_that_no_message_holds_together_go_in_halves(parts: Parts)
     assert [answer.error for answer in answers] == [None] * len(NODES)
     assert sizes.count(1) == len(NODES)
     await hosts.reporting.stop()
+
+
+async def test_a_conductor_that_did_not_hear_of_a_retirement_takes_who_came_back_for_the_youngest(parts: Parts) -> None:
+    hosts, other = Hosts(parts), Hosts(parts)
+    identity = AgentIdentity(node=NODES[0], host="host-0", process=Incarnation("first"))
+    await hosts.register(RegisterAgent(identity=identity), None)
+    await hosts.register(RegisterAgent(identity=replace(identity, process=Incarnation("second"))), None)
+    assert await parts.database.write(partial(agents.retire, node=NODES[0], process="second"))
+    with pytest.raises(NotFound):
+        await hosts.heartbeat(Heartbeat(node=NODES[0], incarnation=3), None)
+    back = await other.register(RegisterAgent(identity=replace(identity, process=Incarnation("third"))), None)
+    assert (back.incarnation, back.mapped) == (3, False), "schedulers remember the second"
+    await hosts.heartbeat(Heartbeat(node=NODES[0], incarnation=3), None)
+    agent = await parts.database.read(partial(agents.get, node=NODES[0]))
+    assert agent is not None
+    assert (agent.incarnation, agent.stale_incarnation) == (3, None)
+
+
+async def test_who_registered_since_is_not_forgotten_but_mapped_anew(parts: Parts) -> None:
+    hosts = Hosts(parts)
+    identity = AgentIdentity(node=NODES[0], host="host-0", process=Incarnation("second"))
+    await hosts.register(RegisterAgent(identity=identity), None)
+    await parts.database.write(partial(agents.mark_mapped, nodes=[NODES[0]]))
+    assert not await parts.database.write(partial(agents.retire, node=NODES[0], process="first"))
+    [unmapped] = await parts.database.read(agents.unmapped)
+    assert (unmapped.node, unmapped.process) == (NODES[0], "second")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
+from skep.api.cells import read_cell
 from skep.api.operator_state import Host, hosts, publish
 from skep.api.requests import Answer, ApiRequest
 from skep.api.residents import servers_by_host
 from skep.api.services import RunningService
-from skep.database.api import aggregates, host_mappings
+from skep.database.api import host_mappings, retired_hosts
 from skep.database.api.operator_state import Concerned
+from skep.database.api.retired_hosts import RetiredHost
+from skep.database.cell import agents, attempts
+from skep.database.cell.agents import Agent
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Conflict, NotFound
 from skep.domain.ids import NodeUuid, is_uuid
@@ -81,7 +86,10 @@ async def update(request: ApiRequest) -> Answer:
 
 
 async def delete(request: ApiRequest) -> Answer:
-    """`DELETE /os-services/{id}`: forget a host without servers. One whose agent still runs is enrolled again."""
+    """`DELETE /os-services/{id}`: give up a host without servers.
+
+    Its cell forgets it too, as soon as it can be written. Whatever agent starts there afterwards is a new host.
+    """
     identifier = request.params["service_id"]
     if request.version >= 53:
         node = _node(request)
@@ -97,12 +105,20 @@ async def delete(request: ApiRequest) -> Answer:
         raise Conflict(
             "Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
         )
-
-    def unit(connection: sa.Connection) -> None:
-        host_mappings.remove(connection, gone.node)
-        aggregates.forget_host(connection, gone.host)
-
-    await request.services.database.write(unit)
+    agent, is_held = await read_cell(request.services, gone.cell, partial(_left, node=gone.node))
+    if is_held:
+        raise Conflict(
+            f"Host {gone.host} has not said yet that it is rid of what deleted servers had there. Start its agent, or "
+            "fence the host if it is dead for good."
+        )
+    retired = RetiredHost(
+        node=gone.node,
+        host=gone.host,
+        cell=gone.cell,
+        process=agent.process if agent is not None else "",
+        retired_at=request.services.clock.now(),
+    )
+    await request.services.database.write(partial(retired_hosts.add, new=retired))
     await publish(request.services)
     return Answer()
 
@@ -180,6 +196,11 @@ async def _check_agent(request: ApiRequest, node: NodeUuid) -> None:
             )
     if await request.services.database.read(lambda c: host_mappings.get(c, node)) is None:
         raise _not_found(node)
+
+
+def _left(connection: sa.Connection, node: NodeUuid) -> tuple[Agent | None, bool]:
+    """Return what a cell knows of a node: its agent, and whether anything may be left there."""
+    return agents.get(connection, node), attempts.any_open_on(connection, node)
 
 
 def _node(request: ApiRequest) -> NodeUuid:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.api import credentials, enrolments, instance_mappings, quotas, server_groups
+from skep.database.api import credentials, enrolments, instance_mappings, quotas, retired_hosts, server_groups
 from skep.database.api.tables import cells, host_mappings
 from skep.database.api.tables import instance_mappings as mapping_rows
 from skep.domain.cells import Cell
@@ -103,6 +103,7 @@ def remove(connection: sa.Connection, uuid: CellUuid) -> None:
     """Forget a cell, its credentials and the mappings of its hosts. Whoever calls has seen that it holds no server."""
     credentials.remove_of(connection, Scope("cell", uuid))
     enrolments.remove_of(connection, uuid)
+    retired_hosts.remove_of(connection, uuid)
     connection.execute(sa.delete(host_mappings).where(host_mappings.c.cell == uuid))
     connection.execute(sa.delete(cells).where(cells.c.uuid == uuid))
 

@@ -1,4 +1,4 @@
-"""Tables of enrolment: tokens that make machines hosts of a cell, and what was enrolled with each."""
+"""Tables of enrolment: tokens that make machines hosts of a cell, what was enrolled with each, and hosts given up."""
 
 from __future__ import annotations
 
@@ -32,3 +32,15 @@ enrolments = sa.Table(
     sa.Column("enrolled_at", sa.BigInteger, nullable=False),
 )
 """Which keys each token let in: a host that did not hear its answer asks again, and uses the token once."""
+
+retired_hosts = sa.Table(
+    "retired_hosts",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("cell", sa.Text, nullable=False),
+    sa.Column("process", sa.Text, nullable=False),
+    sa.Column("retired_at", sa.BigInteger, nullable=False),
+)
+"""Hosts whose mapping is gone and whose cell has not forgotten them yet. `process`: the run of the agent that the cell
+knew then, empty where it knew none; a younger one is not forgotten."""

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import resending
-from skep.database.cell.tables import agents
+from skep.database.cell import host_keys, resending
+from skep.database.cell.tables import agents, retired_agents
 from skep.domain.errors import StaleAgent
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import NodeUuid
@@ -48,7 +48,7 @@ def register(connection: sa.Connection, identity: AgentIdentity, now: int) -> Ag
             {
                 "node": identity.node,
                 "host": identity.host,
-                "incarnation": 1,
+                "incarnation": _after_retirement(connection, identity.node),
                 "process": identity.process,
                 "mapped": False,
                 "registered_at": now,
@@ -125,6 +125,27 @@ def unmapped(connection: sa.Connection) -> list[Agent]:
 def mark_mapped(connection: sa.Connection, nodes: Sequence[NodeUuid]) -> None:
     """Note that nodes are mapped to this cell."""
     connection.execute(agents.update().where(row.node.in_(nodes)).values(mapped=True))
+
+
+def retire(connection: sa.Connection, node: NodeUuid, process: str) -> bool:
+    """Forget an agent and its key, so that its node may come again as a new host; tell whether it was known.
+
+    Where another run than `process` has registered since, the host is here again: it is only to be mapped anew.
+    """
+    mine = sa.and_(row.node == node, row.process == process)
+    number = connection.execute(sa.delete(agents).where(mine).returning(row.incarnation)).scalar_one_or_none()
+    if number is not None:
+        connection.execute(sa.insert(retired_agents).values(node=node, incarnation=number))
+        host_keys.release(connection, node)
+        return True
+    connection.execute(agents.update().where(row.node == node).values(mapped=False))
+    return False
+
+
+def _after_retirement(connection: sa.Connection, node: NodeUuid) -> int:
+    """Return the number of an agent whose node is new here, or was forgotten."""
+    forgotten = sa.delete(retired_agents).where(retired_agents.c.node == node).returning(retired_agents.c.incarnation)
+    return (connection.execute(forgotten).scalar_one_or_none() or 0) + 1
 
 
 def _agent(found: Any) -> Agent:

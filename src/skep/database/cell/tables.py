@@ -149,6 +149,14 @@ agents = sa.Table(
 that the host is dead for good. `stale_incarnation`, `stale_at`: the latest older run of the agent that spoke beside a
 younger one, and when: two agents have one identity."""
 
+retired_agents = sa.Table(
+    "retired_agents",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("incarnation", sa.Integer, nullable=False),
+)
+"""The last numbers of agents that were forgotten: who comes back gets a higher one, for schedulers remember them."""
+
 host_keys = sa.Table(
     "host_keys",
     metadata,
