@@ -136,6 +136,26 @@ class Order:
             number -= 1
             place = len(chunks[number]) - 1
 
+    def first(
+        self, salt: int, fits: memoryview, yes: int, cell: memoryview, others: int, count: int, longest: int
+    ) -> list[int] | None:
+        """Return the best row at which `fits` is `yes`, and after it the best `others` of the same cell, if there are.
+
+        `count` rows fit in all. None where not enough of them are among the `longest` many best of all rows.
+        """
+        found: list[int] = []
+        met, home = 0, -1
+        for row in self.walk(salt, fits, yes, longest):
+            met += 1
+            if not found:
+                home = cell[row]
+            elif cell[row] != home:
+                continue
+            found.append(row)
+            if len(found) > others:
+                return found
+        return found if met == count else None
+
     def _tied(self, number: int, place: int, salt: int, longest: int) -> tuple[Iterable[int], int, int]:
         """Return the keys that have the score of the key at a place, from the server's hash on and round to it.
 

@@ -122,17 +122,24 @@ class Placement:
         request, weighers = self._with_group(running.request, instance), running.weighers
         shared = self._shapes.evaluate(request)
         salt = stable_hash(f"{seed}/{instance}")
-        ranking, narrowed = self._narrow(shared, request, running, salt)
-        row = self._pick(ranking, request, weighers, salt)
+        considered = shared.considered
+        narrowed: list[tuple[Filter, int]] = []
+        rows = self._shapes.best(shared, request, salt) if self._is_plain(request, running) else None
+        if rows is None:
+            ranking, narrowed = self._narrow(shared, request, running, salt)
+            row = self._pick(ranking, request, weighers, salt)
+            rows = [] if row is None else [row, *self._alternates(ranking, row, request.alternates)]
         stages = self._stages(shared, request, narrowed)
-        if row is None:
-            considered = shared.considered
+        if not rows:
             return NoHost(lambda: self._no_valid_host(request, considered, stages), considered, stages)
-        others = self._alternates(ranking, row, request.alternates)
-        explanation = Explanation(
-            considered=shared.considered, stages=stages, scores=self._scores(request, weighers, [row, *others])
-        )
-        return self._choice(row, others, explanation)
+        scores = self._scores(request, weighers, rows)
+        return self._choice(rows[0], rows[1:], Explanation(considered=considered, stages=stages, scores=scores))
+
+    def _is_plain(self, request: PlacementRequest, running: _Running) -> bool:
+        """Tell whether nothing but the shape of the request decides: so it is for most."""
+        if running.filters or running.weighers or request.prefer or self._min_max:
+            return False
+        return self._settings.host_subset_size == 1 and self.partition.own() is None
 
     def describe(self, row: int, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice:
         """Return the choice of a host that was made earlier, with the alternates of now."""

@@ -51,6 +51,13 @@ class Fitting(msgspec.Struct, frozen=True, eq=False):
         return cls(mask.data, 1, int(np.count_nonzero(mask)))
 
 
+def best_of_one_cell(
+    order: Order, fits: memoryview, yes: int, count: int, cell: memoryview, others: int, salt: int
+) -> list[int] | None:
+    """Return the best row and the best `others` of its cell; None where the way is too long. As `Order.first`."""
+    return order.first(salt, fits, yes, cell, others, count, _LONGEST_WALK)
+
+
 class Walk:
     """The way down from the best host, as far as it was gone: a decision asks for its host, then for alternates."""
 

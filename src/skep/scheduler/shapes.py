@@ -21,7 +21,7 @@ from skep.scheduler.changelog import Changed, ChangeLog
 from skep.scheduler.columns import Floats, Mask
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.order import Order
-from skep.scheduler.ranking import NOBODY, Fitting, Listed, Ranking
+from skep.scheduler.ranking import NOBODY, Fitting, Listed, Ranking, best_of_one_cell
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.standing import OwnOrder, Standing
@@ -167,6 +167,18 @@ class Shapes:
         """Return what each of these gives a row, before its multiplier. Callers must not change it."""
         return self._standing.parts(row)
 
+    def best(self, shared: Evaluated, request: PlacementRequest, salt: int) -> list[int] | None:
+        """Return the best row and the request's alternates after it; empty: nobody fits.
+
+        None where that is not known before all rows are ranked.
+        """
+        if not shared.left:
+            return []
+        if not shared.plan.in_order:
+            return None
+        order, cell = self._order(shared, request), self._table.cell.data
+        return best_of_one_cell(order, shared.fits, PASSED, shared.left, cell, request.alternates, salt)
+
     def ranking(
         self, shared: Evaluated, request: PlacementRequest, salt: int, barred: Set[int] = frozenset()
     ) -> Ranking:
@@ -211,13 +223,14 @@ class Shapes:
         table = self._table
         order = None
         if shared.plan.in_order and fitting.count:
-            order = (
-                self._standing.order(request) if shared.own is None else self._own_order(shared, shared.own, request)
-            )
+            order = self._order(shared, request)
         return Ranking(table.node_hash, table.cell, salt, fitting, score, order, barred)
 
-    def _own_order(self, shared: Evaluated, own: OwnOrder, request: PlacementRequest) -> Order:
-        return self._standing.order_of(own, Fitting(shared.fits, PASSED, shared.left), request)
+    def _order(self, shared: Evaluated, request: PlacementRequest) -> Order:
+        """Return an order in which every row has a place that fits."""
+        if shared.own is None:
+            return self._standing.order(request)
+        return self._standing.order_of(shared.own, Fitting(shared.fits, PASSED, shared.left), request)
 
     def _scores_far_down(self, shared: Evaluated, request: PlacementRequest) -> Floats:
         """Return the scores of all rows where the way down was too long, so that the next time it is shorter."""

@@ -101,10 +101,12 @@ class Standing:
     def _take(self, marks: list[int], request: PlacementRequest) -> None:
         """Give changed rows their scores; marks of facts (odd) also say who comes and goes."""
         order, table = self._order, self._table
-        for mark in marks:
-            self._parts.pop(mark >> 1, None)
+        changed = {mark >> 1 for mark in marks}
+        for row in changed:
+            self._parts.pop(row, None)
         rows = {mark >> 1 for mark in marks if mark & 1}
         if rows:
+            changed -= rows
             chosen = np.array(sorted(rows), dtype=np.intp)
             members = self._members(HostView(table, chosen), request).tolist()
             for row, is_member in zip(chosen.tolist(), members, strict=True):
@@ -112,7 +114,7 @@ class Standing:
                     order.set(row, self._score(row), table.node_hash.item(row))
                 else:
                     order.discard(row)
-        for row in {mark >> 1 for mark in marks} - rows:
+        for row in changed:
             if row in order:
                 order.set(row, self._score(row), table.node_hash.item(row))
 
