@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from skep.config.base import Section, port_of_health
+from skep.config.base import port_of_health
+from skep.config.placement_options import PlacementOptionSettings
 
 
-class SchedulerSettings(Section, frozen=True, kw_only=True):
+class SchedulerSettings(PlacementOptionSettings, frozen=True, kw_only=True):
     """How a host is chosen, and by which processes."""
 
     embedded: Annotated[

@@ -17,6 +17,7 @@ from msgspec import Meta
 from skep.config.base import Section, port_of_health, tcp_port
 from skep.config.compute import ComputeSettings
 from skep.config.pci import PciSettings
+from skep.config.placement_options import MetricsSettings
 from skep.config.scheduler import SchedulerSettings
 
 LOOPBACK = "127.0.0.1"
@@ -322,6 +323,7 @@ class Config(Section, frozen=True, kw_only=True):
     ] = ()
     quota: QuotaSettings = QuotaSettings()
     scheduler: SchedulerSettings = SchedulerSettings()
+    metrics: MetricsSettings = MetricsSettings()
     transport: TransportSettings = TransportSettings()
     synchronizer: SynchronizerSettings = SynchronizerSettings()
     compute: ComputeSettings = ComputeSettings()

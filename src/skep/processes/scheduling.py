@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
-import math
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from skep.config.sections import Config
-from skep.domain.errors import Misconfigured
+from skep.processes.placement_options import multipliers, numbers, placement_options
 from skep.processes.process import Process
 from skep.scheduler.service import SchedulerService
 from skep.scheduler.service.decision_log.files import MEBIBYTE, DecisionLog
@@ -25,32 +24,16 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
         filters=section.enabled_filters or DEFAULT_FILTERS,
         weighers={
             **DEFAULT_WEIGHERS,
-            "CPUWeigher": section.cpu_weight_multiplier,
-            "RAMWeigher": section.ram_weight_multiplier,
-            "DiskWeigher": section.disk_weight_multiplier,
-            "BuildFailureWeigher": section.build_failure_weight_multiplier,
-            **_named_weighers(section.enabled_weighers),
+            **multipliers(config),
+            **numbers("scheduler.enabled_weighers", section.enabled_weighers),
         },
+        options=placement_options(config),
         normalization=section.normalization,
         host_subset_size=section.host_subset_size,
         shuffle=section.shuffle_best_same_weighed_hosts,
         partition=section.partition,
         on_plugin_error=section.on_plugin_error,
     )
-
-
-def _named_weighers(named: tuple[str, ...]) -> dict[str, float]:
-    """Read `NAME=NUMBER`. Raises Misconfigured for anything else."""
-    found = {}
-    for text in named:
-        name, _, number = text.partition("=")
-        try:
-            found[name.strip()] = float(number)
-        except ValueError as error:
-            raise Misconfigured(f"scheduler.enabled_weighers: expected NAME=NUMBER, got {text!r}") from error
-        if not math.isfinite(found[name.strip()]):
-            raise Misconfigured(f"scheduler.enabled_weighers: {text!r} has no finite number")
-    return found
 
 
 def make_scheduler(process: Process, transport: Transport, backend: Backend) -> SchedulerService:

@@ -160,7 +160,7 @@ def pipeline(settings: SchedulerSettings, called: Collection[str] = ()) -> Pipel
         *isolated_aggregates.chosen(settings.options),
         *(
             entry
-            for name in settings.filters
+            for name in _chosen(settings)
             for entry in (filters[name] if name in filters else (load_filter(name, filters),))
         ),
         *(_required_metrics(settings)),
@@ -183,6 +183,12 @@ def pipeline(settings: SchedulerSettings, called: Collection[str] = ()) -> Pipel
         occasional_weighers=tuple(entry for entry in by_shape if entry[0].applies is not always),
         shape_parts=tuple(part for part in parts if part is not None),
     )
+
+
+def _chosen(settings: SchedulerSettings) -> tuple[str, ...]:
+    """Return the filters that settings name, and that of zones: Nova looks at the zone whatever filters run."""
+    zones = availability_zone.FILTER.name
+    return settings.filters if zones in settings.filters else (zones, *settings.filters)
 
 
 def _required_metrics(settings: SchedulerSettings) -> tuple[Filter, ...]:
