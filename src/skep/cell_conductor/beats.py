@@ -30,6 +30,8 @@ NAMED_HOSTS = 5
 """Hosts that a line of the log names; it counts the others."""
 NODES_TOLD = 100
 GROUPS_TOLD = 100
+FAILED_BEATS = 3
+"""So many beats that fail one after the other are more than a scheduler that is started anew."""
 """Nodes and groups that are told again with one message."""
 
 
@@ -43,20 +45,31 @@ class Beats:
         hosts.on_listening = self.loop.nudge
         self.on_asserted: Callable[[str | None], None] = _ignore
         """Called at each beat with the epoch under which the scheduler knows this cell's claims; None: it does not."""
+        self._failed = 0
+        """Beats in a row that failed, and why the last one did."""
+        self._why = ""
+
+    def troubles(self) -> list[str]:
+        """Return why schedulers do not hear of this cell's hosts from this conductor; empty when they do."""
+        if self._failed < FAILED_BEATS:
+            return []
+        return [f"beat: schedulers were not reached {self._failed} times in a row: {self._why}"]
 
     async def _beat(self) -> bool:
         """Say which nodes live; tell the cell's claims when the scheduler does not know them."""
-        listening = not await self._hosts.knows_who_lives()
-        self._look()
         epoch: str | None = None
         try:
+            listening = not await self._hosts.knows_who_lives()
+            self._look()
             reply = await self._tell_who_lives(listening=listening)
             await self._follow(reply.epoch)
             if reply.asserted or await self._assert(reply.epoch):
                 epoch = reply.epoch if await self._adopt(reply.epoch) else None
             if reply.asserted and (reply.nodes or reply.groups):
                 await self._tell_again(reply)
+            self._failed = 0
         except SkepError as error:
+            self._failed, self._why = self._failed + 1, str(error)
             log.warning("no beat", cell=self._parts.cell.name, error=str(error))
         self.on_asserted(epoch)
         return False
@@ -67,23 +80,15 @@ class Beats:
         news = hearing.look(time.monotonic())
         if news is None:
             return
-        cell = self._parts.cell.name
-        if news.silent:
-            log.warning(
-                "hosts fell silent",
-                cell=cell,
-                hosts=len(news.silent),
-                names=self._names(news.silent),
-                silent_in_all=hearing.silent,
-            )
-        if news.heard_again:
-            log.warning(
-                "hosts are heard again",
-                cell=cell,
-                hosts=len(news.heard_again),
-                names=self._names(news.heard_again),
-                silent_in_all=hearing.silent,
-            )
+        for event, nodes in (("hosts fell silent", news.silent), ("hosts are heard again", news.heard_again)):
+            if nodes:
+                log.warning(
+                    event,
+                    cell=self._parts.cell.name,
+                    hosts=len(nodes),
+                    names=self._names(nodes),
+                    silent_in_all=hearing.silent,
+                )
 
     def _names(self, nodes: Iterable[NodeUuid]) -> list[str]:
         return sorted(self._hosts.name_of(node) for node in nodes)[:NAMED_HOSTS]

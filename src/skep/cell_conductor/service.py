@@ -106,6 +106,10 @@ class CellConductor:
             await loop.stop()
         await self._lease.stop()
 
+    def troubles(self) -> list[str]:
+        """Return what keeps the cell from being served although this process runs, a sentence each."""
+        return self._beats.troubles()
+
     async def _on_changed(self, _message: InstancesChanged, _context: RequestContext | None) -> None:
         self._builds.dispatching.nudge()
         self._deletes.undoing.nudge()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import sqlite3
 import threading
 import time
@@ -52,6 +53,8 @@ class Database:
         self.location = location
         self.name = name or _name_of(location)
         self.busy_timeout = busy_timeout
+        self.read_within = math.inf
+        """How many seconds a reader who does not say so waits."""
         self._dialect = dialect_of(location, busy_timeout)
         self.engine = self._dialect.engine()
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix=f"{self.name}-read")
@@ -63,7 +66,10 @@ class Database:
         self._writer.commit_hook = type(self).commit_hook_of_new
         patience = busy_timeout + 1.0
         self.reading = Circuit(
-            self.name, lambda: self.read(_nothing), patience=patience, cut_off=partial(self._cut_off, busy_timeout)
+            self.name,
+            lambda: self.read(_nothing, within=math.inf),
+            patience=patience,
+            cut_off=partial(self._cut_off, busy_timeout),
         )
         self.writing = Circuit(
             self.name, lambda: self.write(_nothing), patience=patience, cut_off=partial(self._cut_off, busy_timeout)
@@ -86,10 +92,12 @@ class Database:
     async def read(self, unit: Unit[T], *, within: float | None = None) -> T:
         """Run a unit that only reads, on a consistent view.
 
-        Raises StorageUnavailable when the database cannot be read now, or not `within` so many seconds.
+        Raises StorageUnavailable when the database cannot be read now, or not `within` so many seconds (`read_within`
+        if nothing is said; infinite: as long as it takes).
         """
-        if within is not None:
-            return await self.reading.through(lambda: self.read(unit), within)
+        seconds = self.read_within if within is None else within
+        if seconds != math.inf:
+            return await self.reading.through(lambda: self.read(unit, within=math.inf), seconds)
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, unit)
 
     async def write(self, unit: Unit[T], *, intake: bool = False, within: float | None = None) -> T:

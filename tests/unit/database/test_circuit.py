@@ -101,6 +101,23 @@ async def test_a_failure_is_known_and_the_next_is_let_through() -> None:
     await answering(gate.circuit)
 
 
+async def test_a_database_may_bound_the_reads_that_say_nothing_themselves(database: Database) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def hang(_connection: sa.Connection) -> None:
+        entered.set()
+        leave.wait(30)
+
+    database.read_within = 0.01
+    with pytest.raises(StorageUnavailable, match=r"did not answer in 0\.01 s"):
+        await database.read(hang)
+    assert not database.answers
+    leave.set()
+    await answering(database)
+    database.read_within = 30.0
+    assert await database.read(names) == []
+
+
 async def test_a_unit_that_nobody_waits_for_any_more_is_not_begun(database: Database) -> None:
     entered, leave = threading.Event(), threading.Event()
 
