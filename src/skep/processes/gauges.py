@@ -28,6 +28,8 @@ class Gauges:
         self._cells = cells
         self._transport = transport
         self._metrics = metrics
+        self._shown: set[str] = set()
+        """Names of cells whose gauges there are: those of a cell that is gone, or has another name now, go."""
         self._loops = (
             Loop("backlog", self._count_backlog, every=0.5),
             Loop("host-gauges", self._count_hosts, every=5.0),
@@ -61,9 +63,14 @@ class Gauges:
             name = known.name if known is not None else str(host.cell)
             hosts[name, "disabled" if host.disabled else "up" if host.up else "silent"] += 1
             claims[name] += len(host.claims)
-        for cell in self._cells.values():
-            if not cell.is_cell0:
-                self._metrics.claims.labels(cell.name).set(claims[cell.name])
-                for state in STATES:
-                    self._metrics.hosts.labels(cell.name, state).set(hosts[cell.name, state])
+        shown = {cell.name for cell in self._cells.values() if not cell.is_cell0}
+        for name in shown:
+            self._metrics.claims.labels(name).set(claims[name])
+            for state in STATES:
+                self._metrics.hosts.labels(name, state).set(hosts[name, state])
+        for name in self._shown - shown:
+            self._metrics.claims.remove(name)
+            for state in STATES:
+                self._metrics.hosts.remove(name, state)
+        self._shown = shown
         return False
