@@ -14,7 +14,7 @@ from skep.processes.directory import StateDirectory
 POSTGRESQL_PORT = 5432
 
 
-def check_apart(config: Config) -> None:
+def refuse_own_databases(config: Config) -> None:
     """Refuse to keep host states in the database of the API or of a cell, as far as the configuration places those.
 
     Host states are a cache that may be dropped at any time; what stands beside them may not. Raises Misconfigured.

@@ -56,9 +56,9 @@ def backend_of(config: Config) -> Backend:
     backend = make_backend(config.synchronizer)
     if config.synchronizer.backend == "sql" and config.synchronizer.url:
         # Imported here: a scheduler over another backend loads nothing of databases.
-        from skep.processes.own_databases import check_apart
+        from skep.processes.own_databases import refuse_own_databases
 
-        check_apart(config)
+        refuse_own_databases(config)
     return backend
 
 
