@@ -58,7 +58,10 @@ async def _program(services: AdminServices, authorization: str, request_id: Requ
     scheme, _, text = authorization.partition(" ")
     token = parse(text.strip()) if scheme.lower() == SCHEME else None
     if token is None:
-        raise Unauthenticated("The header Authorization does not read `Bearer skep_...`.")
+        raise Unauthenticated(
+            "The header Authorization holds no credential of Skep (`Bearer skep_...`). A token of a user goes into the "
+            "header X-Auth-Token."
+        )
     scope = await _scope(services, token)
     context = RequestContext(request_id=request_id, user_id=UserId(f"credential:{token.id}"))
     return Caller(context, scope)

@@ -54,8 +54,9 @@ def show(name: str, cloud: str | None) -> None:
 @namespace.command("set")
 @click.argument("name")
 @click.argument("schema", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@format_option
 @cloud_option
-def set_(name: str, schema: Path, cloud: str | None) -> None:
+def set_(name: str, schema: Path, form: Format, cloud: str | None) -> None:
     """Register a namespace, or widen its schema. SCHEMA is a JSON file.
 
     \b
@@ -65,7 +66,7 @@ def set_(name: str, schema: Path, cloud: str | None) -> None:
         body = msgspec.json.decode(schema.read_bytes())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(f"{schema} is no JSON: {error}") from error
-    print_json(connect(cloud).admin("PUT", _path(name), body)["namespace"]["schema"])
+    print_record(connect(cloud).admin("PUT", _path(name), body)["namespace"], form)
 
 
 @namespace.command()

@@ -65,7 +65,8 @@ def config_(
 ) -> None:
     """Print the configuration of the servers that all cells share. It holds passwords.
 
-    Print it again when a cell was added, and have the servers read it: `nats-server --signal reload`.
+    Print it again when a cell was added, and have the servers read it: `nats-server --signal reload=PID`. NATS 2.9
+    joins the subjects of a new account with those above only at the second reload: signal twice, 2 s apart.
 
     \b
     Example: skep nats config --listen 10.0.0.5:4222 > /etc/nats/skep.conf

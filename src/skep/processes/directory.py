@@ -75,7 +75,7 @@ class StateDirectory:
             fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            raise Misconfigured(f"state directory {self.root} is in use by another `skep up`") from None
+            raise Misconfigured(f"state directory {self.root} is in use by another process of Skep") from None
         self._lock = lock
 
     def close(self) -> None:

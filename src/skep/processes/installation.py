@@ -60,14 +60,14 @@ def choose_cells(
     wanted = count if count is not None else len(known) or NEW_CELLS
     if wanted < len(known):
         there = ", ".join(known)
-        return Cells(tuple(known), (f"the installation has {len(known)} cells, all are started: {there}",))
+        return Cells(tuple(known), (f"the installation has {len(known)} cells, all stay: {there}",))
     free = (name for name in map("cell{}".format, range(1, 2**31)) if name not in {*known, *taken})
     return Cells((*known, *(next(free) for _ in range(wanted - len(known)))))
 
 
 def _with_configured(known: Sequence[str], configured: Sequence[str]) -> Cells:
     notes = tuple(
-        f"cell {name} is not in the configuration and is started all the same, its servers are there; "
+        f"cell {name} is not in the configuration and stays, its servers are there; "
         f"`skep cell disable {name}` keeps new ones away, `skep cell delete {name}` removes it once it is empty"
         for name in known
         if name not in configured
@@ -246,6 +246,6 @@ def choose_hosts(cell: str, there: Sequence[str], count: int | None, default: in
     """Return the hosts of a cell to start: all that are there, and new ones up to `count` (new cell: `default`)."""
     wanted = count if count is not None else len(there) or default
     if wanted < len(there):
-        return Hosts(tuple(there), (f"{cell} has {len(there)} hosts, all are started",))
+        return Hosts(tuple(there), (f"{cell} has {len(there)} hosts, all stay",))
     free = (name for name in map(f"{cell}-host{{}}".format, range(1, 2**31)) if name not in there)
     return Hosts((*there, *(next(free) for _ in range(wanted - len(there)))))

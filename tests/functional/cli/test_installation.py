@@ -96,9 +96,9 @@ async def test_a_start_with_less_loses_nothing(config: Config) -> None:
         made = await create_in(cloud, session, 4)
     async with started(config, cells=1, hosts=1) as cloud, signed_in(cloud) as session:
         assert cloud.notes == [
-            "the installation has 2 cells, all are started: cell1, cell2",
-            "cell1 has 2 hosts, all are started",
-            "cell2 has 2 hosts, all are started",
+            "the installation has 2 cells, all stay: cell1, cell2",
+            "cell1 has 2 hosts, all stay",
+            "cell2 has 2 hosts, all stay",
         ]
         assert sorted(await active(session, 4)) == sorted(made)
     renamed = config_with(config, "east")
@@ -202,7 +202,7 @@ async def test_a_lost_file_of_passwords(config: Config, tmp_path: Path) -> None:
         file = cloud.clouds_yaml
         before = passwords_in(file)["admin"]
         refused = await run("user", "set-password", "admin")
-        assert (refused.exit_code, "is in use by another `skep up`" in refused.stderr) == (2, True)
+        assert (refused.exit_code, "is in use by another process of Skep" in refused.stderr) == (2, True)
     file.unlink()
     async with started(config) as cloud:
         entries = json.loads(file.read_text())["clouds"]

@@ -117,7 +117,7 @@ def test_databases_of_a_running_cloud_are_left_alone() -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         result = run("db", "upgrade")
     assert result.exit_code == 2
-    assert "is in use by another `skep up`" in result.stderr
+    assert "is in use by another process of Skep" in result.stderr
 
 
 def test_a_file_that_is_no_database() -> None:

@@ -100,7 +100,7 @@ async def test_from_the_first_start_to_the_second(tmp_path: Path) -> None:
         await an_ordinary_user_looks(installation, one["ID"])
         status, out, errors = await installation.run("up")
         assert (status, out, len(errors.splitlines())) == (2, "", 1)
-        assert "is in use by another `skep up`" in errors
+        assert "is in use by another process of Skep" in errors
         process.kill()
     async with installation.up("--hosts", "2") as (process, lines):
         assert "Found as it was left: 1 server (1 active)." in lines

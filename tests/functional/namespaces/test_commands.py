@@ -39,7 +39,9 @@ async def test_from_a_schema_to_states_and_away(tmp_path: Path) -> None:
     file = tmp_path / "volume.json"
     file.write_text(json.dumps(SCHEMA))
     async with serving_cloud(http_config(tmp_path), cells=1, hosts=1) as cloud:
-        await run(cloud, "namespace", "set", "volume", str(file))
+        shown = await run(cloud, "namespace", "set", "volume", str(file))
+        assert shown.split()[:2] == ["name", "volume"], "a line for each field, as everywhere"
+        assert (await read(cloud, "namespace", "set", "volume", str(file)))["schema"] == SCHEMA
         assert json.loads(await run(cloud, "namespace", "show", "volume")) == SCHEMA
         made = await read(cloud, "namespace", "credential", "create", "volume", "--description", "tests")
         headers = {"Authorization": f"Bearer {made['secret']}"}

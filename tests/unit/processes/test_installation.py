@@ -23,7 +23,7 @@ def test_cells_become_more_and_never_fewer() -> None:
     assert choose_cells(known, (), 2).notes == ()
     fewer = choose_cells(known, (), 1)
     assert fewer.names == known
-    assert fewer.notes == ("the installation has 2 cells, all are started: cell1, cell2",)
+    assert fewer.notes == ("the installation has 2 cells, all stay: cell1, cell2",)
     assert choose_cells(known, (), 3).names == ("cell1", "cell2", "cell3")
     assert choose_cells(("cell2",), (), 3, ["cell3"]).names == ("cell2", "cell1", "cell4")
 
@@ -32,7 +32,7 @@ def test_configured_cells_stand_beside_those_that_are_there() -> None:
     chosen = choose_cells(("cell1", "east"), ("east", "west"), None)
     assert chosen.names == ("cell1", "east", "west")
     (note,) = chosen.notes
-    assert note.startswith("cell cell1 is not in the configuration and is started all the same")
+    assert note.startswith("cell cell1 is not in the configuration and stays")
     assert "`skep cell disable cell1`" in note
     assert "`skep cell delete cell1`" in note
 
@@ -43,7 +43,7 @@ def test_hosts_become_more_and_never_fewer() -> None:
     assert choose_hosts("c", ("c-host2",), 2, 3).names == ("c-host2", "c-host1")
     fewer = choose_hosts("c", ("c-host1", "other"), 1, 3)
     assert fewer.names == ("c-host1", "other")
-    assert fewer.notes == ("c has 2 hosts, all are started",)
+    assert fewer.notes == ("c has 2 hosts, all stay",)
 
 
 def test_hosts_are_the_directories(tmp_path: Path) -> None:

@@ -178,9 +178,7 @@ class ProcessCloud:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Misconfigured(
-                f"state directory {self.directory.root} is in use by another `skep up --processes`"
-            ) from None
+            raise Misconfigured(f"state directory {self.directory.root} is in use by another process of Skep") from None
         file = Places(self.config, self.directory).api
         if isinstance(file, Path) and file.is_file():
             raise Misconfigured(
