@@ -124,7 +124,8 @@ class Simulation:
     def _request(self, spec: RequestSpec) -> PlacementRequest:
         known = self._requests.get(id(spec))
         if known is None:
-            known = self._requests[id(spec)] = (spec, placement_request(spec, alternates=0))
+            options = self._policy.settings.options
+            known = self._requests[id(spec)] = (spec, placement_request(spec, alternates=0, options=options))
         return known[1]
 
 

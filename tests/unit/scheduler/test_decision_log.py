@@ -156,7 +156,8 @@ def test_a_decision_that_comes_out_otherwise_is_shown_with_both_answers(tmp_path
     assert difference.instance == "a"
 
 
-def test_all_files_of_a_directory_stay_within_the_bound(tmp_path: Path) -> None:
+def test_all_files_of_a_directory_stay_within_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "WRITE_SECONDS", 3600)
     for run in ("run-1", "run-2", "run-3"):
         scheduler = Scheduler(tmp_path, most_bytes=512 * 1024)
         scheduler.log.open(run)

@@ -114,12 +114,6 @@ class RecordedDeciding(Deciding):
         self._told_in = -1
         """The segment in which the request stands."""
 
-    def decide_all(self, *, anew: bool = False) -> None:
-        """Decide each member, one after the other."""
-        for seat in self.seats:
-            if anew or not self._find(seat):
-                self.decide(seat)
-
     def decide(self, seat: Seat) -> None:
         """Choose a host, count the choice and note it."""
         super().decide(seat)
@@ -160,7 +154,7 @@ def answer_of(seat: Seat) -> Answer:
         alternates = tuple(one.node for one in choice.alternates)
         return Answer(claim, alternates, choice.explanation.considered, choice.explanation.stages)
     if isinstance(seat.no, NoHost):
-        return Answer(None, (), seat.no.considered, seat.no.stages)
+        return Answer(None, (), seat.no.considered, seat.no.stages, seat.no.reason)
     return Answer(None, (), 0, (), seat.no.reason if seat.no is not None else "")
 
 
