@@ -18,6 +18,7 @@ from skep.database.cell import attempts, instances, moves
 from skep.domain.builds import AttemptRecord, Decision, NotReady, NoValidHost
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Forbidden, NotFound, Unavailable
+from skep.domain.hints import FOLLOWED_BY, check_hints
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, is_uuid
 from skep.domain.instances import Instance, status, task_state
 from skep.messages.to_scheduler import Member, SelectDestinations
@@ -156,7 +157,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     dry_run: bool = True
 
     def check(self) -> None:
-        """Raise BadRequest for numbers out of bounds, Forbidden for a real claim."""
+        """Raise BadRequest for numbers out of bounds and hints that make no sense, Forbidden for a real claim."""
         if not self.dry_run:
             raise Forbidden(
                 "dry_run: claims are made for servers that a request created; a claim that no row names would be freed."
@@ -169,6 +170,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise BadRequest(f"min_count: expected 1 to {len(self.members)}.")
         if not 0 <= self.alternates <= MOST_MEMBERS:
             raise BadRequest(f"alternates: expected 0 to {MOST_MEMBERS}.")
+        check_hints(self.scheduler_hints, FOLLOWED_BY.values())
 
 
 async def select(request: AdminRequest) -> Any:

@@ -15,6 +15,7 @@ import os_traits
 from skep.api.schemas.fields import FALSE_WORDS, TRUE_WORDS
 from skep.domain.conditions import OPERATORS, amount
 from skep.domain.errors import BadRequest
+from skep.domain.extra_spec_operators import is_comparison
 
 Check = Callable[[str], bool]
 
@@ -55,8 +56,8 @@ _KNOWN: tuple[tuple[str, Check], ...] = (
     ("group_policy", _one_of("isolate", "none")),
     ("accel:device_profile", _text),
     ("pci_passthrough:alias", _text),
-    (r"capabilities:.+", _text),
-    (r"aggregate_instance_extra_specs:.+", _text),
+    (r"capabilities:.+", is_comparison),
+    (r"aggregate_instance_extra_specs:.+", is_comparison),
     ("os:secure_boot", _one_of("required", "disabled", "optional")),
     ("os:vm_mode", _text),
     ("hw:cpu_policy", _one_of("dedicated", "shared", "mixed")),

@@ -9,15 +9,16 @@ import msgspec
 from skep.api.creating.absent_services import networks, refuse
 from skep.api.creating.addresses import access_address
 from skep.api.creating.contents import InjectedFile, generate_password, injected_files
-from skep.api.creating.destination import Destination, Hints, destination, hints
+from skep.api.creating.destination import Destination, destination
 from skep.api.creating.disks import Disks, disks
+from skep.api.creating.hints import Hints, hints
 from skep.api.creating.inside import devices
 from skep.api.creating.names import counts, display_names, hostname_of, requested_hostname
 from skep.api.services import ApiSettings
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
-from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.ids import CellUuid, InstanceUuid, new_uuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance
 from skep.domain.request_specs import RequestSpec
@@ -57,6 +58,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     flavor: Flavor
     image: Image
     group: GroupRule | None = None
+    cells: dict[str, CellUuid] = {}
+    """By the names that hints give them."""
 
 
 def read(body: dict[str, Any], settings: ApiSettings, version: int) -> Wish:
@@ -72,7 +75,7 @@ def read(body: dict[str, Any], settings: ApiSettings, version: int) -> Wish:
         min_count=min_count,
         max_count=max_count,
         destination=destination(server, settings.default_schedule_zone),
-        hints=hints(body, volumes=settings.volume_filter),
+        hints=hints(body, settings.filters),
         networks=networks(server),
         disks=disks(server),
         hostname=requested_hostname(server, max_count),
@@ -102,6 +105,8 @@ def spec_of(wish: Wish, found: Resolved, context: RequestContext, settings: ApiS
         same_host=wish.hints.same_host,
         different_host=wish.hints.different_host,
         scheduler_hints=wish.hints.given,
+        target_cell=found.cells[wish.hints.target_cell] if wish.hints.target_cell is not None else None,
+        different_cells=tuple(found.cells[name] for name in wish.hints.different_cell),
         devices=devices(found.flavor, found.image, settings),
     )
 

@@ -63,8 +63,8 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     default_schedule_zone: str | None = None
     internal_service_availability_zone: str = "internal"
     policy_file: str | None = None
-    volume_filter: bool = False
-    """Whether placement reads what the volume service tells of hosts: only then its hint and extra specs are taken."""
+    filters: tuple[str, ...] = ()
+    """Filters that the operator has chosen: some hints and extra specs are taken only where a filter reads them."""
     aliases: dict[str, DeviceAlias] = {}
     """What `pci_passthrough:alias` of flavors may name."""
     quotas: QuotaDefaults = QuotaDefaults()

@@ -103,7 +103,7 @@ def api_settings(config: Config, identity_url: str) -> ApiSettings:
         max_backlog=section.backlog_limit,
         identity_url=identity_url,
         policy_file=section.policy_file or None,
-        volume_filter="VolumeFilter" in config.scheduler.enabled_filters,
+        filters=config.scheduler.enabled_filters,
         aliases=device_aliases(config.pci),
         quotas=QuotaDefaults(
             instances=quota.instances,

@@ -15,11 +15,12 @@ import pytest
 import sqlalchemy as sa
 
 from skep.api.services import QuotaDefaults
-from skep.database.api import build_requests, host_mappings, quotas, tables
+from skep.database.api import build_requests, cells, host_mappings, quotas, tables
+from skep.domain.cells import Cell
 from skep.domain.ids import InstanceUuid, NodeUuid, ProjectId
 from skep.messages.to_super_conductor import ScheduleAndBuildInstances
 from skep.testing.api import OTHER_PROJECT, PROJECT
-from skep.testing.servers import IMAGE, LARGE, SAVING, ServersUnderTest, servers_under_test
+from skep.testing.servers import CELL1, IMAGE, LARGE, SAVING, ServersUnderTest, servers_under_test
 
 GROUP = "aaaaaaaa-1111-4111-8111-aaaaaaaaaaaa"
 
@@ -200,10 +201,24 @@ async def test_hints(cloud: ServersUnderTest) -> None:
     assert (spec.same_host, spec.different_host) == ((other,), (other,))
     shown = (await cloud.good("GET", f"/servers/{uuid}", version=100))["server"]
     assert shown["scheduler_hints"] == given
-    for absent in ({"query": "[]"}, {"cidr": "/24"}, {"target_cell": "c"}):
+    for absent in ({"query": "[]"}, {"cidr": "/24"}, {"build_near_host_ip": "10.0.0.1"}):
         status, message = await cloud.bad("POST", "/servers", {**body(), "os:scheduler_hints": absent})
         assert status == 400
         assert f"os:scheduler_hints.{next(iter(absent))}" in message
+
+
+async def test_admins_may_name_cells(cloud: ServersUnderTest) -> None:
+    await cloud.database.write(partial(cells.add, cell=Cell(uuid=CELL1, name="east"), now=1))
+    given = {"target_cell": "east", "different_cell": [CELL1]}
+    spec = await spec_of(cloud, await cloud.create(token="admin", hints=given))
+    assert (spec.target_cell, spec.different_cells) == (CELL1, (CELL1,))
+    for token, hints, refusal in (
+        ("member", {"target_cell": "east"}, (403, "target_cell")),
+        ("member", {"different_cell": "east"}, (403, "different_cell")),
+        ("admin", {"target_cell": "north"}, (400, "north")),
+    ):
+        status, message = await cloud.bad("POST", "/servers", {**body(), "os:scheduler_hints": hints}, token=token)
+        assert (status, refusal[1] in message) == (refusal[0], True)
 
 
 async def test_a_group_gets_its_members(cloud: ServersUnderTest) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from skep.api.creating.destination import hints
+from skep.api.creating.hints import hints
 from skep.api.extra_specs import check_extra_specs
 from skep.domain.errors import BadRequest
 
 
 def test_the_hint_is_taken_where_the_filter_is_chosen_and_refused_elsewhere() -> None:
     body = {"os:scheduler_hints": {"same_host_as_volume": "volume-1"}}
-    assert hints(body, volumes=True).given == {"same_host_as_volume": "volume-1"}
+    assert hints(body, ("VolumeFilter",)).given == {"same_host_as_volume": "volume-1"}
     with pytest.raises(BadRequest, match=r"same_host_as_volume\. This cloud has no filter"):
         hints(body)
 
@@ -19,7 +19,7 @@ def test_the_hint_is_taken_where_the_filter_is_chosen_and_refused_elsewhere() ->
 @pytest.mark.parametrize("value", ["", "x" * 256, ["volume-1"], 7, None, "a\0b"])
 def test_a_hint_that_names_no_volume(value: object) -> None:
     with pytest.raises(BadRequest, match="same_host_as_volume"):
-        hints({"os:scheduler_hints": {"same_host_as_volume": value}}, volumes=True)
+        hints({"os:scheduler_hints": {"same_host_as_volume": value}}, ("VolumeFilter",))
 
 
 @pytest.mark.parametrize("value", ["100", ">= 100", ">=100", "= 5", "== 5", "!= 5", "< 7.5", " <= 7 "])

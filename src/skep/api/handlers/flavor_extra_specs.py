@@ -64,7 +64,7 @@ async def delete(request: ApiRequest) -> Answer:
 async def _merge(request: ApiRequest, specs: dict[str, str]) -> None:
     flavorid = request.params["flavor_id"]
     if request.version >= 86:
-        check_extra_specs(specs, volumes=request.services.settings.volume_filter)
+        check_extra_specs(specs, volumes="VolumeFilter" in request.services.settings.filters)
 
     def unit(connection: sa.Connection) -> bool:
         found = flavors.get(connection, flavorid)

@@ -12,15 +12,16 @@ import structlog
 from skep.api import server_creation
 from skep.api.creating.contents import Secrets, check_limits
 from skep.api.creating.disks import check_image
+from skep.api.creating.hints import cells_named
 from skep.api.handlers.server_hosts import host_states
 from skep.api.requests import Answer, ApiRequest
 from skep.api.server_creation import Resolved, Wish
-from skep.database.api import aggregates, build_requests, flavors, host_mappings, quotas, server_groups
+from skep.database.api import aggregates, build_requests, cells, flavors, host_mappings, quotas, server_groups
 from skep.database.api.build_requests import NewRequest
-from skep.domain.errors import BadRequest, NotFound, QuotaExceeded, SkepError
+from skep.domain.errors import BadRequest, Forbidden, NotFound, QuotaExceeded, SkepError
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
-from skep.domain.ids import ProjectId, reservation_id
+from skep.domain.ids import CellUuid, ProjectId, reservation_id
 from skep.domain.images import Image
 from skep.domain.instances import Instance
 from skep.domain.quotas import charge_of
@@ -61,6 +62,8 @@ def _authorize(request: ApiRequest, wish: Wish) -> None:
         request.authorize(rule=f"{SERVERS}:create:forced_host")
     if wish.destination.is_requested:
         request.authorize(rule="compute:servers:create:requested_destination")
+    if wish.hints.cells and not request.context.is_admin:
+        raise Forbidden("The hints target_cell and different_cell are for administrators.")
 
 
 async def _resolve(request: ApiRequest, wish: Wish) -> Resolved:
@@ -74,13 +77,13 @@ async def _resolve(request: ApiRequest, wish: Wish) -> Resolved:
     wish.disks.all(flavor)
     where = wish.destination
     default_zone = request.services.settings.default_availability_zone
-    if not (where.hosts or where.nodes or wish.hints.group or where.zone):
+    if not (where.hosts or where.nodes or wish.hints.group or wish.hints.cells or where.zone):
         return Resolved(flavor=flavor, image=image)
     unit = partial(_look_up, wish=wish, project=request.context.project_id, default_zone=default_zone)
-    group, unknown_nodes = await request.services.database.read(unit)
+    group, unknown_nodes, named = await request.services.database.read(unit)
     if unknown_nodes:
         await _check_hypervisors(request, unknown_nodes)
-    return Resolved(flavor=flavor, image=image, group=group)
+    return Resolved(flavor=flavor, image=image, group=group, cells=named)
 
 
 async def _flavor(request: ApiRequest, flavor_id: str) -> Flavor:
@@ -113,8 +116,8 @@ async def _image(request: ApiRequest, image_id: str) -> Image:
 
 def _look_up(
     connection: sa.Connection, wish: Wish, project: ProjectId, default_zone: str
-) -> tuple[GroupRule | None, list[str]]:
-    """Check zone, hosts and group; return the group's rule, and the hypervisors that no mapping names."""
+) -> tuple[GroupRule | None, list[str], dict[str, CellUuid]]:
+    """Check zone, hosts, cells and group; return the group's rule, hypervisors that no mapping names, and the cells."""
     where = wish.destination
     if where.zone and not where.is_forced and not aggregates.zone_has_host(connection, where.zone, default_zone):
         raise BadRequest("The requested availability zone is not available")
@@ -122,12 +125,13 @@ def _look_up(
         if host_mappings.of_host(connection, host) is None:
             raise BadRequest(f"Compute host {host} could not be found.")
     unknown = [node for node in where.nodes if host_mappings.of_host(connection, node) is None]
+    named = cells_named(wish.hints.cells, cells.every(connection)) if wish.hints.cells else {}
     if wish.hints.group is None:
-        return None, unknown
+        return None, unknown, named
     group = server_groups.get(connection, wish.hints.group)
     if group is None or group.project_id != project:
         raise BadRequest(f"Instance group {wish.hints.group} could not be found.")
-    return group.rule(), unknown
+    return group.rule(), unknown, named
 
 
 async def _check_hypervisors(request: ApiRequest, nodes: list[str]) -> None:

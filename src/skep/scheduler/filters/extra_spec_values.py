@@ -23,9 +23,6 @@ _STRINGS: dict[str, Callable[[str, str], bool]] = {
 }
 
 
-OPERATORS = (*_NUMBERS, *_STRINGS, "<in>", "<all-in>", "<or>")
-
-
 def matches(value: Any, wanted: str) -> bool:
     """Tell whether `value` is what `wanted` asks for.
 

@@ -1,0 +1,70 @@
+"""The scheduler hints of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from skep.domain.cells import Cell
+from skep.domain.errors import BadRequest
+from skep.domain.hints import check_hints
+from skep.domain.ids import CellUuid, is_uuid
+
+
+class Hints(msgspec.Struct, frozen=True, kw_only=True):
+    """What the hints of a request say that is not a filter's alone."""
+
+    group: str | None = None
+    same_host: tuple[str, ...] = ()
+    different_host: tuple[str, ...] = ()
+    target_cell: str | None = None
+    """A cell's name or UUID."""
+    different_cell: tuple[str, ...] = ()
+    given: dict[str, object] = {}
+    """All of them, as the user sent them."""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """All cells that are named, which only admins may; they must exist."""
+        return self.different_cell if self.target_cell is None else (self.target_cell, *self.different_cell)
+
+
+def hints(body: dict[str, Any], filters: Collection[str] = ()) -> Hints:
+    """Read the hints, which stand beside the server under one of two names. `filters`: those that the operator chose.
+
+    Raises BadRequest for a hint that nothing here can follow, or that makes no sense.
+    """
+    given: dict[str, Any] = body.get("os:scheduler_hints") or body.get("OS-SCH-HNT:scheduler_hints") or {}
+    check_hints(given, filters)
+    return Hints(
+        group=given.get("group"),
+        same_host=_uuids(given, "same_host"),
+        different_host=_uuids(given, "different_host"),
+        target_cell=given.get("target_cell"),
+        different_cell=_several(given, "different_cell"),
+        given=given,
+    )
+
+
+def cells_named(names: tuple[str, ...], known: tuple[Cell, ...]) -> dict[str, CellUuid]:
+    """Return which cells the hints name. Raises BadRequest for a name or UUID that no cell has."""
+    found = {name: cell.uuid for cell in known for name in (cell.uuid, cell.name)}
+    for name in names:
+        if name not in found:
+            raise BadRequest(f"Cell {name[:80]!r} could not be found.")
+    return found
+
+
+def _uuids(given: dict[str, Any], name: str) -> tuple[str, ...]:
+    uuids = _several(given, name)
+    for one in uuids:
+        if not is_uuid(one):
+            raise BadRequest(f"Invalid input for field/attribute os:scheduler_hints.{name}. {one[:80]!r} is no UUID")
+    return uuids
+
+
+def _several(given: dict[str, Any], name: str) -> tuple[str, ...]:
+    value = given.get(name, ())
+    return (value,) if isinstance(value, str) else tuple(value)

@@ -1,0 +1,122 @@
+"""The scheduler hints: which are taken, and what is wrong with others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from skep.api.creating.hints import cells_named, hints
+from skep.api.extra_specs import check_extra_specs
+from skep.domain.cells import Cell
+from skep.domain.errors import BadRequest
+from skep.domain.extra_spec_operators import OPERATORS
+from skep.domain.hints import FOLLOWED_BY
+from skep.domain.ids import CellUuid
+from skep.scheduler.filters.extra_spec_values import matches
+
+FILTERS = ("JsonFilter", "SimpleCIDRAffinityFilter", "VolumeFilter")
+EAST = Cell(uuid=CellUuid("11111111-1111-1111-1111-111111111111"), name="east")
+WEST = Cell(uuid=CellUuid("22222222-2222-2222-2222-222222222222"), name="west")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"query": '[">=", "$free_ram_mb", 1024]'},
+        {"query": [">=", "$free_ram_mb", 1024]},
+        {"build_near_host_ip": "10.0.0.1"},
+        {"build_near_host_ip": "10.0.0.1", "cidr": "/8"},
+        {"build_near_host_ip": "10.0.0.1", "cidr": "/255.255.0.0"},
+        {"build_near_host_ip": "fd00::1", "cidr": "/64"},
+        {"cidr": "/99"},
+        {"same_host_as_volume": "v"},
+        {"color": {"of": "anything"}},
+    ],
+)
+def test_hints_that_are_taken(given: dict[str, Any]) -> None:
+    assert hints({"os:scheduler_hints": given}, FILTERS).given == given
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"query": "{"}, r"scheduler_hints\.query\. It is no query: no JSON"),
+        ({"query": ""}, r"scheduler_hints\.query\. It is no query"),
+        ({"query": ["like", "$host", "a"]}, r"scheduler_hints\.query\. .*no operator 'like'"),
+        ({"query": ["=", "$nothing", 1]}, r"scheduler_hints\.query\. .*no attribute"),
+        ({"query": {"a": 1}}, r"scheduler_hints\.query\. .*expected a list"),
+        ({"build_near_host_ip": "10.0.0.1", "cidr": "/33"}, r"scheduler_hints\.cidr\. It makes no network"),
+        ({"build_near_host_ip": "10.0.0.1", "cidr": "/::"}, r"scheduler_hints\.cidr\. It makes no network"),
+        ({"build_near_host_ip": "near"}, r"scheduler_hints\.build_near_host_ip\. It makes no network"),
+    ],
+)
+def test_hints_that_make_no_sense(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadRequest, match=why):
+        hints({"os:scheduler_hints": given}, FILTERS)
+
+
+@pytest.mark.parametrize("name", sorted(FOLLOWED_BY))
+def test_a_hint_whose_filter_is_not_chosen_is_refused(name: str) -> None:
+    with pytest.raises(BadRequest, match=rf"{name}\. This cloud has no filter for it"):
+        hints({"os:scheduler_hints": {name: "10.0.0.1"}})
+
+
+@pytest.mark.parametrize(
+    ("given", "target", "others"),
+    [
+        ({}, None, ()),
+        ({"target_cell": "east"}, "east", ()),
+        ({"different_cell": "east"}, None, ("east",)),
+        ({"different_cell": ["east", "west"]}, None, ("east", "west")),
+    ],
+)
+def test_cells(given: dict[str, Any], target: str | None, others: tuple[str, ...]) -> None:
+    found = hints({"os:scheduler_hints": given})
+    assert (found.target_cell, found.different_cell) == (target, others)
+    assert set(found.cells) == {*others, *([target] if target else [])}
+
+
+def test_cells_are_found_by_name_and_by_uuid() -> None:
+    found = cells_named(("east", WEST.uuid), (EAST, WEST))
+    assert (found["east"], found[WEST.uuid]) == (EAST.uuid, WEST.uuid)
+    with pytest.raises(BadRequest, match="Cell 'north' could not be found"):
+        cells_named(("east", "north"), (EAST, WEST))
+
+
+@pytest.mark.parametrize("scope", ["capabilities:cpu_info:arch", "aggregate_instance_extra_specs:disk"])
+@pytest.mark.parametrize(
+    ("value", "good"),
+    [
+        ("ssd", True),
+        ("", True),
+        (">= 4", True),
+        ("= 4.5", True),
+        ("s== a b", True),
+        ("<or> a <or> b", True),
+        ("<in> avx", True),
+        (">= many", False),
+        (">=", False),
+        ("s==", False),
+        ("=> 4", False),
+        ("<any> avx", False),
+        ("s=< 4", False),
+        ("> 4", False),
+    ],
+)
+def test_operators_of_extra_specs(scope: str, value: str, good: bool) -> None:
+    if good:
+        check_extra_specs({scope: value})
+        return
+    with pytest.raises(BadRequest, match=scope):
+        check_extra_specs({scope: value})
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_filters_know_every_operator(operator: str) -> None:
+    """A value that is what the operator asks for, and one that is not; of an unknown one neither would be."""
+    good, bad = {"!=": ("3", "4"), "s!=": ("3", "4"), "s<": ("3", "4"), "s>": ("5", "4")}.get(operator, ("4", "x"))
+    if operator in ("s<=", "s>="):
+        bad = "5" if operator == "s<=" else "3"
+    assert (matches(good, f"{operator} 4"), matches(bad, f"{operator} 4")) == (True, False)
