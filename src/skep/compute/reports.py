@@ -10,6 +10,7 @@ import structlog
 
 from skep.compute.host import Host
 from skep.compute.inventory import idle_usage, with_use
+from skep.compute.upcalls import LONGEST_PAUSE
 from skep.domain.builds import BuildFailure
 from skep.domain.claims import ClaimKey
 from skep.domain.errors import Forbidden, SkepError
@@ -94,6 +95,7 @@ class Reports:
         """Ask until the node is mapped to the cell."""
         signer = self._signer
         asked = RegisterAgent(identity=identity, public_key=signer.public_key, signature=signer.registration(identity))
+        pause = self._host.settings.resend_seconds
         while True:
             answer = await self._host.upcalls.ask(asked)
             assert answer is not None
@@ -102,7 +104,8 @@ class Reports:
             if answer.mapped:
                 log.info("registered", host=self._host.name, node=self._host.node, incarnation=answer.incarnation)
                 return
-            await asyncio.sleep(self._host.settings.resend_seconds)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE * self._host.settings.resend_seconds)
 
     async def _beat(self) -> None:
         while True:

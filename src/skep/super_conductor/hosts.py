@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from skep.database.api import host_mappings, operator_state, retired_hosts
 from skep.database.api.retired_hosts import RetiredHost
 from skep.database.cell import agents
 from skep.database.cell.agents import Agent
-from skep.domain.cells import Cell, HostMapping
-from skep.domain.errors import Conflict
+from skep.domain.cells import HostMapping
 from skep.messages.to_scheduler import GetHostStates, OperatorStatePart, PublishOperatorState
 from skep.reconciler.operator_state import publish
 from skep.super_conductor.namespaces import PublishedNamespaces
@@ -18,6 +18,9 @@ from skep.telemetry.logs import get_logger
 from skep.transport.base import SCHEDULER
 
 log = get_logger(__name__)
+
+MAPPED_AT_ONCE = 200
+"""Hosts in one transaction: it costs as much as one host does, and nobody waits long for its end."""
 
 REPUBLISH_SECONDS = 30.0
 """A scheduler that lost its data has the operator's will again after this time at the latest."""
@@ -74,21 +77,26 @@ class Hosts:
         new = await access.read(agents.unmapped)
         if not new:
             return False
-        mapped = [agent for agent in new if await self._map(agent, access.cell)]
-        await access.write(partial(agents.mark_mapped, nodes=[agent.node for agent in mapped]))
+        mapped: list[Agent] = []
+        for start in range(0, len(new), MAPPED_AT_ONCE):
+            mapped += await self._map(new[start : start + MAPPED_AT_ONCE], access)
         names = sorted(agent.host for agent in mapped)
         log.info("hosts mapped", cell=access.cell.name, hosts=len(names), names=names[:NAMED_HOSTS])
         return bool(mapped)
 
-    async def _map(self, agent: Agent, cell: Cell) -> bool:
-        """Map one agent; False, and said loudly, when its name is another node's: the others go on."""
-        mapping = HostMapping(node=agent.node, host=agent.host, cell=cell.uuid, created_at=self._parts.clock.now())
-        try:
-            await self._parts.api.write(partial(host_mappings.add, new=mapping))
-        except Conflict as error:
-            log.error("host cannot be mapped", host=agent.host, node=agent.node, cell=cell.name, error=str(error))
-            return False
-        return True
+    async def _map(self, new: Sequence[Agent], access: CellAccess) -> list[Agent]:
+        """Map agents and tell their cell; those whose name is another node's are said loudly, and left out."""
+        cell, now = access.cell, self._parts.clock.now()
+        mappings = [HostMapping(node=agent.node, host=agent.host, cell=cell.uuid, created_at=now) for agent in new]
+        refused = await self._parts.api.write(partial(host_mappings.add_all, new=mappings))
+        for agent in new:
+            if agent.node in refused:
+                log.error(
+                    "host cannot be mapped", host=agent.host, node=agent.node, cell=cell.name, error=refused[agent.node]
+                )
+        mapped = [agent for agent in new if agent.node not in refused]
+        await access.write(partial(agents.mark_mapped, nodes=[agent.node for agent in mapped]))
+        return mapped
 
     async def publish(self) -> bool:
         """Publish the operator's will when it differs from what this process published, and now and then anyway."""

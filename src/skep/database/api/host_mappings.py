@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
 from skep.database.api.tables import host_mappings
@@ -36,22 +38,41 @@ def add(connection: sa.Connection, new: HostMapping) -> None:
 
     Raises Conflict when another node has the host name.
     """
-    other = of_host(connection, new.host)
-    if other is not None and other.node != new.node:
-        raise Conflict(f"host {new.host} is mapped to node {other.node} already, not to {new.node}")
-    statement = insert(connection, host_mappings).values(
-        node=new.node,
-        host=new.host,
-        cell=new.cell,
-        disabled=new.disabled,
-        disabled_reason=new.disabled_reason,
-        forced_down=new.forced_down,
-        created_at=new.created_at,
-        updated_at=new.updated_at,
-    )
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=["node"], set_={"host": new.host, "cell": new.cell})
-    )
+    for why in add_all(connection, [new]).values():
+        raise Conflict(why)
+
+
+def add_all(connection: sa.Connection, new: Sequence[HostMapping]) -> dict[NodeUuid, str]:
+    """Map nodes, some hundreds at most, each host name once; return those not mapped, and why.
+
+    Of each it holds what `add` says; one whose host name is another node's does not keep the others from being mapped.
+    """
+    named = sa.select(mapping.host, mapping.node).where(mapping.host.in_([one.host for one in new]))
+    nodes = {row.host: row.node for row in connection.execute(named)}
+    refused = {
+        one.node: f"host {one.host} is mapped to node {nodes[one.host]} already, not to {one.node}"
+        for one in new
+        if nodes.get(one.host, one.node) != one.node
+    }
+    rows = [
+        {
+            "node": one.node,
+            "host": one.host,
+            "cell": one.cell,
+            "disabled": one.disabled,
+            "disabled_reason": one.disabled_reason,
+            "forced_down": one.forced_down,
+            "created_at": one.created_at,
+            "updated_at": one.updated_at,
+        }
+        for one in new
+        if one.node not in refused
+    ]
+    if rows:
+        statement = insert(connection, host_mappings)
+        replaced = {"host": statement.excluded.host, "cell": statement.excluded.cell}
+        connection.execute(statement.on_conflict_do_update(index_elements=["node"], set_=replaced), rows)
+    return refused
 
 
 def want(
