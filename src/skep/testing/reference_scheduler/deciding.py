@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from skep.domain.claims import Claim
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.scheduler.groups import GroupSlot
-from skep.scheduler.registry import NESTED, pipeline
+from skep.scheduler.registry import pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.table import stable_hash
@@ -38,8 +38,7 @@ class ReferenceScheduler:
         chosen = pipeline(settings, called=frozenset(KEYS.values()))
         self.cloud = cloud
         self._subset = settings.host_subset_size
-        # Requests here ask nothing of the inside of hosts: `domain/nested` has its own tests.
-        self._rules = {entry.name: RULES[entry.name] for entry in chosen.filters if entry not in NESTED}
+        self._rules = {entry.name: RULES[entry.name] for entry in chosen.filters}
         self._scores = {
             entry.name: (SCORES[entry.name], configured)
             for entry, configured in (*chosen.shared_weighers, *chosen.request_weighers)

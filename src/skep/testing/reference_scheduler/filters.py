@@ -147,6 +147,11 @@ def same_host_as_volume(host: Host, asked: Question) -> bool:
     return wanted is None or any(wanted in state.get("volumes", ()) for state in asked.cloud.states_of(host, "volume"))
 
 
+def inside(_host: Host, asked: Question) -> bool:
+    """No request that is compared here asks anything of the inside of hosts (`domain/nested` has its own tests)."""
+    return asked.request.nested is None
+
+
 RULES: dict[str, Rule] = {
     "ReportsFilter": reports,
     "ForcedHostFilter": forced_host,
@@ -158,6 +163,9 @@ RULES: dict[str, Rule] = {
     "AggregateMembershipFilter": aggregate_membership,
     "TraitsFilter": traits,
     "CapacityFilter": capacity,
+    "ResourceGroupsFilter": inside,
+    "PciPassthroughFilter": inside,
+    "NUMATopologyFilter": inside,
     "ServerGroupAffinityFilter": group_affinity,
     "ServerGroupAntiAffinityFilter": group_anti_affinity,
     "SameHostFilter": same_host,
