@@ -15,6 +15,7 @@ from skep.domain.builds import Change
 from skep.scheduler.explain.failures import Failures, FilterSet, RowNumbers
 from skep.scheduler.explain.misses import nearest, shortage
 from skep.scheduler.filters.base import Filter
+from skep.scheduler.filters.traits import with_any
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
@@ -120,6 +121,7 @@ def _traits(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Pa
     hosts = HostView(table, rows)
     wrong = {f"without requiring {trait}": ~hosts.with_trait(trait) for trait in request.required_traits}
     wrong |= {f"without forbidding {trait}": hosts.with_trait(trait) for trait in request.forbidden_traits}
+    wrong |= {f"without requiring {' or '.join(choice)}": ~with_any(hosts, choice) for choice in request.any_of_traits}
     table_of = np.array(list(wrong.values()))
     best = int(table_of.sum(axis=0).argmin())
     chosen = table_of[:, best]

@@ -16,11 +16,12 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     for trait in request.forbidden_traits:
         mask &= ~hosts.with_trait(trait)
     for choice in request.any_of_traits:
-        mask &= _any_of(hosts, choice)
+        mask &= with_any(hosts, choice)
     return mask
 
 
-def _any_of(hosts: HostView, traits: tuple[str, ...]) -> Mask:
+def with_any(hosts: HostView, traits: tuple[str, ...]) -> Mask:
+    """Return who has at least one of the traits."""
     mask = hosts.none()
     for trait in traits:
         mask |= hosts.with_trait(trait)
