@@ -95,6 +95,7 @@ class Builds:
                 attempt=instance.attempt,
                 node=instance.node,
                 resources=work.spec.resources(),
+                allocation=work.allocation,
                 secrets=work.secrets,
             )
             await parts.transport.cast(compute(parts.cell.uuid, instance.host), message, work.context)

@@ -217,6 +217,7 @@ class Builds:
                 context=one.context,
                 epoch=fate.epoch,
                 alternates=fate.alternates,
+                allocation=fate.allocation,
                 explanation=fate.explanation,
                 secrets=one.secrets,
             )

@@ -183,6 +183,7 @@ class Moves:
             context=work.context,
             epoch=placed.epoch,
             alternates=placed.alternates,
+            allocation=placed.allocation,
             explanation=placed.explanation,
             secrets=work.secrets,
             left_cells=tried,

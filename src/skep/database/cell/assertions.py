@@ -18,6 +18,7 @@ from skep.database.stored import load
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import BUILD_STATES, State
+from skep.domain.providers import Allocation
 from skep.domain.request_specs import RequestSpec
 from skep.messages.to_scheduler import Slot
 
@@ -119,6 +120,7 @@ _OPEN = (
         attempts.c.node,
         row.state,
         row.spec,
+        row.allocation,
         (attempts.c.attempt == row.attempt).label("current"),
     )
     .join_from(attempts, instances, row.uuid == attempts.c.instance)
@@ -142,6 +144,7 @@ def _owned(found: sa.CursorResult[Any], claiming: set[str]) -> Owned:
                     attempt=one.attempt,
                     node=one.node,
                     resources=spec.resources(),
+                    allocation=load(one.allocation, Allocation) if one.allocation is not None else None,
                     group=group.uuid if group is not None and group.is_hard else None,
                 )
             )

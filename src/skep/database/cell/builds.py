@@ -22,6 +22,7 @@ from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import Fault, Instance, PowerState, State, Task
+from skep.domain.providers import Allocation
 from skep.domain.request_specs import RequestSpec
 
 row = instances.c
@@ -39,6 +40,8 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
     secrets: bytes | None = None
     left_cells: tuple[CellUuid, ...] = ()
     """The cells that had no host for it."""
+    allocation: Allocation | None = None
+    """Which parts of the host are claimed for it."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +55,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     step_at: int
     task_id: str | None
     left_cells: tuple[CellUuid, ...] = ()
+    allocation: Allocation | None = None
 
 
 def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> None:
@@ -122,6 +126,7 @@ def _staged_columns(staged: Staged, now: int) -> dict[str, Any]:
         "context": dump(staged.context),
         "spec": dump(staged.spec),
         "alternates": dump(staged.alternates),
+        "allocation": dump(staged.allocation) if staged.allocation is not None else None,
         "secrets": staged.secrets,
         "left_cells": dump(staged.left_cells).decode(),
     }
@@ -344,6 +349,7 @@ _work_columns = (
     row.spec,
     row.context,
     row.alternates,
+    row.allocation,
     row.secrets,
     row.step_at,
     row.task_id,
@@ -361,6 +367,7 @@ def _work(found: Any) -> Work:
         step_at=found.step_at,
         task_id=found.task_id,
         left_cells=load(found.left_cells, tuple[CellUuid, ...]),
+        allocation=load(found.allocation, Allocation) if found.allocation is not None else None,
     )
 
 

@@ -65,6 +65,7 @@ def rescheduled(connection: sa.Connection, uuid: InstanceUuid, attempt: int, pla
             epoch=placed.epoch,
             availability_zone=placed.zone,
             alternates=dump(placed.alternates),
+            allocation=dump(placed.allocation) if placed.allocation is not None else None,
             owner=None,
             sent_at=None,
             step_at=now,

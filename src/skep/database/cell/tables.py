@@ -56,6 +56,7 @@ instances = sa.Table(
     sa.Column("context", sa.LargeBinary, nullable=False),
     sa.Column("spec", sa.LargeBinary, nullable=False),
     sa.Column("alternates", sa.LargeBinary, nullable=False),
+    sa.Column("allocation", sa.LargeBinary),
     sa.Column("left_cells", sa.Text, nullable=False, default="[]", server_default="[]"),
     sa.Column("secrets", sa.LargeBinary),
     sa.Column("body", sa.LargeBinary, nullable=False),
@@ -75,7 +76,7 @@ instances = sa.Table(
 """One row per instance of the cell. `body` is the whole `Instance` as it was staged; columns beside it are what
 statements look at or change afterwards. `sent_at`: when the host was last told of the work at hand; `step_at`: when the
 state or task began, or last reported progress; `forgotten`: the API level knows that the row is deleted;
-`left_cells`: the cells that it was in before this one.
+`left_cells`: the cells that it was in before this one; `allocation`: which CPUs, pages and devices of its host it gets.
 """
 
 attempts = sa.Table(

@@ -21,9 +21,19 @@ def fit(room: Room, spec: RequestSpec) -> Allocation | None:
     return found
 
 
-def small(**changes: int) -> Room:
-    facts = {"cells": 2, "cores": 4, "threads": 2, "shared": 4, "memory_mb": 8192, "huge_mb": 4096, "gpus": 1, "nics": 2}
-    return room_of(host_with_inside(**{**facts, **changes}))
+def small(*, cells: int = 2, cores: int = 4, threads: int = 2, gpus: int = 1, nics: int = 2, vgpus: int = 0) -> Room:
+    usage = host_with_inside(
+        cells=cells,
+        cores=cores,
+        threads=threads,
+        shared=4,
+        memory_mb=8192,
+        huge_mb=4096,
+        gpus=gpus,
+        nics=nics,
+        vgpus=vgpus,
+    )
+    return room_of(usage)
 
 
 def test_pinned_cpus_are_of_one_cell_and_of_whole_cores_first() -> None:

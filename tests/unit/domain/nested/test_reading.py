@@ -11,9 +11,9 @@ from skep.domain.nested.reading import any_of, resources_of, wanted
 from skep.domain.nested.wanted import DeviceMatch, GuestCell, PageKind
 
 
-def flavor(vcpus: int = 4, memory_mb: int = 4096, **specs: str) -> Flavor:
+def flavor(**specs: str) -> Flavor:
     keys = {key.replace("__", ":").replace("_DOT_", "."): value for key, value in specs.items()}
-    return Flavor(flavorid="1", name="f", vcpus=vcpus, memory_mb=memory_mb, extra_specs=keys)
+    return Flavor(flavorid="1", name="f", vcpus=4, memory_mb=4096, extra_specs=keys)
 
 
 def test_a_plain_flavor_asks_for_nothing_inside() -> None:
