@@ -59,6 +59,14 @@ class Order:
                 ranks[ordered].tolist(), hashes[ordered].tolist(), rows[ordered].tolist(), strict=True
             )
         ]
+        self._hold(keys)
+
+    def begin_from(self, other: Order, rows: Iterable[int]) -> None:
+        """Hold these rows and no others, each with the score that it has in another order."""
+        self._hold(sorted(map(other._key_of.__getitem__, rows)))
+
+    def _hold(self, keys: list[int]) -> None:
+        """Hold the rows of these keys, which ascend."""
         self._key_of = {key & _ROW: key for key in keys}
         length = _LONGEST // 2
         self._chunks = [keys[start : start + length] for start in range(0, len(keys), length)]

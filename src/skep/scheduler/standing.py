@@ -85,7 +85,7 @@ class Standing:
             marks = table.log.few_since(own.position, max(_FEW, len(order) // _PART))
             if marks is None:
                 rows = (np.asarray(fitting.column)[: table.size] == fitting.yes).nonzero()[0]
-                order.begin(rows, self._scores(HostView(table, rows), request), table.node_hash[rows])
+                order.begin_from(self.order(request), rows.tolist())
             else:
                 rows_changed = {mark >> 1 for mark in marks}
                 order.follow(self.order(request), rows_changed, fitting.column, fitting.yes)

@@ -24,7 +24,7 @@ from skep.scheduler.multipliers import Multipliers
 from skep.scheduler.names import RowNames
 from skep.scheduler.namespaces import JoinedStates
 from skep.scheduler.nested.rooms import Rooms
-from skep.scheduler.published import Aggregate, CellFlags
+from skep.scheduler.published import Aggregate, CellFlags, Memberships
 
 DEFAULT_ZONE = "nova"
 ZONE_KEY = "availability_zone"
@@ -78,7 +78,7 @@ class HostTable:
         self._beats: dict[CellUuid, tuple[frozenset[NodeUuid], int]] = {}
         self._heard_rows: dict[CellUuid, NDArray[np.intp]] = {}
         """Rows that a cell's beat names, as far as they were looked up."""
-        self._aggregates_of_host: dict[str, set[int]] = {}
+        self._memberships = Memberships()
         self._zone_codes: dict[str, int] = {DEFAULT_ZONE: 0}
         self.usages: list[HostUsage | None] = []
         """What each host said last, with all that has no column."""
@@ -119,7 +119,7 @@ class HostTable:
 
     def aggregates_of(self, host: str) -> tuple[int, ...]:
         """Return the ids of the aggregates that name `host`."""
-        return tuple(sorted(self._aggregates_of_host.get(host, ())))
+        return self._memberships.of(host)
 
     def cell_of(self, row: int) -> CellUuid:
         """Return the row's cell."""
@@ -131,7 +131,9 @@ class HostTable:
 
     def rows_of_hypervisor(self, name: str) -> set[int]:
         """Return the rows whose hypervisor reported this host name."""
-        return self._hypervisors.rows(name)
+        usages = self.usages
+        alike = {row for row in self.rows_named(name) if (said := usages[row]) and said.hypervisor_hostname == name}
+        return alike | self._hypervisors.rows(name)
 
     def rows_of(self, nodes: Iterable[NodeUuid]) -> set[int]:
         """Return the rows of those of the nodes that are known."""
@@ -151,10 +153,10 @@ class HostTable:
         row = self._row(node)
         if not self.mapped[row]:
             self._place(row, usage.host, cell)
-        self._hypervisors.assign(row, usage.hypervisor_hostname)
         self.traits.set_row(row, usage.traits)
         self.nested.set_usage(row, usage)
         self.usages[row] = usage
+        self._name_hypervisor(row)
         self.hypervisor_version[row] = usage.hypervisor_version
         return row
 
@@ -320,6 +322,7 @@ class HostTable:
         """Set a row's name and cell; a beat or an aggregate that was there before the row takes effect now."""
         if self.hosts[row] != host:
             self._host_names.assign(row, host)
+            self._name_hypervisor(row)
             self._set_membership(row)
         code = self._cell(cell).code
         if self.cell[row] != code:
@@ -336,6 +339,12 @@ class HostTable:
             self.cell_names.append(cell)
         return flags
 
+    def _name_hypervisor(self, row: int) -> None:
+        """Note by which name the hypervisor goes; most go by that of their host, which is noted already."""
+        usage = self.usages[row]
+        name = usage.hypervisor_hostname if usage is not None else ""
+        self._hypervisors.assign(row, "" if name == self.hosts[row] else name)
+
     def amounts(self, name: str) -> Amounts:
         """Return the columns of a resource class, made where there are none."""
         amounts = self.resources.get(name)
@@ -345,9 +354,9 @@ class HostTable:
 
     def _regroup(self, number: int, before: frozenset[str], after: frozenset[str]) -> None:
         for host in before - after:
-            self._aggregates_of_host[host].discard(number)
+            self._memberships.leave(host, number)
         for host in after - before:
-            self._aggregates_of_host.setdefault(host, set()).add(number)
+            self._memberships.join(host, number)
         for host in before | after:
             for row in self.rows_named(host):
                 self._set_membership(row)

@@ -21,6 +21,9 @@ from skep.scheduler.service.records import ComputeValue, HearingValue, Report
 MOST_KINDS = 20_000
 """Different values of one part that are remembered; beyond it they are forgotten, and equal ones kept anew."""
 
+_NOTHING: dict[str, Any] = {}
+"""Of the many that say nothing."""
+
 T = TypeVar("T")
 
 
@@ -83,6 +86,8 @@ class Sharing:
             topology=self._topology(after.topology),
             cpu_info=cpu_info,
             supported_instances=_once(self._guest_kinds, after.supported_instances, after.supported_instances),
+            metrics=after.metrics or _NOTHING,
+            image_properties=after.image_properties or _NOTHING,
             stats=_once(self._stats, tuple(after.stats.items()), after.stats),
         )
 

@@ -18,11 +18,9 @@ from skep.domain.claims import Claim
 from skep.domain.ids import GroupUuid, InstanceUuid
 from skep.scheduler.deciding import Deciding, Seat
 from skep.scheduler.groups import GroupSlot
+from skep.scheduler.intake import Intake
+from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.request import placement_request
-from skep.scheduler.service import records
-from skep.scheduler.service.records import ComputeValue, Report
-from skep.scheduler.service.states import HostStates
-from skep.synchronizer.base import Key
 
 MOST_FILLED = 20_000
 """So many servers are placed at most before it is measured; what hosts report beside is in use as well."""
@@ -49,7 +47,8 @@ class Load:
 
     def __init__(self, workload: Workload, hosts: int, shapes: int, seed: int) -> None:
         self.cloud = MadeUpCloud(hosts, seed)
-        self.states = HostStates(replace(workload.settings, cached_shapes=max(MOST_SHAPES, 2 * shapes)))
+        self.known = Knowledge(replace(workload.settings, cached_shapes=max(MOST_SHAPES, 2 * shapes)))
+        self._intake = Intake(self.known.table)
         self._workload = workload
         self._dice = random.Random(seed + 1)  # noqa: S311 - chosen so that it can be repeated
         self._asking = workload.asking(shapes, self._dice)
@@ -60,9 +59,8 @@ class Load:
 
     def begin(self) -> None:
         """Make the hosts known, and place servers until there are as many as will be kept."""
-        self.states.begin("epoch")
-        self.states.take_all(((key, 1, value) for key, value in self.cloud.values()), 0.0)
-        self.states.awaits_states = False
+        self.known.epoch = "epoch"
+        self.cloud.tell(self.known)
         ends = time.monotonic() + FILL_SECONDS
         most = min(MOST_FILLED, 2 * self.cloud.hosts)
         while self._number < most and time.monotonic() < ends:
@@ -100,7 +98,7 @@ class Load:
             Seat(InstanceUuid(f"00000000-0000-4000-8000-{number:012x}"), 1, request)
             for number in range(first, self._number)
         ]
-        deciding = Deciding(self.states, seats, min_count=1, seed=0)
+        deciding = Deciding(self.known, seats, min_count=1, seed=0)
         deciding.decide_all()
         answers = deciding.answers()
         group = asked.spec.group.uuid if asked.spec.group is not None else None
@@ -108,9 +106,9 @@ class Load:
         return sum(isinstance(answer, Placed) for answer in answers)
 
     def _leave(self, claim: Claim, group: GroupUuid | None, slot: GroupSlot | None) -> None:
-        self.states.claims.drop(claim)
+        self.known.claims.drop(claim)
         if group is not None and slot is not None:
-            self.states.groups.drop(group, slot)
+            self.known.groups.drop(group, slot)
 
     def _report(self, elapsed: float) -> None:
         """Have as many hosts report as should have by now: each uses something else than before."""
@@ -118,15 +116,7 @@ class Load:
         if due <= 0:
             return
         self._reports += due
-        fresh = []
         for _ in range(due):
             number = self._dice.randrange(self.cloud.hosts)
-            key = Key(records.COMPUTE, self.cloud.node(number))
-            held = self.states.held(key)
-            before: ComputeValue = held.value
-            seq = before.report.seq + 1 if before.report is not None else 1
-            report = Report(incarnation=1, seq=seq, usage=self.cloud.usage(number, self._dice))
-            fresh.append(
-                (key, held.generation + 1, ComputeValue(cell=before.cell, report=report, claims=before.claims))
-            )
-        self.states.take_all(fresh, elapsed)
+            self._intake.used(self.cloud.node(number), self.cloud.usage(number, self._dice))
+        self._intake.flush()

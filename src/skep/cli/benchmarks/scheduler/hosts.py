@@ -10,6 +10,8 @@ from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish
+from skep.scheduler.intake import Intake
+from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.service import records
 from skep.scheduler.service.records import BeatValue, CellValue, ComputeValue, HearingValue, Report
 from skep.synchronizer.base import Key
@@ -23,6 +25,8 @@ SIZES = ((32, 128), (64, 256), (64, 512), (96, 384), (128, 1024))
 OVERCOMMIT = 4.0
 """Virtual CPUs for each core, as Nova's `cpu_allocation_ratio`."""
 _GIB = 1024
+_AT_ONCE = 1000
+"""Reports that are taken together."""
 
 
 def trait(number: int) -> str:
@@ -35,12 +39,18 @@ def zone(number: int) -> str:
     return f"zone-{number}"
 
 
+def _metadata(number: int) -> dict[str, str]:
+    return {"availability_zone": zone(number), "tier": str(number)}
+
+
 class MadeUpCloud:
     """So many hosts, the same for the same seed."""
 
     def __init__(self, hosts: int, seed: int) -> None:
         self.hosts = hosts
         self._dice = random.Random(seed)  # noqa: S311 - chosen so that it can be repeated
+        self._names = [f"compute-{number:07}" for number in range(hosts)]
+        self._nothing: dict[str, Any] = {}
         self._kind = bytes(self._dice.choices(range(len(SIZES)), k=hosts))
         """Of each host, its place in `SIZES`."""
         self._traits = [tuple(trait(first + n) for n in range(TRAITS_OF_HOST)) for first in range(TRAIT_SETS)]
@@ -53,6 +63,14 @@ class MadeUpCloud:
             for cores, memory in SIZES
         ]
 
+        self._cpus: list[dict[str, object]] = [
+            {"arch": "x86_64", "model": f"Model-{kind}", "topology": {"cores": cores // 2, "threads": 2}}
+            for kind, (cores, _) in enumerate(SIZES)
+        ]
+
+    def _hosts_of_zone(self, number: int) -> tuple[str, ...]:
+        return tuple(self.name(host) for host in range(number, self.hosts, ZONES))
+
     @staticmethod
     def node(number: int) -> NodeUuid:
         """Return the node of a host by its number."""
@@ -63,19 +81,18 @@ class MadeUpCloud:
         """Return the cell of a host by its number."""
         return CellUuid(f"00000000-0000-4000-8000-{number % CELLS:012x}")
 
-    @staticmethod
-    def name(number: int) -> str:
+    def name(self, number: int) -> str:
         """Return the name of a host by its number."""
-        return f"compute-{number:07}"
+        return self._names[number]
 
     def usage(self, number: int, dice: random.Random) -> HostUsage:
         """Return what a host reports at some moment: up to 60 % of its memory is used."""
         kind = self._kind[number]
-        cores, memory = SIZES[kind]
-        servers = dice.randrange(memory * 6 // 10 // 4)
+        memory = SIZES[kind][1]
+        servers, name = dice.randrange(memory * 6 // 10 // 4), self.name(number)
         return HostUsage(
-            host=self.name(number),
-            hypervisor_hostname=self.name(number),
+            host=name,
+            hypervisor_hostname=name,
             inventory=self._inventories[kind],
             used={VCPU: servers, MEMORY_MB: servers * 4 * _GIB, DISK_GB: servers * 10},
             traits=self._traits[number % TRAIT_SETS],
@@ -83,20 +100,40 @@ class MadeUpCloud:
             hypervisor_type="QEMU",
             hypervisor_version=7_002_000,
             host_ip=f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}",
-            cpu_info={"arch": "x86_64", "model": f"Model-{kind}", "topology": {"cores": cores // 2, "threads": 2}},
+            cpu_info=self._cpus[kind],
+            metrics=self._nothing,
+            stats=self._nothing,
+            image_properties=self._nothing,
             started_at=1_700_000_000_000_000 + number,
         )
+
+    def tell(self, known: Knowledge) -> None:
+        """Make the hosts known as a library's user does, without records."""
+        table, intake = known.table, Intake(known.table)
+        for number in range(ZONES):
+            table.set_aggregate(number + 1, self._hosts_of_zone(number), _metadata(number))
+        cells = [self.cell(number) for number in range(CELLS)]
+        heard: dict[CellUuid, list[NodeUuid]] = {cell: [] for cell in cells}
+        for cell in cells:
+            table.set_cell(cell, known=True, asserted=True)
+        for number in range(self.hosts):
+            node, usage = self.node(number), self.usage(number, self._dice)
+            cell = cells[number % CELLS]
+            table.set_wish(node, usage.host, cell, disabled=False, forced_down=False)
+            intake.report(node, cell, usage)
+            heard[cell].append(node)
+            if number % _AT_ONCE == 0:
+                intake.flush()
+        intake.flush()
+        for cell, nodes in heard.items():
+            known.take_beat(cell, "one", tuple(nodes), 1, 0.0)
 
     def values(self) -> Iterator[tuple[Key, Any]]:
         """Yield the value of every record: aggregates, hosts, what the operator wants of them, cells, beats."""
         for number in range(ZONES):
             yield (
                 Key(records.AGGREGATES, str(number + 1)),
-                AggregateWish(
-                    id=number + 1,
-                    hosts=tuple(self.name(host) for host in range(number, self.hosts, ZONES)),
-                    metadata={"availability_zone": zone(number), "tier": str(number)},
-                ),
+                AggregateWish(id=number + 1, hosts=self._hosts_of_zone(number), metadata=_metadata(number)),
             )
         for number in range(self.hosts):
             node, cell = self.node(number), self.cell(number)
