@@ -15,6 +15,7 @@ from skep.compute.host import Host
 from skep.compute.images import misfit
 from skep.compute.ledger import Replaced
 from skep.compute.outcomes import Outcomes
+from skep.compute.running import weighed_properties
 from skep.domain.builds import BuildFailure, FailureKind, Refused, failure
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import InstanceUuid, NodeUuid
@@ -259,6 +260,7 @@ class Builds:
                 allocation=run.order.allocation,
                 launched_at=self._host.clock.now(),
                 power_state=power_state,
+                image_properties=weighed_properties(run.order.instance.image),
             )
         )
 

@@ -43,6 +43,8 @@ class GuestBuilt(msgspec.Struct, frozen=True, kw_only=True, tag="built", tag_fie
     launched_at: int
     power_state: PowerState
     allocation: Allocation | None = None
+    image_properties: dict[str, str] = {}
+    """Those of the server's image that placement may weigh."""
 
 
 class BuildFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="entry", omit_defaults=True):

@@ -44,12 +44,31 @@ def idle_usage(host: str, facts: HostFacts, settings: ComputeSettings, started_a
         cpu_info=facts.cpu_info,
         uptime=facts.uptime,
         started_at=started_at,
+        supported_instances=facts.supported_instances,
+        metrics=facts.metrics,
+        stats=facts.stats,
         topology=facts.topology,
     )
 
 
 def with_use(
-    idle: HostUsage, *, used: dict[str, int], servers: int, failed_builds: int, taken: Allocation | None = None
+    idle: HostUsage,
+    *,
+    used: dict[str, int],
+    servers: int,
+    failed_builds: int,
+    taken: Allocation | None = None,
+    io_ops: int = 0,
+    image_properties: dict[str, int] | None = None,
 ) -> HostUsage:
-    """Return `idle` with what changes from report to report."""
-    return msgspec.structs.replace(idle, used=used, servers=servers, failed_builds=failed_builds, taken=taken)
+    """Return `idle` with what changes from report to report. Every build under way will be a server."""
+    return msgspec.structs.replace(
+        idle,
+        used=used,
+        servers=servers,
+        failed_builds=failed_builds,
+        taken=taken,
+        instances=servers + io_ops,
+        io_ops=io_ops,
+        image_properties=image_properties or {},
+    )

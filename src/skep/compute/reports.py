@@ -10,6 +10,7 @@ import structlog
 
 from skep.compute.host import Host
 from skep.compute.inventory import idle_usage, with_use
+from skep.compute.running import building, properties_of_images
 from skep.compute.upcalls import LONGEST_PAUSE
 from skep.domain.builds import BuildFailure
 from skep.domain.claims import ClaimKey
@@ -187,6 +188,8 @@ class Reports:
             taken=host.ledger.taken(),
             servers=len(host.guests),
             failed_builds=host.failed_builds,
+            io_ops=building(host.journal.attempts),
+            image_properties=properties_of_images(host.journal.attempts),
         )
 
     def _take(self, message: ReportHost, answer: HostReported) -> None:

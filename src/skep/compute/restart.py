@@ -13,6 +13,7 @@ from skep.compute.drivers.base import Guest
 from skep.compute.entries import GuestBuilt
 from skep.compute.host import Host
 from skep.compute.outcomes import Outcomes
+from skep.compute.running import weighed_properties
 from skep.domain.ids import InstanceUuid
 
 log = structlog.get_logger("skep.compute")
@@ -78,6 +79,7 @@ class Restart:
                     allocation=guest.allocation,
                     launched_at=self._host.clock.now(),
                     power_state=guest.power_state,
+                    image_properties=weighed_properties(opened.order.instance.image if opened.order else None),
                 )
             )
         elif opened.built is None and opened.order is not None:

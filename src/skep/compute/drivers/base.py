@@ -37,6 +37,12 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     traits: tuple[str, ...] = ()
     cpu_info: dict[str, object] = {}
     uptime: str | None = None
+    supported_instances: tuple[tuple[str, str, str], ...] = ()
+    """What guests it runs: architecture, hypervisor type and vm mode, in Nova's words."""
+    metrics: dict[str, float] = {}
+    """What was measured on the host, by Nova's names; empty where nobody measures."""
+    stats: dict[str, str] = {}
+    """What else extra specs may ask for (`capabilities:NAME`)."""
     topology: Topology | None = None
     """NUMA cells and nested providers; None where the driver does not tell."""
 

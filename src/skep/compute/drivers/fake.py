@@ -61,6 +61,8 @@ class FakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory_mb: int = 32768
     disk_gb: int = 500
     traits: tuple[str, ...] = TRAITS
+    metrics: dict[str, float] = {}
+    stats: dict[str, str] = {}
     prepare_delay: float = 0.0
     inside: FakeTopology | None = None
     """NUMA cells and devices; None: the host tells nothing of its inside."""
@@ -110,6 +112,9 @@ class FakeDriver:
                 "topology": {"sockets": 1, "cores": settings.vcpus, "threads": 1},
                 "features": ["sse2", "vmx"],
             },
+            supported_instances=tuple((arch, "fake", "hvm") for arch in ("x86_64", "i686")),
+            metrics=settings.metrics,
+            stats=settings.stats,
             uptime=_uptime(self._clock.now() - self._opened_at),
         )
 
