@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from skep.synchronizer.base import (
     Write,
     refuse_all,
 )
+from skep.synchronizer.waiters import Waiters
 
 KEEP_CHANGES = 100_000
 
@@ -43,7 +43,7 @@ class MemoryRecords:
     def __init__(self, *, keep_changes: int, monotonic: Callable[[], float]) -> None:
         self._keep_changes = keep_changes
         self._monotonic = monotonic
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiters = Waiters()
         self.wipe()
 
     def wipe(self) -> None:
@@ -96,18 +96,11 @@ class MemoryRecords:
 
     async def next_change(self, wait: float) -> None:
         """Wait until something changes or a handle is closed, at most `wait` seconds."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiter)
-        try:
-            await asyncio.wait((waiter,), timeout=wait)
-        finally:
-            self._waiting.discard(waiter)
+        await self._waiters.wait(wait)
 
     def wake(self) -> None:
         """Have all who wait look again."""
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._waiters.wake()
 
     def _write(self, write: Write) -> Published | Refusal:
         held = self._records.get(write.key)

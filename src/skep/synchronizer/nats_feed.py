@@ -14,6 +14,7 @@ from skep.synchronizer.base import Changes, Key, Record
 from skep.synchronizer.nats_consumer import HEARTBEAT_SECONDS, Consumer, Delivery, StreamGoneError, state_of
 from skep.synchronizer.nats_frames import Life, is_frame, record_in
 from skep.synchronizer.nats_link import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, Link, require
+from skep.synchronizer.waiters import Waiters
 
 KEEP_CHANGES = 50_000
 KEEP_CHANGES_BYTES = 64 * 1024 * 1024
@@ -101,7 +102,7 @@ class Feed:
         self._changed: OrderedDict[Key, tuple[int, Record]] = OrderedDict()
         self._bytes = 0
         self._consumer: Consumer | None = None
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiters = Waiters()
 
     @property
     def alive(self) -> bool:
@@ -154,18 +155,11 @@ class Feed:
 
     async def next_change(self, seconds: float) -> None:
         """Wait until something comes, or somebody wakes those who wait."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiter)
-        try:
-            await asyncio.wait((waiter,), timeout=seconds)
-        finally:
-            self._waiting.discard(waiter)
+        await self._waiters.wait(seconds)
 
     def wake(self) -> None:
         """Have those who wait look again."""
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._waiters.wake()
 
     def _take(self, delivery: Delivery) -> None:
         seen = self._knowledge.understand(delivery)
@@ -174,7 +168,7 @@ class Feed:
             self._keep(delivery.sequence, seen.record)
         # Removals before the mark may have been forgotten before this consumer came by.
         self.start = max(self.start, seen.forgotten)
-        if self._waiting:
+        if self._waiters:
             self.wake()
 
     def _keep(self, sequence: int, record: Record) -> None:

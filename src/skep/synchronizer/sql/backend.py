@@ -30,6 +30,7 @@ from skep.synchronizer.base import (
 from skep.synchronizer.sql.joining import Joined
 from skep.synchronizer.sql.lane import Lane
 from skep.synchronizer.sql.server import KEEP_COMMITS, Position, Server, Wiped
+from skep.synchronizer.waiters import Waiters
 
 CALL_SECONDS = 10.0
 """What one transaction may take; beyond it the server counts as away."""
@@ -73,7 +74,7 @@ class SqlBackend:
         self._stopping = threading.Event()
         self._commits = 0
         """How often we were woken; whoever compares two readings knows whether something may have changed."""
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiters = Waiters()
 
     async def open(self) -> None:
         """Connect, and make the tables if there are none.
@@ -125,7 +126,7 @@ class SqlBackend:
             if isinstance(changes, CursorTooOld) or changes.records or loop.time() >= end:
                 return changes
             if commits == self._commits and not self._stopping.is_set():
-                await self._next_commit(end - loop.time())
+                await self._waiters.wait(end - loop.time())
         return CursorTooOld()
 
     async def publish(self, writes: tuple[Write, ...], *, epoch: Epoch | None = None) -> Outcomes:
@@ -204,17 +205,7 @@ class SqlBackend:
 
     def _wake(self) -> None:
         self._commits += 1
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def _next_commit(self, seconds: float) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiter)
-        try:
-            await asyncio.wait((waiter,), timeout=seconds)
-        finally:
-            self._waiting.discard(waiter)
+        self._waiters.wake()
 
 
 def _check_names(writes: tuple[Write, ...]) -> None:

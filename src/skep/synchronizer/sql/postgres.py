@@ -21,7 +21,7 @@ from psycopg import errors
 from skep.domain.errors import Misconfigured
 from skep.synchronizer.base import Changes, CursorTooOld, Epoch, Key, Record, Snapshot, Write
 from skep.synchronizer.sql.server import Position, Server, Wiped, new_mark, records_of
-from skep.synchronizer.sql.tables import FORMAT, Tables
+from skep.synchronizer.sql.tables import FORMAT, Tables, is_ours
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -210,18 +210,12 @@ class PostgresRecords(Server[Connection]):
             return False
         except errors.UndefinedColumn as error:
             raise Misconfigured(f"synchronizer.name: {self._tables.life.name} is a table of something else") from error
-        if row is not None and row[0] != FORMAT:
-            raise Misconfigured(f"synchronizer.url: the tables have format {row[0]}, this version knows {FORMAT}")
-        return row is not None
+        return is_ours(row)
 
     def _ddl(self) -> list[str]:
-        made: list[Any] = []
-        for table in self._tables.metadata.sorted_tables:
-            made.append(sa.schema.CreateTable(table, if_not_exists=True))
-            made += [sa.schema.CreateIndex(index, if_not_exists=True) for index in table.indexes]
         # Bodies are small or incompressible for what it costs.
-        made.append(sa.text(f"ALTER TABLE {self._tables.records.name} ALTER COLUMN body SET STORAGE EXTERNAL"))
-        return [str(statement.compile(dialect=self._dialect)) for statement in made]
+        storage = f"ALTER TABLE {self._tables.records.name} ALTER COLUMN body SET STORAGE EXTERNAL"
+        return [*self._tables.ddl(self._dialect), storage]
 
 
 class _Statements:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from skep.domain.errors import Misconfigured
 from skep.synchronizer.base import Changes, CursorTooOld, Epoch, Key, Record, Snapshot, Write
 from skep.synchronizer.sql.server import Position, Server, Wiped, new_mark, records_of
-from skep.synchronizer.sql.tables import FORMAT, Tables
+from skep.synchronizer.sql.tables import FORMAT, Tables, is_ours
 
 BUSY_SECONDS = 5.0
 """How long a writer waits for another process's."""
@@ -95,7 +95,7 @@ class SqliteRecords(Server[Connection]):
         with _transaction(connection, "BEGIN IMMEDIATE"):
             if self._is_prepared(connection):
                 return
-            for statement in self._ddl():
+            for statement in self._tables.ddl(self._dialect):
                 connection.execute(statement)
             for table in (self._records, self._commits):
                 connection.execute(f"DELETE FROM {table}")
@@ -185,16 +185,7 @@ class SqliteRecords(Server[Connection]):
         if "format" not in columns:
             raise Misconfigured(f"synchronizer.name: {self._life} is a table of something else")
         row = connection.execute(f"SELECT format FROM {self._life}").fetchone()
-        if row is not None and row[0] != FORMAT:
-            raise Misconfigured(f"synchronizer.url: the tables have format {row[0]}, this version knows {FORMAT}")
-        return row is not None
-
-    def _ddl(self) -> list[str]:
-        made: list[Any] = []
-        for table in self._tables.metadata.sorted_tables:
-            made.append(sa.schema.CreateTable(table, if_not_exists=True))
-            made += [sa.schema.CreateIndex(index, if_not_exists=True) for index in table.indexes]
-        return [str(statement.compile(dialect=self._dialect)) for statement in made]
+        return is_ours(row)
 
     def _position(self, connection: Connection) -> Position:
         row = connection.execute(

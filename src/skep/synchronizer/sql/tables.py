@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import sqlalchemy as sa
+
+from skep.domain.errors import Misconfigured
 
 FORMAT = 1
 """Of the tables and of what is in them; a database with another one is not touched."""
@@ -48,6 +53,24 @@ class Tables:
             postgresql_where=removed,
             sqlite_where=removed,
         )
+
+    def ddl(self, dialect: sa.Dialect) -> list[str]:
+        """Return the statements that make what is missing of these tables and their indexes."""
+        made: list[sa.schema.ExecutableDDLElement] = []
+        for table in self.metadata.sorted_tables:
+            made.append(sa.schema.CreateTable(table, if_not_exists=True))
+            made += [sa.schema.CreateIndex(index, if_not_exists=True) for index in table.indexes]
+        return [str(statement.compile(dialect=dialect)) for statement in made]
+
+
+def is_ours(row: Sequence[Any] | None) -> bool:
+    """Tell by what stands as the format of the tables whether they were prepared.
+
+    Raises Misconfigured when they have another one.
+    """
+    if row is not None and row[0] != FORMAT:
+        raise Misconfigured(f"synchronizer.url: the tables have format {row[0]}, this version knows {FORMAT}")
+    return row is not None
 
 
 def _text() -> sa.types.TypeEngine[str]:
