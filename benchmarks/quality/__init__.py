@@ -1,0 +1,1 @@
+"""How well policies of placement pack two published traces: the field's own experiments, on Skep's own weigher."""
