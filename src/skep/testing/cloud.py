@@ -28,6 +28,7 @@ from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_request_id, new_uuid
 from skep.domain.instances import Instance, State
+from skep.domain.nested.wanted import DeviceRequest
 from skep.domain.quotas import COUNTED, charge_of
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import VCPU
@@ -53,7 +54,7 @@ def quick_config(
     *,
     failures: Sequence[FakeFailure] = (),
     conductor: ConductorSettings | None = None,
-    **fake: float,
+    **fake: object,
 ) -> Config:
     """Return a configuration whose fake hosts take no time, with quick resends."""
     driver = msgspec.structs.replace(
@@ -129,6 +130,7 @@ class Cloud:
         group: GroupRule | None = None,
         zone: str | None = None,
         same_host: tuple[str, ...] = (),
+        devices: tuple[DeviceRequest, ...] = (),
     ) -> list[InstanceUuid]:
         """Store a request as the API does and wake the super conductor."""
         now = self.clock.now()
@@ -140,6 +142,7 @@ class Cloud:
             group=group,
             availability_zone=zone,
             same_host=same_host,
+            devices=devices,
         )
         members = tuple(_instance(flavor, name, context.request_id, now, index) for index in range(count))
         new = build_requests.NewRequest(context=context, instances=members, spec=spec, min_count=min_count, now=now)
