@@ -46,6 +46,7 @@ def multipliers(config: Config) -> dict[str, float]:
         "IoOpsWeigher": section.io_ops_weight_multiplier,
         "NumInstancesWeigher": section.num_instances_weight_multiplier,
         "HypervisorVersionWeigher": section.hypervisor_version_weight_multiplier,
+        "PCIWeigher": section.pci_weight_multiplier,
         "CrossCellWeigher": section.cross_cell_move_weight_multiplier,
         "ImagePropertiesWeigher": section.image_props_weight_multiplier,
         "MetricsWeigher": config.metrics.weight_multiplier,

@@ -52,6 +52,7 @@ from skep.scheduler.weighers import (
     cross_cell,
     disk,
     hypervisor_version,
+    pci,
     ram,
     soft_affinity,
     soft_anti_affinity,
@@ -116,6 +117,7 @@ WEIGHERS: dict[str, Weigher] = {
     "ServerGroupSoftAntiAffinityWeigher": soft_anti_affinity.WEIGHER,
     "CrossCellWeigher": cross_cell.WEIGHER,
     "HypervisorVersionWeigher": hypervisor_version.WEIGHER,
+    "PCIWeigher": pci.WEIGHER,
 }
 
 CONFIGURED_WEIGHERS: dict[str, Callable[[PlacementOptions], Weigher | None]] = {

@@ -30,6 +30,7 @@ DEFAULT_WEIGHERS = {
     "ServerGroupSoftAntiAffinityWeigher": 1.0,
     "IoOpsWeigher": -1.0,
     "HypervisorVersionWeigher": 1.0,
+    "PCIWeigher": 1.0,
     "CrossCellWeigher": 1_000_000.0,
     "MetricsWeigher": 1.0,
     "NumInstancesWeigher": 0.0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -104,6 +104,13 @@ class HostView:
     def nodes(self) -> list[NodeUuid]:
         """Return the node of each row."""
         return self._of_each(self.table.nodes)
+
+    def telling_of_their_inside(self) -> Iterator[tuple[int, int]]:
+        """Give the rows that have told of NUMA cells or devices, each with its number in this view."""
+        told = self.table.nested.told(self.table.size)[self._rows].nonzero()[0].tolist()
+        rows = self._rows
+        for number in told:
+            yield number, number + rows.start if isinstance(rows, slice) else int(rows[number])
 
     def _of_each(self, column: list[T]) -> list[T]:
         rows = self._rows

@@ -9,6 +9,8 @@ import pytest
 from skep.domain.claims import Claim
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.images import Image
+from skep.domain.providers import Allocation, Provider, ProviderShare, Topology
+from skep.domain.resources import Inventory
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.table import HostTable
 
@@ -212,3 +214,33 @@ def test_hosts_that_come_later_are_in_their_aggregates(make_world: Any) -> None:
     for name in names:
         world.host(name)
     assert {world.choose(instance=f"i{number}").host for number in range(40)} <= set(names[30:])
+
+
+def test_devices_are_left_to_who_needs_many(make_world: Any) -> None:
+    world = world_with(make_world, {"PCIWeigher": 1.0})
+    cards = Provider(
+        name="cards", inventory={"CUSTOM_CARD": Inventory(total=2)}, devices=("0000:01:00.0", "0000:02:00.0")
+    )
+    topology = Topology(providers=(cards,))
+    world.host("free", topology=topology)
+    world.host("half", topology=topology)
+    held = Allocation(providers=(ProviderShare(provider="cards", resources={}, devices=("0000:01:00.0",)),))
+    node = NodeUuid("node-half")
+    world.claims.assume(
+        Claim(instance=InstanceUuid("x"), attempt=1, node=node, resources={"CUSTOM_CARD": 1}, allocation=held)
+    )
+    assert first(world) == "half"
+    world.host("plain")
+    assert first(world) == "plain"
+    scores = world.choose(alternates=2).explanation.scores
+    assert {host: one["PCIWeigher"] for host, one in scores.items()} == {"plain": 1.0, "half": 0.5, "free": 0.0}
+
+
+def test_of_novas_way_of_weighing_the_devices_are_counted(make_world: Any) -> None:
+    world = make_world(weighers={"PCIWeigher": 1.0}, normalization="min-max")
+    for name, count in (("one", 1), ("two", 2), ("none", 0)):
+        devices = tuple(f"0000:0{number}:00.0" for number in range(count))
+        pool = Provider(name="cards", inventory={"CUSTOM_CARD": Inventory(total=count)}, devices=devices)
+        world.host(name, topology=Topology(providers=(pool,)))
+    assert first(world) == "none"
+    assert first(world, ignore=("node-none",)) == "one"

@@ -18,7 +18,8 @@ OPTIONS = PlacementOptions(
     limit_tenants_to_placement_aggregate=True,
     enable_isolated_aggregate_filtering=True,
 )
-ALL_FILTERS = {*registry.FILTERS, *registry.FAMILIES, *registry.CONFIGURED}
+NESTED = {entry.name for entry in registry.NESTED}
+ALL_FILTERS = {*registry.FILTERS, *registry.FAMILIES, *registry.CONFIGURED, *NESTED}
 ALL_WEIGHERS = {*registry.WEIGHERS, *registry.CONFIGURED_WEIGHERS}
 NOVAS_FILTERS = {
     "AggregateImagePropertiesIsolation",
@@ -36,7 +37,9 @@ NOVAS_FILTERS = {
     "IsolatedHostsFilter",
     "JsonFilter",
     "MetricsFilter",
+    "NUMATopologyFilter",
     "NumInstancesFilter",
+    "PciPassthroughFilter",
     "SameHostFilter",
     "ServerGroupAffinityFilter",
     "ServerGroupAntiAffinityFilter",
@@ -52,6 +55,7 @@ NOVAS_WEIGHERS = {
     "IoOpsWeigher": -1.0,
     "MetricsWeigher": 1.0,
     "NumInstancesWeigher": 0.0,
+    "PCIWeigher": 1.0,
     "RAMWeigher": 1.0,
     "ServerGroupSoftAffinityWeigher": 1.0,
     "ServerGroupSoftAntiAffinityWeigher": 1.0,
@@ -113,7 +117,7 @@ def test_the_page_lists_the_filters_that_run_by_default_in_their_order() -> None
 @pytest.mark.parametrize(
     ("heading", "wanted"),
     [
-        ("### Filters to choose", ALL_FILTERS - set(DEFAULT_FILTERS)),
+        ("### Filters to choose", ALL_FILTERS - NESTED - set(DEFAULT_FILTERS)),
         ("## Weighers", ALL_WEIGHERS),
         ("## Pre-filters", {*PREFILTERS, "require_tenant_aggregate", "isolate_aggregates"}),
     ],

@@ -58,4 +58,5 @@ def test_scores_are_explained_for_the_best_hosts(world: Any) -> None:
         "BuildFailureWeigher": 0.0,
         "IoOpsWeigher": 0.0,
         "HypervisorVersionWeigher": 0.0,
+        "PCIWeigher": 1.0,
     }

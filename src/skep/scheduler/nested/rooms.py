@@ -94,6 +94,14 @@ class Rooms:
             room = self._rooms[row] = room_of(usage, self._held.get(row, {}).values())
         return room
 
+    def devices(self, row: int) -> tuple[int, int]:
+        """Return how many devices of a host are free, and how many it has."""
+        room = self.room(row)
+        if room is None or not room.providers:
+            return 0, 0
+        providers = room.providers.values()
+        return sum(len(one.devices) for one in providers), sum(len(one.layout.provider.devices) for one in providers)
+
     def answers(self, asked: Wanted) -> dict[int, bool]:
         """Return the table of what is known of a request, by number of condition."""
         known = self._answers.get(asked)
@@ -111,6 +119,30 @@ class Rooms:
             room = self.room(row)
             answer = answers[number] = room is not None and allocate(room, asked) is not None
         return answer
+
+    def servers(self, row: int, asked: Wanted, counted: dict[tuple[Layout, RoomKey], int], most: int) -> int | None:
+        """Return how many such servers one host has room for, one after the other; None if it takes too long.
+
+        `counted` keeps what was found, so that hosts in a condition that another was in cost nothing; it is not made
+        larger than `most`.
+        """
+        usage = self._usage.get(row)
+        if usage is None:
+            return 0
+        room = room_of(usage, self._held.get(row, {}).values())
+        passed: list[tuple[Layout, RoomKey]] = []
+        while (condition := (room.layout, room.key)) not in counted:
+            if len(counted) + len(passed) >= most:
+                return None
+            allocation = allocate(room, asked)
+            if allocation is None:
+                counted[condition] = 0
+                break
+            passed.append(condition)
+            room.take(allocation)
+        for further, one in enumerate(reversed(passed), counted[condition] + 1):
+            counted[one] = further
+        return counted[condition] + len(passed)
 
     def allocate(self, row: int, asked: Wanted) -> Allocation | None:
         """Return which parts of the host a request gets; None where they are not there."""
