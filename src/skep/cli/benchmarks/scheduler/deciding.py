@@ -21,6 +21,7 @@ from skep.scheduler.groups import GroupSlot
 from skep.scheduler.intake import Intake
 from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.request import placement_request
+from skep.scheduler.service.memory import give_back
 
 MOST_FILLED = 20_000
 """So many servers are placed at most before it is measured; what hosts report beside is in use as well."""
@@ -46,7 +47,7 @@ class Load:
     """A cloud under one kind of load."""
 
     def __init__(self, workload: Workload, hosts: int, shapes: int, seed: int) -> None:
-        self.cloud = MadeUpCloud(hosts, seed)
+        self.cloud = MadeUpCloud(hosts, seed, workload.report)
         self.known = Knowledge(replace(workload.settings, cached_shapes=max(MOST_SHAPES, 2 * shapes)))
         self._intake = Intake(self.known.table)
         self._workload = workload
@@ -66,6 +67,7 @@ class Load:
         while self._number < most and time.monotonic() < ends:
             self._ask(next(self._asking))
         gc.collect()
+        give_back()
         gc.freeze()  # as a scheduler does when it is ready
 
     def measure(self, seconds: float) -> Counted:

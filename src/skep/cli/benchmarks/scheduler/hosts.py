@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from skep.domain.hosts import HostUsage
@@ -46,7 +46,9 @@ def _metadata(number: int) -> dict[str, str]:
 class MadeUpCloud:
     """So many hosts, the same for the same seed."""
 
-    def __init__(self, hosts: int, seed: int) -> None:
+    def __init__(self, hosts: int, seed: int, report: Callable[[str, int], HostUsage] | None = None) -> None:
+        """`report`: what a host says by its name and number, if it is not what is made up here."""
+        self._report = report
         self.hosts = hosts
         self._dice = random.Random(seed)  # noqa: S311 - chosen so that it can be repeated
         self._names = [f"compute-{number:07}" for number in range(hosts)]
@@ -87,6 +89,8 @@ class MadeUpCloud:
 
     def usage(self, number: int, dice: random.Random) -> HostUsage:
         """Return what a host reports at some moment: up to 60 % of its memory is used."""
+        if self._report is not None:
+            return self._report(self.name(number), number)
         kind = self._kind[number]
         memory = SIZES[kind][1]
         servers, name = dice.randrange(memory * 6 // 10 // 4), self.name(number)

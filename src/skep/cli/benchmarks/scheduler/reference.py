@@ -25,7 +25,7 @@ def decisions_per_cpu_s(workload: Workload, hosts: int, shapes: int, seed: int, 
     """
     if hosts > MOST_HOSTS or workload.settings.normalization != "host":
         return None
-    scheduler = ReferenceScheduler(_cloud(MadeUpCloud(hosts, seed)), workload.settings)
+    scheduler = ReferenceScheduler(_cloud(MadeUpCloud(hosts, seed, workload.report)), workload.settings)
     dice = random.Random(seed + 1)  # noqa: S311 - chosen so that it can be repeated
     decided, ends, began = 0, time.monotonic() + seconds, time.process_time()
     for asked in workload.asking(shapes, dice):

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from skep.cli.benchmarks.scheduler.inside import parts, report
 from skep.cli.benchmarks.scheduler.requests import (
     Asking,
     any_of,
@@ -16,6 +17,7 @@ from skep.cli.benchmarks.scheduler.requests import (
     small,
     various,
 )
+from skep.domain.hosts import HostUsage
 from skep.scheduler.settings import SchedulerSettings
 
 MULTI = 1_000
@@ -32,6 +34,8 @@ class Workload:
     """From the number of shapes and the dice."""
     reporting: bool = False
     """Whether hosts report all the time."""
+    report: Callable[[str, int], HostUsage] | None = None
+    """What each host says, by its name and number, where it is nothing ordinary."""
     settings: SchedulerSettings = field(default_factory=SchedulerSettings)
     """How hosts are chosen."""
 
@@ -48,6 +52,7 @@ WORKLOADS: dict[str, Workload] = {
     "min-max": Workload(
         lambda shapes, dice: any_of(various(shapes, dice), dice), settings=SchedulerSettings(normalization="min-max")
     ),
+    "numa": Workload(lambda shapes, dice: any_of(parts(shapes, dice), dice), report=report),
     "multi": Workload(lambda shapes, dice: any_of(plain(shapes, dice), dice, MULTI)),
 }
 """All but `load`, which reads a snapshot and decides nothing."""
