@@ -6,7 +6,8 @@
 # make demo    20 servers with injected failures, where each landed and why
 # make bench   how fast servers are built
 # make chaos   build and delete while the cloud is killed: make chaos SEED=7 BUILDS=200 DURATION=60; over many processes,
-#              NATS and PostgreSQL: make chaos DEPLOYMENT=processes
+#              NATS and PostgreSQL: make chaos DEPLOYMENT=processes; FROM_RELEASE=1 begins with processes of the newest tag
+#              and replaces them one by one, forth, back and forth
 # make soak    the same for ten minutes while schedulers and the backends they share are killed: make soak SOAK_ARGS="--backend nats"
 # make lock    resolve the dependencies anew
 
@@ -18,6 +19,7 @@ DEMO_ARGS ?=
 BENCH_ARGS ?= --servers 2000 --concurrency 32 --hosts 200 --cells 2 --json
 SEED ?=
 DEPLOYMENT ?= all-in-one
+FROM_RELEASE ?=
 BUILDS ?= 200
 DURATION ?= 60
 LOCK_ARGS ?=
@@ -41,7 +43,7 @@ bench: install-run
 
 chaos: install-run $(if $(filter processes,$(DEPLOYMENT)),system-packages)
 	@.venv/bin/python -m skep.testing.chaos --deployment $(DEPLOYMENT) --builds $(BUILDS) --duration $(DURATION) \
-		$(if $(SEED),--seed $(SEED))
+		$(if $(SEED),--seed $(SEED)) $(if $(FROM_RELEASE),--from-release)
 
 soak: install-run system-packages
 	@.venv/bin/python -m skep.testing.soak $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)

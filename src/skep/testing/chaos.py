@@ -26,8 +26,10 @@ from skep.config.sections import Config
 from skep.domain.builds import STEPS
 from skep.testing.chaos_load import CELLS, HOSTS, Load, Report, chaos_config
 from skep.testing.chaos_processes import ProcessChaos
+from skep.testing.chaos_upgrade import UpgradeChaos
 from skep.testing.crash_points import points_of
 from skep.testing.crash_process import CrashProcess
+from skep.testing.last_release import WHY_NOT, unpacked
 
 PAUSE_SECONDS = (0.2, 3.0)
 """Between a start and what ends it."""
@@ -73,12 +75,23 @@ class Chaos(Load):
             self.up.set()
 
 
-def chaos(deployment: str, *, seed: int, builds: int, duration: float) -> Report:
-    """Run once in a directory of its own; it is removed when all is well."""
+def chaos(deployment: str, *, seed: int, builds: int, duration: float, from_release: bool = False) -> Report:
+    """Run once in a directory of its own; it is removed when all is well.
+
+    `from_release` begins with processes of the last release. Raises SystemExit where there is none.
+    """
     root = Path(tempfile.mkdtemp(prefix="skep-chaos-"))
     sys.stderr.write(f"seed {seed}\n")
-    kind = ProcessChaos if deployment == PROCESSES else Chaos
-    report, findings, audit = asyncio.run(kind(root, seed, builds, duration).run())
+    load: Load
+    if from_release:
+        release = unpacked(root)
+        if release is None:
+            raise SystemExit(WHY_NOT)
+        sys.stderr.write(f"from {release.parent.name}\n")
+        load = UpgradeChaos(root, seed, builds, duration, release=release)
+    else:
+        load = (ProcessChaos if deployment == PROCESSES else Chaos)(root, seed, builds, duration)
+    report, findings, audit = asyncio.run(load.run())
     if report.clean:
         shutil.rmtree(root)
     else:
@@ -95,9 +108,16 @@ def main() -> int:
     parser.add_argument("--builds", type=int, default=200, help="creates that the cloud promises")
     parser.add_argument("--duration", type=float, default=60.0, help="seconds over which they are spread")
     parser.add_argument("--deployment", choices=(ALL_IN_ONE, PROCESSES), default=ALL_IN_ONE, help="what is broken")
+    parser.add_argument(
+        "--from-release", action="store_true", help="processes: begin with the last release, and upgrade under load"
+    )
     chosen = parser.parse_args()
+    if chosen.from_release and chosen.deployment != PROCESSES:
+        parser.error("--from-release needs --deployment processes")
     seed = random.SystemRandom().randrange(1 << 31) if chosen.seed is None else chosen.seed
-    report = chaos(chosen.deployment, seed=seed, builds=chosen.builds, duration=chosen.duration)
+    report = chaos(
+        chosen.deployment, seed=seed, builds=chosen.builds, duration=chosen.duration, from_release=chosen.from_release
+    )
     sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
     return 0 if report.clean else 1
 

@@ -72,9 +72,10 @@ class ProcessChaos(Load):
         self._dice = random.Random(f"{seed}-faults")
         self.doer = ProcessFaults(self.processes, self._dice, self.unless_over)
         self._kinds = kinds or tuple(self.doer.kinds)
-        self._rolling, self._rolled = False, False
+        self.rolling, self.rolled = False, False
+        """Whether processes are replaced in order now, and whether all were."""
         self._answers_500: list[str] = []
-        self._restart_errors: list[str] = []
+        self.restart_errors: list[str] = []
 
     async def begin(self) -> None:
         """Start the cloud; the clocks of hosts are wrong from the beginning, since the logs of guests bear them."""
@@ -86,7 +87,7 @@ class ProcessChaos(Load):
 
     def more(self) -> bool:
         """Go on until all processes were restarted, too."""
-        return super().more() or not self._rolled
+        return super().more() or not self.rolled
 
     async def disturb(self) -> None:
         """Do faults, heal, and then restart all in order."""
@@ -107,30 +108,30 @@ class ProcessChaos(Load):
             _say("restarting all in order")
             await self._restart_all()
         finally:
-            self._rolled = True
+            self.rolled = True
 
     async def _restart_all(self) -> None:
         """Restart each process in order, as an upgrade does: the next one when this one works."""
-        self._rolling = True
+        self.rolling = True
         try:
             for child in self.processes.children.values():
                 try:
                     await asyncio.to_thread(child.stop)
                 except RoleDied as error:
-                    self._restart_errors.append(str(error))
+                    self.restart_errors.append(str(error))
                 child.start()
                 await asyncio.to_thread(child.wait_started)
                 self.restarts += 1
         finally:
-            self._rolling = False
+            self.rolling = False
 
     def noticed(self, method: str, path: str, status: int | None, text: str) -> None:
         """Keep what clients saw."""
         line = f"{method} {path}: {status or 'no answer'}: {text[:300]}"
         if status == 500:
             self._answers_500.append(line)
-        if self._rolling:
-            self._restart_errors.append(line)
+        if self.rolling:
+            self.restart_errors.append(line)
 
     async def run(self) -> tuple[ProcessReport, Findings, list[str]]:
         """Do it all; return the report, what was found, and what the audit says and clients saw."""
@@ -140,10 +141,10 @@ class ProcessChaos(Load):
             faults=dict(self.faults),
             answers_500=len(self._answers_500),
             restarts=self.restarts,
-            restart_errors=len(self._restart_errors),
+            restart_errors=len(self.restart_errors),
             died=len(self.doer.died),
         )
-        return told, findings, [*audit, *self._answers_500, *self._restart_errors, *self.doer.died]
+        return told, findings, [*audit, *self._answers_500, *self.restart_errors, *self.doer.died]
 
 
 def _say(what: str) -> None:

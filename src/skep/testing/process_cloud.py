@@ -40,6 +40,7 @@ from skep.testing.eventually import eventually
 from skep.testing.process_child import RoleChild, RoleDied, environment_without_skep
 from skep.testing.process_client import CloudClient
 from skep.testing.process_links import Link
+from skep.testing.release_child import ReleaseChild
 from skep.testing.witness import HostSeen, Seen
 from skep.testing.witness_guests import Life
 
@@ -64,6 +65,10 @@ class ProcessCloud:
         self.nats = NatsServer(root / "nats")
         self.postgres = PostgresServer(max_connections=CONNECTIONS)
         self.children: dict[str, RoleChild] = {}
+        self.release: Path | None = None
+        """The `src` of another release whose processes are those that are started; this code's then wait."""
+        self.older: dict[str, ReleaseChild] = {}
+        """With `release`: its processes, by the same names as `children`."""
         self.to_nats: dict[str, Link] = {}
         """By cell: how its conductors and hosts reach NATS."""
         self.to_database: dict[str, Link] = {}
@@ -89,7 +94,9 @@ class ProcessCloud:
         for link in (*self.to_nats.values(), *self.to_database.values()):
             link.heal()
         for role in STOPPING_ORDER:
-            mine = [asyncio.to_thread(child.stop) for child in self.of(role)]
+            older = [child for child in self.older.values() if child.order.role == role]
+            both: list[RoleChild | ReleaseChild] = [*self.of(role), *older]
+            mine = [asyncio.to_thread(child.stop) for child in both]
             failed += [one for one in await asyncio.gather(*mine, return_exceptions=True) if isinstance(one, RoleDied)]
         if self._client is not None:
             self._client.close()
@@ -165,13 +172,12 @@ class ProcessCloud:
         for link in (*self.to_nats.values(), *self.to_database.values()):
             await link.start()
         await self._install()
-        with ThreadPoolExecutor(len(self.children)) as threads:
+        first: list[RoleChild | ReleaseChild] = [*(self.older or self.children).values()]
+        with ThreadPoolExecutor(len(first)) as threads:
             loop = asyncio.get_running_loop()
-            for child in self.children.values():
+            for child in first:
                 child.start()
-            await asyncio.gather(
-                *(loop.run_in_executor(threads, child.wait_started) for child in self.children.values())
-            )
+            await asyncio.gather(*(loop.run_in_executor(threads, child.wait_started) for child in first))
         assert self._client is not None
         await asyncio.to_thread(self._client.sign_in)
         self._image = await asyncio.to_thread(self._client.find_image)
@@ -206,6 +212,10 @@ class ProcessCloud:
         patience = self.config.process.drain_seconds + 10
         for order in planned:
             self.children[order.name] = RoleChild(order, environment, self.logs, stop_seconds=patience)
+            if self.release is not None:
+                self.older[order.name] = ReleaseChild(
+                    order, environment, self.logs, self.release, stop_seconds=patience
+                )
 
     def _with_addresses(self) -> Config:
         url = self.postgres.url

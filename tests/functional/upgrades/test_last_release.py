@@ -11,44 +11,18 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import pytest
 
 from skep.config.sections import Config
 from skep.testing.eventually import eventually
 from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
-SOURCES = Path(__file__).parents[3]
 START_SECONDS = 60
-
-
-def git(*arguments: str) -> bytes:
-    """Ask git about these sources; nothing where it is not there or knows nothing of them."""
-    try:
-        return subprocess.run(["git", "-C", str(SOURCES), *arguments], capture_output=True, check=False).stdout
-    except FileNotFoundError:
-        return b""
-
-
-@pytest.fixture
-def last_release(tmp_path: Path) -> Path:
-    """The sources of the newest tag, unpacked."""
-    tags = git("tag", "--list", "v*", "--merged", "HEAD", "--sort=-v:refname").decode().split()
-    if not tags:
-        why = "these sources have no tags (`git fetch --tags` gets them), so the last release cannot be tried"
-        if os.environ.get("SKEP_TAGS") == "required":
-            pytest.fail(why)
-        pytest.skip(why)
-    there = tmp_path / tags[0]
-    there.mkdir()
-    subprocess.run(["tar", "-x", "-C", str(there)], input=git("archive", tags[0], "src"), check=True)
-    return there / "src"
 
 
 @dataclass
