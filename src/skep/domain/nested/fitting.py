@@ -119,7 +119,7 @@ def _pinned(cell: CellRoom, numa: NumaWanted, count: int, *, own_emulator: bool)
         whole = cell.whole
         filled = count // cell.layout.threads
         cores = [*whole[:filled], *cell.broken, *whole[filled:]]
-    cpus = [cpu for core in cores for cpu in _bits(core)][:count]
+    cpus = list(islice((cpu for core in cores for cpu in _bits(core)), count))
     if len(cpus) < count:
         return None
     if own_emulator:

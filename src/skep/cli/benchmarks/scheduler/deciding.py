@@ -40,7 +40,9 @@ class Counted:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)
-    """Seconds, of each request."""
+    """Seconds by the clock on the wall, of each request."""
+    cpu_latencies: list[float] = field(default_factory=list)
+    """Seconds of CPU, of each request."""
 
 
 class Load:
@@ -77,9 +79,10 @@ class Load:
         now, ends = began, began + seconds
         while now < ends:
             asked = next(self._asking)
-            starts = time.perf_counter()
+            starts, spent = time.perf_counter(), time.thread_time()
             placed = self._ask(asked)
             now = time.perf_counter()
+            counted.cpu_latencies.append(time.thread_time() - spent)
             counted.latencies.append(now - starts)
             counted.placed += placed
             counted.refused += asked.members - placed

@@ -35,6 +35,9 @@ class SchedulerFigures(msgspec.Struct, frozen=True, kw_only=True):
     p50_us: float
     p99_us: float
     max_us: float
+    p50_cpu_us: float
+    p99_cpu_us: float
+    """By the CPU of this process."""
     rss_mib: float
     """What the process holds after it was measured."""
     placed: int
@@ -86,7 +89,7 @@ def _figures(
     load_cpu_s: float | None = None,
 ) -> SchedulerFigures:
     decided = counted.placed + counted.refused
-    ordered = sorted(counted.latencies)
+    ordered, by_cpu = sorted(counted.latencies), sorted(counted.cpu_latencies)
     return SchedulerFigures(
         workload=workload,
         hosts=hosts,
@@ -97,6 +100,8 @@ def _figures(
         p50_us=_microseconds(ordered, 0.5),
         p99_us=_microseconds(ordered, 0.99),
         max_us=_microseconds(ordered, 1.0),
+        p50_cpu_us=_microseconds(by_cpu, 0.5),
+        p99_cpu_us=_microseconds(by_cpu, 0.99),
         rss_mib=rss_mib(),
         placed=counted.placed,
         refused=counted.refused,

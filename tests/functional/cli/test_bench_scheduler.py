@@ -1,0 +1,42 @@
+"""`skep bench scheduler`: each kind of load runs, places what fits and says so in one JSON object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from skep.cli.benchmarks.scheduler.run import LOAD, NAMES
+from skep.cli.main import skep
+
+
+def figures(*words: str) -> dict[str, Any]:
+    asked = ["bench", "scheduler", "--hosts", "60", "--shapes", "8", "--seconds", "0.1", "--json", *words]
+    result = CliRunner().invoke(skep, asked)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = msgspec.json.decode(result.stdout)
+    return found
+
+
+@pytest.mark.parametrize("workload", [name for name in NAMES if name != LOAD])
+def test_every_load_is_decided(workload: str) -> None:
+    found = figures("--workload", workload, "--reference-seconds", "0")
+    assert found["workload"] == workload
+    assert found["placed"] > 0
+    assert found["decisions_per_s"] > 0
+    assert 0 < found["p50_us"] <= found["p99_us"] <= found["max_us"]
+    if workload == "unschedulable":
+        assert found["refused"] > 0
+
+
+def test_a_snapshot_is_loaded() -> None:
+    found = figures("--workload", LOAD)
+    assert found["load_s"] > 0
+    assert found["placed"] == 0
+
+
+def test_the_reference_decides_about_the_same_hosts() -> None:
+    found = figures("--workload", "mixed", "--reference-seconds", "0.1")
+    assert found["ratio_to_reference"] >= 0
