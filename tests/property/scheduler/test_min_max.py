@@ -30,6 +30,9 @@ MULTIPLIERS = {
     "BuildFailureWeigher": 1_000_000.0,
     "ServerGroupSoftAffinityWeigher": 3.0,
     "ServerGroupSoftAntiAffinityWeigher": 3.0,
+    "IoOpsWeigher": -1.0,
+    "NumInstancesWeigher": -0.25,
+    "HypervisorVersionWeigher": 1.0,
 }
 
 
@@ -42,6 +45,8 @@ class Fake(msgspec.Struct, frozen=True):
     used: int
     failed: int
     members: int
+    io_ops: int
+    version: int
     aggregate: bool
     """Whether it is in the aggregate that sets a multiplier of its own."""
 
@@ -52,6 +57,9 @@ class Fake(msgspec.Struct, frozen=True):
             inventory={key: Inventory(total=total) for key, total in inventory.items()},
             used={VCPU: self.used, MEMORY_MB: 3 * self.used, DISK_GB: 2 * self.used},
             failed_builds=self.failed,
+            io_ops=self.io_ops,
+            instances=self.used,
+            hypervisor_version=self.version,
         )
 
 
@@ -64,6 +72,8 @@ hosts = st.lists(
         used=st.integers(0, 8),
         failed=st.integers(0, 2),
         members=st.integers(0, 2),
+        io_ops=st.integers(0, 9),
+        version=st.sampled_from([7_002_000, 8_000_000, 9_001_000]),
         aggregate=st.booleans(),
     ),
     min_size=1,
@@ -112,6 +122,10 @@ def expected(fakes: list[Fake], policy: Policy | None, instance: str) -> list[st
             weigh(3.0, lambda n: fakes[n].members)
         if policy == "soft-anti-affinity":
             weigh(3.0, lambda n: -fakes[n].members)
+        claims = [int(number == 0) for number in range(len(fakes))]
+        weigh(-1.0, lambda n: fakes[n].io_ops + claims[n], 0.0)
+        weigh(-0.25, lambda n: fakes[n].used + claims[n])
+        weigh(1.0, lambda n: fakes[n].version)
     salt = stable_hash(f"0/{instance}")
     left.sort(key=lambda n: (-weight[n], (stable_hash(f"node-{n}") - salt) % 2**64))
     return [f"host-{number}" for number in left]
@@ -131,7 +145,7 @@ def test_the_order_of_all_hosts_is_novas(fakes: list[Fake], policy: Policy | Non
 
 
 def test_the_scores_that_are_told_are_the_scaled_ones() -> None:
-    fakes = [Fake(9, 8, 8, 0, 0, 0, False), Fake(4, 4, 8, 0, 1, 0, False)]
+    fakes = [Fake(9, 8, 8, 0, 0, 0, 0, 0, False), Fake(4, 4, 8, 0, 1, 0, 0, 0, False)]
     spec = RequestSpec(
         project_id=ProjectId("p"), user_id=UserId("u"), flavor=Flavor(flavorid="1", name="tiny", vcpus=1, memory_mb=0)
     )

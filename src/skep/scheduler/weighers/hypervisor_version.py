@@ -6,7 +6,7 @@ from skep.scheduler.columns import Floats
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
-from skep.scheduler.weighers.base import Weigher
+from skep.scheduler.weighers.base import Scaled, Weigher
 
 TEN_MAJOR_VERSIONS = 10_000_000
 """Three digits to a part. One major version counts as much as a tenth of a host's memory, say."""
@@ -28,4 +28,5 @@ WEIGHER = Weigher(
     scores=scores,
     of_row=of_row,
     multiplier="hypervisor_version_weight_multiplier",
+    scaled=Scaled(lambda hosts, _: hosts.hypervisor_version),
 )

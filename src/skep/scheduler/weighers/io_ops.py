@@ -7,7 +7,7 @@ from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
-from skep.scheduler.weighers.base import Weigher
+from skep.scheduler.weighers.base import Scaled, Weigher
 
 
 def made(options: PlacementOptions) -> Weigher:
@@ -21,4 +21,10 @@ def made(options: PlacementOptions) -> Weigher:
     def of_row(table: HostTable, row: int) -> float:
         return (table.io_ops.item(row) + table.claimed_servers.item(row)) / most
 
-    return Weigher(name="IoOpsWeigher", scores=scores, of_row=of_row, multiplier="io_ops_weight_multiplier")
+    return Weigher(
+        name="IoOpsWeigher",
+        scores=scores,
+        of_row=of_row,
+        multiplier="io_ops_weight_multiplier",
+        scaled=Scaled(lambda hosts, _: hosts.io_ops, floor=0.0),
+    )

@@ -7,7 +7,7 @@ from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
-from skep.scheduler.weighers.base import Weigher
+from skep.scheduler.weighers.base import Scaled, Weigher
 
 
 def made(options: PlacementOptions) -> Weigher:
@@ -22,5 +22,9 @@ def made(options: PlacementOptions) -> Weigher:
         return (table.instances.item(row) + table.claimed_servers.item(row)) / most
 
     return Weigher(
-        name="NumInstancesWeigher", scores=scores, of_row=of_row, multiplier="num_instances_weight_multiplier"
+        name="NumInstancesWeigher",
+        scores=scores,
+        of_row=of_row,
+        multiplier="num_instances_weight_multiplier",
+        scaled=Scaled(lambda hosts, _: hosts.servers),
     )

@@ -25,8 +25,8 @@ MOST_HOSTS = 100_000
 def decisions_per_cpu_s(workload: Workload, hosts: int, shapes: int, seed: int, seconds: float) -> float | None:
     """Return how many servers the reference decides about in a second of CPU; None where it cannot be asked.
 
-    It stops after so many seconds, and decides about one request at least. Of filters and weighers it has those that are
-    said there: what it leaves out makes it quicker, and what is compared with it look slower.
+    It stops after so many seconds, and decides about one request at least. Of filters and weighers it has those that
+    are said there: what it leaves out makes it quicker, and what is compared with it look slower.
     """
     if hosts > MOST_HOSTS or workload.settings.normalization != "host":
         return None
