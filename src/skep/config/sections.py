@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from skep.config.base import Section, port_of_health, tcp_port
 from skep.config.compute import ComputeSettings
+from skep.config.nats_security import NatsSecurity
 from skep.config.pci import PciSettings
 from skep.config.placement_options import MetricsSettings
 from skep.config.scheduler import SchedulerSettings
@@ -152,7 +153,7 @@ class QuotaSettings(Section, frozen=True, kw_only=True):
     )
 
 
-class TransportSettings(Section, frozen=True, kw_only=True):
+class TransportSettings(NatsSecurity, frozen=True, kw_only=True):
     """What carries messages between processes."""
 
     kind: Annotated[
@@ -163,12 +164,6 @@ class TransportSettings(Section, frozen=True, kw_only=True):
         str,
         Meta(description="Addresses of the NATS servers, separated by commas", extra={"hide": "url"}),
     ] = "nats://127.0.0.1:4222"
-    credentials_file: Annotated[str, Meta(description="NATS credentials (JWT and key); empty: none")] = ""
-    ca_file: Annotated[str, Meta(description="CA that signed the NATS server's certificate; empty: the system's")] = ""
-    cert_file: Annotated[str, Meta(description="Our certificate, for a NATS server that asks for one; empty: none")] = (
-        ""
-    )
-    key_file: Annotated[str, Meta(description="Key of our certificate; empty: it stands in `cert_file`")] = ""
     accounts: Annotated[
         bool,
         Meta(description="Whether each cell has a NATS account of its own, as `skep nats config` writes them"),
@@ -192,8 +187,11 @@ class TransportSettings(Section, frozen=True, kw_only=True):
     ] = "skep"
 
 
-class SynchronizerSettings(Section, frozen=True, kw_only=True):
-    """Where schedulers share the states of hosts."""
+class SynchronizerSettings(NatsSecurity, frozen=True, kw_only=True):
+    """Where schedulers share the states of hosts.
+
+    The files are for the `nats` backend; where none is named, those of `transport` serve for the same NATS servers.
+    """
 
     backend: Annotated[
         str,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from skep.config.sections import Config
+from skep.config.nats_security import NatsSecurity
+from skep.config.sections import Config, SynchronizerSettings
 from skep.domain.errors import Misconfigured
 from skep.synchronizer.base import Backend
 from skep.synchronizer.registry import make_backend
@@ -53,13 +55,29 @@ def backend_of(config: Config) -> Backend:
     Raises Misconfigured when there is none of this name, when it does not take its settings, or when its address is
     that of a database of the installation.
     """
-    backend = make_backend(config.synchronizer)
+    backend = make_backend(_with_files(config))
     if config.synchronizer.backend == "sql" and config.synchronizer.url:
         # Imported here: a scheduler over another backend loads nothing of databases.
         from skep.processes.own_databases import refuse_own_databases
 
         refuse_own_databases(config)
     return backend
+
+
+def _with_files(config: Config) -> SynchronizerSettings:
+    """Return the synchronizer's settings: on the transport's NATS servers it is known by the same files, if by none."""
+    mine, transport = config.synchronizer, config.transport
+    names = NatsSecurity.__struct_fields__
+    if mine.backend != "nats" or any(getattr(mine, name) for name in names):
+        return mine
+    if transport.kind == MEMORY or _places(mine.url) != _places(transport.url):
+        return mine
+    return replace(mine, **{name: getattr(transport, name) for name in names})
+
+
+def _places(url: str) -> set[str]:
+    """Return where the servers of an address are, without users and passwords."""
+    return {urlsplit(one.strip()).netloc.rpartition("@")[2] for one in url.split(",")}
 
 
 def transport_in_cell(config: Config, metrics: Metrics, name: str, cell: str) -> ProcessTransport:

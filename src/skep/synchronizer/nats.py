@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import structlog
 
+from skep.config.nats_security import NatsSecurity
 from skep.config.sections import SynchronizerSettings
 from skep.domain.errors import Misconfigured, Unreachable
 from skep.synchronizer.base import (
@@ -34,7 +35,7 @@ from skep.synchronizer.base import (
 from skep.synchronizer.nats_consumer import Delivery, StreamGoneError, read_all, state_of
 from skep.synchronizer.nats_feed import KEEP_CHANGES, forgotten
 from skep.synchronizer.nats_frames import FRAME_BYTES, read_cursor
-from skep.synchronizer.nats_link import NO_RESPONDERS, Link, require
+from skep.synchronizer.nats_link import NO_RESPONDERS, Link, Server, require
 from skep.synchronizer.nats_lives import Lives
 from skep.synchronizer.nats_session import Held, Session
 from skep.synchronizer.nats_trim import MOST_SPAN, trim
@@ -46,6 +47,8 @@ REACH_SECONDS = 0.25
 """How long to wait for the feed to bring what is known to be there, before asking the server for it."""
 HOST_BYTES = 2048
 """Memory that a host's records take on the server, estimated: its state of about 600 bytes, subject and bookkeeping."""
+
+_NO_FILES = NatsSecurity()
 
 T = TypeVar("T")
 
@@ -61,7 +64,9 @@ def make(settings: SynchronizerSettings) -> NatsBackend:
     replicas = options.pop("replicas", "1")
     if options or replicas not in {"1", "3", "5"}:
         raise Misconfigured("synchronizer.url: the nats backend takes ?replicas=1, 3 or 5 and nothing else")
-    return NatsBackend(url, settings.name, replicas=int(replicas), expected_hosts=settings.expected_hosts)
+    return NatsBackend(
+        url, settings.name, replicas=int(replicas), expected_hosts=settings.expected_hosts, security=settings
+    )
 
 
 class NatsBackend:
@@ -74,6 +79,7 @@ class NatsBackend:
         *,
         replicas: int = 1,
         expected_hosts: int = 1,
+        security: NatsSecurity = _NO_FILES,
         call_seconds: float = CALL_SECONDS,
         keep_removed: float = KEEP_REMOVED_SECONDS,
         keep_changes: int = KEEP_CHANGES,
@@ -84,7 +90,9 @@ class NatsBackend:
         `keep_removed` is in seconds, `keep_changes` bounds what is kept in memory for readers, `most_span` (sequences)
         how long the stream's holes may become before `trim` closes them.
         """
-        self._session = Session(url, Lives(cloud, replicas), call_seconds=call_seconds, keep_changes=keep_changes)
+        self.security = security
+        server = Server(url, security)
+        self._session = Session(server, Lives(cloud, replicas), call_seconds=call_seconds, keep_changes=keep_changes)
         self._expected_hosts = expected_hosts
         self._keep_removed = keep_removed
         self._most_span = most_span

@@ -19,6 +19,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
+from skep.config.nats_security import NatsSecurity
 from skep.domain.errors import Misconfigured, Unreachable
 
 CONNECT_SECONDS = 2
@@ -102,6 +103,18 @@ _NOBODY = Answer(error=ApiError(code=503, err_code=NO_RESPONDERS, description="n
 _answers = msgspec.json.Decoder(Answer)
 
 
+class Server:
+    """Where the servers are, and by what they and we are known to each other."""
+
+    def __init__(self, url: str, security: NatsSecurity) -> None:
+        self.urls = url.split(",")
+        self._security = security
+
+    def options(self) -> dict[str, Any]:
+        """Return the client's options; raises Misconfigured when a file cannot be used."""
+        return self._security.options("synchronizer", self.urls)
+
+
 class Link:
     """One connection. `broken` is called once, when it ends other than by `close`."""
 
@@ -118,8 +131,13 @@ class Link:
         self.alive = True
 
     @classmethod
-    async def connect(cls, url: str, broken: Callable[[], None], *, answer_seconds: float) -> Link:
-        """Connect; raises Unreachable when no server greets in time. `answer_seconds`: how long `api` waits."""
+    async def connect(cls, server: Server, broken: Callable[[], None], *, answer_seconds: float) -> Link:
+        """Connect. `answer_seconds`: how long `api` waits.
+
+        Raises Unreachable when no server greets in time, Misconfigured when a file cannot be used or a server that has
+        to speak TLS does not.
+        """
+        options = server.options()
         client = Client()
 
         async def on_closed() -> None:
@@ -132,7 +150,7 @@ class Link:
         try:
             async with asyncio.timeout(2 * CONNECT_SECONDS):
                 await client.connect(
-                    url.split(","),
+                    server.urls,
                     name="skep synchronizer",
                     allow_reconnect=False,
                     max_reconnect_attempts=1,
@@ -145,7 +163,11 @@ class Link:
                     closed_cb=on_closed,
                     error_cb=on_error,
                     skip_subject_validation=True,
+                    **options,
                 )
+                # The library goes on in plain text where the server offers no TLS, and says so nowhere else.
+                if "tls" in options and not client._server_info.get("tls_required"):
+                    raise Misconfigured("synchronizer.url: the NATS server does not speak TLS")
                 await link.subscribe(f"{link._inbox}.*", link._take_answer)
         except (OSError, TimeoutError, NatsError) as error:
             await link.close()

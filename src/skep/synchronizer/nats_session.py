@@ -15,7 +15,7 @@ from skep.synchronizer.base import Epoch
 from skep.synchronizer.nats_consumer import StreamGoneError, state_of
 from skep.synchronizer.nats_feed import Feed, Knowledge
 from skep.synchronizer.nats_frames import Life
-from skep.synchronizer.nats_link import Link
+from skep.synchronizer.nats_link import Link, Server
 from skep.synchronizer.nats_lives import Lives
 
 WATCH_SECONDS = 1.0
@@ -38,9 +38,9 @@ class Held:
 class Session:
     """One handle's dealings with the server, from `open` to `close`."""
 
-    def __init__(self, url: str, lives: Lives, *, call_seconds: float, keep_changes: int) -> None:
+    def __init__(self, server: Server, lives: Lives, *, call_seconds: float, keep_changes: int) -> None:
         """Remember where the server is."""
-        self._url = url
+        self._server = server
         self._lives = lives
         self._call_seconds = call_seconds
         self._keep_changes = keep_changes
@@ -95,7 +95,7 @@ class Session:
             broken, self._link = self._link, None
             if broken is not None:
                 await broken.close()
-            link = await Link.connect(self._url, self.unsettle, answer_seconds=self._call_seconds)
+            link = await Link.connect(self._server, self.unsettle, answer_seconds=self._call_seconds)
             await link.subscribe(self._lives.subject, self._take_hint)
             self._link = link
         return self._link
@@ -104,7 +104,7 @@ class Session:
     async def apart(self) -> AsyncIterator[Link]:
         """Have another connection for a while: a long answer would hold up all others on the same one."""
         self.check_open()
-        link = await Link.connect(self._url, lambda: None, answer_seconds=self._call_seconds)
+        link = await Link.connect(self._server, lambda: None, answer_seconds=self._call_seconds)
         try:
             yield link
         finally:

@@ -1,0 +1,92 @@
+"""How a section says by what it is secured towards NATS, and how that becomes options of the NATS client.
+
+Credentials are a file with a user's JWT and the seed of its key, as `nsc` writes it. The server sends a nonce and the
+client signs it with Ed25519. (The client library would need one more package for that; the key formats are those of
+https://github.com/nats-io/nkeys: base32 of prefix bytes, the key and a CRC.)
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
+
+from skep.config.base import Section
+from skep.domain.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+SEED_BYTES = slice(2, 34)
+"""Where the key stands in a decoded seed, behind two prefix bytes and before two of the CRC."""
+
+
+class NatsSecurity(Section, frozen=True, kw_only=True):
+    """The files of a section that reaches NATS servers."""
+
+    credentials_file: Annotated[str, Meta(description="NATS credentials (JWT and key); empty: none")] = ""
+    ca_file: Annotated[str, Meta(description="CA that signed the NATS server's certificate; empty: the system's")] = ""
+    cert_file: Annotated[str, Meta(description="Our certificate, for a NATS server that asks for one; empty: none")] = (
+        ""
+    )
+    key_file: Annotated[str, Meta(description="Key of our certificate; empty: it stands in `cert_file`")] = ""
+
+    def wants_tls(self, urls: list[str]) -> bool:
+        """Tell whether a server that speaks no TLS must be refused."""
+        return bool(self.ca_file or self.cert_file) or any(url.startswith("tls://") for url in urls)
+
+    def options(self, section: str, urls: list[str]) -> dict[str, Any]:
+        """Return the client's options for TLS and credentials.
+
+        Raises Misconfigured naming the setting of `section` when a file cannot be used.
+        """
+        options: dict[str, Any] = {}
+        if self.wants_tls(urls):
+            options["tls"] = self._tls(section)
+        if self.credentials_file:
+            jwt, key = _read_credentials(Path(self.credentials_file), section)
+            options["user_jwt_cb"] = lambda: jwt
+            options["signature_cb"] = lambda nonce: base64.b64encode(key.sign(nonce.encode()))
+        return options
+
+    def _tls(self, section: str) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file or None)
+        except (OSError, ssl.SSLError) as error:
+            raise Misconfigured(f"{section}.ca_file: {self.ca_file} cannot be used: {error}") from error
+        if self.cert_file:
+            try:
+                context.load_cert_chain(self.cert_file, self.key_file or None)
+            except (OSError, ssl.SSLError) as error:
+                where = f"{self.cert_file}, {self.key_file or 'the same file'}"
+                raise Misconfigured(f"{section}.cert_file, {section}.key_file: {where}: {error}") from error
+        return context
+
+
+def _read_credentials(path: Path, section: str) -> tuple[bytes, Ed25519PrivateKey]:
+    """Return the JWT and the key of a credentials file.
+
+    Raises Misconfigured when it cannot be read or is none; the text never shows what stands in it.
+    """
+    # Loaded only by who has such a file.
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="ascii").splitlines()]
+        jwt = lines[_behind(lines, "BEGIN NATS USER JWT")]
+        seed = lines[_behind(lines, "BEGIN USER NKEY SEED")]
+        raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
+        return jwt.encode(), Ed25519PrivateKey.from_private_bytes(raw[SEED_BYTES])
+    except OSError as error:
+        raise Misconfigured(f"{section}.credentials_file: {path} cannot be read: {error.strerror}") from error
+    except (ValueError, IndexError, binascii.Error):
+        raise Misconfigured(f"{section}.credentials_file: {path} holds no NATS credentials") from None
+
+
+def _behind(lines: list[str], mark: str) -> int:
+    """Return the index of the line after the mark; one behind all lines when there is none."""
+    return next((number for number, line in enumerate(lines, 1) if mark in line), len(lines))
