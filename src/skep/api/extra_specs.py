@@ -99,10 +99,11 @@ _KNOWN: tuple[tuple[str, Check], ...] = (
     (r"quota:(cpu|memory|disk_io|vif)_shares_level", _LEVELS),
     (r"quota:disk_(read|write|total)_(bytes|iops)_sec(_max)?(_length)?", _whole(0)),
     (r"quota:vif_(in|out)bound_(average|burst|peak)", _whole(0)),
+    (r"spread:(host|rack|zone)", _like(r"([1-9][0-9]{0,5}|1000000)(:(hard|soft))?")),
     (r"vmware:(hw_version|storage_policy)", _text),
 )
 _CHECKS = tuple((re.compile(pattern), check) for pattern, check in _KNOWN)
-_PREFIXES = frozenset({"accel", "pci_passthrough", "os", "hw", "hw_rng", "hw_video", "quota", "vmware"})
+_PREFIXES = frozenset({"accel", "pci_passthrough", "os", "hw", "hw_rng", "hw_video", "quota", "spread", "vmware"})
 _GROUP_KEY = re.compile(r"(resources|trait)[A-Za-z0-9_-]{0,64}:(.+)")
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]{1,248}")
 _CLASSES = frozenset(os_resource_classes.STANDARDS)

@@ -16,12 +16,14 @@ from skep.api.creating.inside import devices
 from skep.api.creating.names import counts, display_names, hostname_of, requested_hostname
 from skep.api.services import ApiSettings
 from skep.domain.context import RequestContext
+from skep.domain.errors import BadRequest
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, InstanceUuid, new_uuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance
 from skep.domain.request_specs import RequestSpec
+from skep.domain.spread import spread_group
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +103,7 @@ def spec_of(wish: Wish, found: Resolved, context: RequestContext, settings: ApiS
         forced_node=where.forced_node,
         requested_host=where.requested_host,
         requested_node=where.requested_node,
-        group=found.group,
+        group=_spread(found, wish),
         same_host=wish.hints.same_host,
         different_host=wish.hints.different_host,
         scheduler_hints=wish.hints.given,
@@ -109,6 +111,13 @@ def spec_of(wish: Wish, found: Resolved, context: RequestContext, settings: ApiS
         different_cells=tuple(found.cells[name] for name in wish.hints.different_cell),
         devices=devices(found.flavor, found.image, settings),
     )
+
+
+def _spread(found: Resolved, wish: Wish) -> GroupRule | None:
+    try:
+        return spread_group(found.group, wish.hints.spread, found.flavor.extra_specs)
+    except ValueError as error:
+        raise BadRequest(f"The flavor cannot be used; {error}.") from error
 
 
 def instances_of(wish: Wish, found: Resolved, context: RequestContext, now: int) -> tuple[Instance, ...]:

@@ -71,7 +71,7 @@ def broken(seats: Sequence[Seat]) -> Iterator[Difference]:
     """Return groups with a hard policy whose members are where it forbids it."""
     by_group: dict[str, list[Seat]] = {}
     for seat in seats:
-        if seat.rule.is_hard:
+        if seat.rule.has_hard_policy:
             by_group.setdefault(seat.rule.uuid, []).append(seat)
     for group, mine in sorted(by_group.items()):
         on: dict[str, set[str]] = {}

@@ -58,6 +58,9 @@ class SchedulerSettings(PlacementOptionSettings, frozen=True, kw_only=True):
     soft_anti_affinity_weight_multiplier: Annotated[
         float, Meta(description="Weight of their absence under the policy `soft-anti-affinity`")
     ] = 1.0
+    topology_spread_weight_multiplier: Annotated[
+        float, Meta(description="Weight of soft topology spread constraints (hint and extra spec `spread`)")
+    ] = 2.0
     shuffle_best_same_weighed_hosts: Annotated[bool, Meta(description="Choose at random among equally good hosts")] = (
         False
     )

@@ -13,6 +13,19 @@ Policy = Literal["affinity", "anti-affinity", "soft-affinity", "soft-anti-affini
 HARD_POLICIES = frozenset({"affinity", "anti-affinity"})
 
 
+SpreadKey = Literal["host", "rack", "zone"]
+
+
+class SpreadConstraint(msgspec.Struct, frozen=True, kw_only=True):
+    """How evenly members of a group stand over the domains of one kind (`domain/spread.py` reads it)."""
+
+    key: SpreadKey
+    max_skew: int
+    """By so many members the domain of one more may exceed the domain that has the fewest."""
+    hard: bool = True
+    """Whether a host that would break it is refused; else it is only worth less."""
+
+
 class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
     """What a request must know of the group that its servers join."""
 
@@ -22,11 +35,18 @@ class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
     """Only for anti-affinity (API 2.64)."""
     cells: tuple[CellUuid, ...] | None = None
     """Cells that hold a member; None: not known, so any may. A hard policy waits until these have asserted."""
+    spread: tuple[SpreadConstraint, ...] = ()
+    """What the server's own hint and flavor ask for beside the policy."""
     epoch: str = ""
     """The epoch of the host states in which `cells` were found. Under another one they are not to be believed: a member
     may have got its cell since, and nobody has told the new epoch of it."""
 
     @property
     def is_hard(self) -> bool:
-        """Whether the policy must hold always (and so takes slots), or is a wish."""
+        """Whether anything of it must hold always, so that all members must be known; else it is a wish."""
+        return self.has_hard_policy or any(one.hard for one in self.spread)
+
+    @property
+    def has_hard_policy(self) -> bool:
+        """Whether the policy by itself must hold always."""
         return self.policy in HARD_POLICIES

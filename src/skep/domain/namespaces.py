@@ -17,6 +17,7 @@ RESERVED = frozenset(
         *("aggregates", "beats", "cells", "compute", "groups", "hearing", "namespaces", "operator", "schedulers"),
         *("states", "usage", "free", "used", "claimed", "capacity", "trait", "host", "node", "cell", "zone", "up"),
         *("resources", "hw", "os", "quota", "capabilities", "aggregate_instance_extra_specs", "accel", "vmware"),
+        "spread",
     }
 )
 """Names that Skep's own records, fields of host states or Nova's extra specs use."""

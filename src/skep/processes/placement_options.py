@@ -43,6 +43,7 @@ def multipliers(config: Config) -> dict[str, float]:
         "BuildFailureWeigher": section.build_failure_weight_multiplier,
         "ServerGroupSoftAffinityWeigher": section.soft_affinity_weight_multiplier,
         "ServerGroupSoftAntiAffinityWeigher": section.soft_anti_affinity_weight_multiplier,
+        "TopologySpreadWeigher": section.topology_spread_weight_multiplier,
         "IoOpsWeigher": section.io_ops_weight_multiplier,
         "NumInstancesWeigher": section.num_instances_weight_multiplier,
         "HypervisorVersionWeigher": section.hypervisor_version_weight_multiplier,

@@ -42,7 +42,7 @@ def member_nodes(slots: Iterable[GroupSlot], instance: InstanceUuid, policy: str
 
 def allows(rule: GroupRule, slots: Iterable[GroupSlot], slot: GroupSlot) -> bool:
     """Tell whether a hard policy lets `slot` join the others; a soft one always does."""
-    if not rule.is_hard:
+    if not rule.has_hard_policy:
         return True
     nodes = member_nodes(slots, slot.instance, rule.policy)
     if rule.policy == "affinity":

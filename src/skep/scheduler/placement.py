@@ -6,7 +6,7 @@ in which hosts became known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 import numpy as np
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from skep.domain.builds import Alternate, Explanation, StageCount
 from skep.domain.capacity import Capacity
 from skep.domain.errors import Conflict
+from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.scheduler import explain
 from skep.scheduler.capacity import capacity
 from skep.scheduler.columns import Mask
 from skep.scheduler.explain.refusals import Refusals
 from skep.scheduler.filters.base import Filter
-from skep.scheduler.groups import GroupIndex, member_nodes
+from skep.scheduler.groups import GroupIndex, GroupSlot, member_nodes
 from skep.scheduler.min_max import Weighed
 from skep.scheduler.narrowing import Narrowing
 from skep.scheduler.partition import Partition
@@ -32,6 +33,7 @@ from skep.scheduler.registry import pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.shapes import PASSED, Evaluated, Shapes
+from skep.scheduler.spreading import Domains, Spreading
 from skep.scheduler.table import HostTable, stable_hash
 from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher, weighted
@@ -106,6 +108,7 @@ class Placement:
         self._called = self._table.multipliers.names
         self._pipeline = self.guard.around(pipeline(self._settings, self._called))
         self._shapes = Shapes(self._table, self._pipeline, self._settings.cached_shapes)
+        self._spreading = Spreading(self._table)
         self._refusals = Refusals(self._table, self._pipeline, self._settings)
         self._latest: _Running | None = None
 
@@ -236,7 +239,27 @@ class Placement:
         group = request.spec.group
         if group is None:
             return request
-        return replace(request, group_nodes=member_nodes(self._groups.slots(group.uuid), instance, group.policy))
+        slots = self._groups.slots(group.uuid)
+        request = replace(request, group_nodes=member_nodes(slots, instance, group.policy))
+        return replace(request, spread=self._spread(request, group, slots, instance)) if group.spread else request
+
+    def spreads(self, request: PlacementRequest, slots: Iterable[GroupSlot], slot: GroupSlot) -> bool:
+        """Tell whether the hard topology spread of a request lets `slot` join the others of its group."""
+        group, row = request.spec.group, self._table.row_of.get(slot.node)
+        if group is None or not any(one.hard for one in group.spread):
+            return True
+        try:
+            found = self._spread(self._running(request).request, group, slots, slot.instance)
+        except PluginFailed:
+            return False
+        return row is not None and all(one.allowed()[row] for one in found if one.constraint.hard)
+
+    def _spread(
+        self, request: PlacementRequest, group: GroupRule, slots: Iterable[GroupSlot], instance: InstanceUuid
+    ) -> tuple[Domains, ...]:
+        shared = self._shapes.evaluate(request)
+        judged: Mask = shared.steady[: self._table.size] == PASSED
+        return self._spreading.domains(group.spread, request.shape, judged, slots, instance)
 
     def _narrow(
         self, shared: Evaluated, request: PlacementRequest, running: _Running, salt: int

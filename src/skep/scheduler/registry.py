@@ -37,6 +37,7 @@ from skep.scheduler.filters import (
     resource_groups,
     same_host,
     tenant_aggregate,
+    topology_spread,
     traits,
     volume,
 )
@@ -61,6 +62,7 @@ from skep.scheduler.weighers import image_properties as image_properties_weigher
 from skep.scheduler.weighers import io_ops as io_ops_weigher
 from skep.scheduler.weighers import metrics as metrics_weigher
 from skep.scheduler.weighers import num_instances as num_instances_weigher
+from skep.scheduler.weighers import topology_spread as topology_spread_weigher
 from skep.scheduler.weighers.base import Weigher
 
 ShapePart = Callable[[HostTable, PlacementRequest], Hashable]
@@ -105,7 +107,11 @@ CONFIGURED: dict[str, Callable[[PlacementOptions], tuple[Filter, ...]]] = {
 NESTED = (resource_groups.FILTER, pci_passthrough.FILTER, numa_topology.FILTER)
 """What looks into hosts; it costs only those requests that ask for it."""
 
-LAST = (aggregate_membership.FILTER, traits.FILTER, capacity.FILTER, *NESTED, ignored_hosts.FILTER)
+LAST = (
+    *(aggregate_membership.FILTER, traits.FILTER, capacity.FILTER),
+    *NESTED,
+    *(ignored_hosts.FILTER, topology_spread.FILTER),
+)
 """Always run, after the chosen ones of their kind."""
 
 WEIGHERS: dict[str, Weigher] = {
@@ -115,6 +121,7 @@ WEIGHERS: dict[str, Weigher] = {
     "BuildFailureWeigher": build_failures.WEIGHER,
     "ServerGroupSoftAffinityWeigher": soft_affinity.WEIGHER,
     "ServerGroupSoftAntiAffinityWeigher": soft_anti_affinity.WEIGHER,
+    "TopologySpreadWeigher": topology_spread_weigher.WEIGHER,
     "CrossCellWeigher": cross_cell.WEIGHER,
     "HypervisorVersionWeigher": hypervisor_version.WEIGHER,
     "PCIWeigher": pci.WEIGHER,

@@ -15,6 +15,7 @@ from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Resources
 from skep.scheduler.options import DEFAULT_OPTIONS, PlacementOptions
 from skep.scheduler.prefilters import image_traits, implied_traits
+from skep.scheduler.spreading import Domains
 
 AGGREGATE_SCOPE = "aggregate_instance_extra_specs:"
 VOLUME_SCOPE = "volume:"
@@ -65,6 +66,8 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Of each of these a host must have at least one trait (`trait:any_of`)."""
     group_nodes: Mapping[NodeUuid, int] = {}
     """How many members of the server group each node holds; set anew for each member of a request."""
+    spread: tuple[Domains, ...] = ()
+    """How the group's other members stand to each topology spread constraint; set anew likewise."""
 
     @property
     def is_forced(self) -> bool:

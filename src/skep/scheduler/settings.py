@@ -28,6 +28,7 @@ DEFAULT_WEIGHERS = {
     "BuildFailureWeigher": 1_000_000.0,
     "ServerGroupSoftAffinityWeigher": 1.0,
     "ServerGroupSoftAntiAffinityWeigher": 1.0,
+    "TopologySpreadWeigher": 2.0,
     "IoOpsWeigher": -1.0,
     "HypervisorVersionWeigher": 1.0,
     "PCIWeigher": 1.0,

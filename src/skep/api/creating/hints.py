@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
+from skep.domain import spread
 from skep.domain.cells import Cell
 from skep.domain.errors import BadRequest
+from skep.domain.groups import SpreadConstraint
 from skep.domain.hints import check_hints
 from skep.domain.ids import CellUuid, is_uuid
 
@@ -22,6 +24,7 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
     target_cell: str | None = None
     """A cell's name or UUID."""
     different_cell: tuple[str, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
     given: dict[str, object] = {}
     """All of them, as the user sent them."""
 
@@ -44,6 +47,7 @@ def hints(body: dict[str, Any], filters: Collection[str] = ()) -> Hints:
         different_host=_uuids(given, "different_host"),
         target_cell=given.get("target_cell"),
         different_cell=_several(given, "different_cell"),
+        spread=_spread(given),
         given=given,
     )
 
@@ -55,6 +59,18 @@ def cells_named(names: tuple[str, ...], known: tuple[Cell, ...]) -> dict[str, Ce
         if name not in found:
             raise BadRequest(f"Cell {name[:80]!r} could not be found.")
     return found
+
+
+def _spread(given: dict[str, Any]) -> tuple[SpreadConstraint, ...]:
+    if spread.HINT not in given:
+        return ()
+    field = f"Invalid input for field/attribute os:scheduler_hints.{spread.HINT}"
+    if given.get("group") is None:
+        raise BadRequest(f"{field}. It spreads the members of a server group: give the hint `group`, too")
+    try:
+        return spread.read_hint(given[spread.HINT])
+    except ValueError as error:
+        raise BadRequest(f"{field}. {error}") from error
 
 
 def _uuids(given: dict[str, Any], name: str) -> tuple[str, ...]:

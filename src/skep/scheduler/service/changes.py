@@ -186,8 +186,16 @@ def remove_claim(key: ClaimKey) -> Changing[bool]:
     return change
 
 
-def take_slot(rule: GroupRule, slot: GroupSlot, *, checked: bool = True) -> Changing[bool]:
+def take_slot(
+    rule: GroupRule,
+    slot: GroupSlot,
+    *,
+    checked: bool = True,
+    spreads: Callable[[Iterable[GroupSlot]], bool] | None = None,
+) -> Changing[bool]:
     """Take a member's place, if the policy allows it beside the others; a place that is there already is a yes.
+
+    `spreads`: whether the topology spread that the server asks for allows it, too.
 
     An attempt has one place: an older choice of the same attempt, whose claim was not stored, gives way.
     """
@@ -196,8 +204,10 @@ def take_slot(rule: GroupRule, slot: GroupSlot, *, checked: bool = True) -> Chan
         before = value if value is not None else GroupValue(slots=())
         if slot in before.slots:
             return Change(value, answer=True)
-        if checked and rule.is_hard and (before.incomplete or not allows(rule, before.slots, slot)):
-            return Change(value, answer=False)
+        if checked and rule.is_hard:
+            allowed = allows(rule, before.slots, slot) and (spreads is None or spreads(before.slots))
+            if before.incomplete or not allowed:
+                return Change(value, answer=False)
         mine = (slot.instance, slot.attempt)
         others = (held for held in before.slots if (held.instance, held.attempt) != mine)
         return Change(replace(before, slots=(*others, slot)), answer=True)

@@ -17,6 +17,7 @@ from skep.domain.claims import Claim
 from skep.messages.to_scheduler import SelectDestinations
 from skep.scheduler.deciding import Deciding, Seat
 from skep.scheduler.groups import GroupSlot
+from skep.scheduler.request import PlacementRequest
 from skep.scheduler.service import changes
 from skep.scheduler.service.changes import Change, Changing
 from skep.scheduler.service.commits import Commits, Stored
@@ -147,7 +148,8 @@ class Selecting:
         refused = 0
         if rule is not None and seat.slot is not None:
             group = Key(GROUPS, rule.uuid)
-            taken = await self._commits.change(group, self._as_decided(seat, _take_slot(seat), no=False), urgent=True)
+            taking = self._as_decided(seat, self._take_slot(seat), no=False)
+            taken = await self._commits.change(group, taking, urgent=True)
             refused = taken.refused
             if not taken.answer:
                 deciding.shun(seat)
@@ -179,6 +181,29 @@ class Selecting:
 
         return change
 
+    def _take_slot(self, seat: Seat) -> Changing[bool]:
+        """Take the member's place, unless its attempt has one by now that was not known when the host was chosen.
+
+        Then another scheduler decides the same attempt, and its choice is better followed than replaced.
+        """
+        rule, slot = seat.request.spec.group, seat.slot
+        assert rule is not None
+        assert slot is not None
+        spreads = partial(self._spreads, seat.request, slot) if rule.spread else None
+        taking, known = changes.take_slot(rule, slot, spreads=spreads), (slot, seat.older)
+
+        def change(value: GroupValue | None) -> Change[bool]:
+            held: tuple[GroupSlot, ...] = value.slots if value is not None else ()
+            mine = (one for one in held if (one.instance, one.attempt) == (slot.instance, slot.attempt))
+            if any(one not in known for one in mine):
+                return Change(value, answer=False)
+            return taking(value)
+
+        return change
+
+    def _spreads(self, request: PlacementRequest, slot: GroupSlot, held: Iterable[GroupSlot]) -> bool:
+        return self._states.placement.spreads(request, held, slot)
+
     async def _give_back(self, deciding: Deciding) -> None:
         """Free what was claimed: fewer than the minimum fit."""
         freeing: list[asyncio.Future[Stored[Any]]] = []
@@ -191,26 +216,6 @@ class Selecting:
                     freeing.append(self._commits.change(group, changes.free_slot(seat.key), urgent=True))
                 seat.stored = False
         await asyncio.gather(*freeing)
-
-
-def _take_slot(seat: Seat) -> Changing[bool]:
-    """Take the member's place, unless its attempt has one by now that was not known when the host was chosen.
-
-    Then another scheduler decides the same attempt, and its choice is better followed than replaced.
-    """
-    rule, slot = seat.request.spec.group, seat.slot
-    assert rule is not None
-    assert slot is not None
-    taking, known = changes.take_slot(rule, slot), (slot, seat.older)
-
-    def change(value: GroupValue | None) -> Change[bool]:
-        held: tuple[GroupSlot, ...] = value.slots if value is not None else ()
-        mine = (one for one in held if (one.instance, one.attempt) == (slot.instance, slot.attempt))
-        if any(one not in known for one in mine):
-            return Change(value, answer=False)
-        return taking(value)
-
-    return change
 
 
 async def _all(claiming: Iterable[Coroutine[Any, Any, int]]) -> list[int]:

@@ -26,7 +26,7 @@ def scores(hosts: HostView, request: PlacementRequest) -> Floats:
 WEIGHER = Weigher(
     name="TopologySpreadWeigher",
     scores=scores,
-    applies=lambda request: any(not one.constraint.hard for one in request.spread),
+    applies=lambda request: request.spec.group is not None and not all(one.hard for one in request.spec.group.spread),
     per_request=True,
     multiplier="topology_spread_weight_multiplier",
 )

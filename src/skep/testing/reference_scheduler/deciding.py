@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from skep.domain.claims import Claim
+from skep.domain.groups import GroupRule, SpreadConstraint
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.scheduler.groups import GroupSlot
 from skep.scheduler.registry import pipeline
@@ -12,7 +13,7 @@ from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.table import stable_hash
 from skep.testing.reference_scheduler.cloud import Host, ReferenceCloud
-from skep.testing.reference_scheduler.filters import EVEN_IF_FORCED, RULES, Question
+from skep.testing.reference_scheduler.filters import EVEN_IF_FORCED, RULES, Question, domain_of
 from skep.testing.reference_scheduler.weighers import KEYS, SCORES, multiplier
 
 _HASHES = 2**64
@@ -39,6 +40,8 @@ class ReferenceScheduler:
         self.cloud = cloud
         self._subset = settings.host_subset_size
         self._rules = {entry.name: RULES[entry.name] for entry in chosen.filters}
+        self._steady = [entry.name for entry in chosen.shared_filters if entry.steady]
+        """Those that do not depend on what is free, nor on who else is in the group."""
         self._scores = {
             entry.name: (SCORES[entry.name], configured)
             for entry, configured in (*chosen.shared_weighers, *chosen.request_weighers)
@@ -105,7 +108,32 @@ class ReferenceScheduler:
         if group is None:
             return Question(self.cloud, request)
         together = group.policy in ("affinity", "soft-affinity")
-        return Question(self.cloud, request, self.cloud.members(group.uuid, instance, latest_only=together))
+        members = self.cloud.members(group.uuid, instance, latest_only=together)
+        alone = Question(self.cloud, request)
+        excess = {constraint: self._excess(constraint, group, instance, alone) for constraint in group.spread}
+        return Question(self.cloud, request, members, excess)
+
+    def _excess(
+        self, constraint: SpreadConstraint, group: GroupRule, instance: InstanceUuid, asked: Question
+    ) -> dict[str, int]:
+        """Return by how much one more member in each domain would exceed the skew.
+
+        A domain counts if some host in it could be chosen for all that does not depend on what is free.
+        """
+        cloud, counts = self.cloud, dict[str, int]()
+        others = {
+            (slot.instance, domain_of(cloud, cloud.hosts[slot.node], constraint.key))
+            for slot in cloud.slots.get(group.uuid, [])
+            if slot.instance != instance
+        }
+        for _, domain in others:
+            counts[domain] = counts.get(domain, 0) + 1
+        hosts = [host for host in cloud.hosts.values() if host.mapped]
+        possible = [host for host in hosts if all(self.passes(name, host, asked) for name in self._steady)]
+        eligible = {domain_of(cloud, host, constraint.key) for host in possible} - {""}
+        least = min((counts.get(domain, 0) for domain in eligible), default=0)
+        domains = {domain_of(cloud, host, constraint.key) for host in cloud.hosts.values()} - {""}
+        return {domain: counts.get(domain, 0) + 1 - least - constraint.max_skew for domain in domains}
 
     def passes(self, name: str, host: Host, asked: Question) -> bool:
         """Tell whether one filter lets one host through."""

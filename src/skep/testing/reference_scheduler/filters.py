@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from skep.domain.conditions import amount
+from skep.domain.groups import SpreadConstraint
 from skep.domain.ids import NodeUuid
 from skep.scheduler.filters.extra_spec_values import matches
 from skep.scheduler.filters.volume import COMPARE
@@ -21,6 +22,8 @@ class Question:
     request: PlacementRequest
     members: dict[NodeUuid, int] = field(default_factory=dict)
     """How many other members of the server group each node holds."""
+    excess: dict[SpreadConstraint, dict[str, int]] = field(default_factory=dict)
+    """By how much one more member in a domain would exceed the skew, for each constraint of topology spread."""
 
 
 Rule = Callable[[Host, Question], bool]
@@ -108,6 +111,24 @@ def _has_policy(asked: Question, policy: str) -> bool:
     return group is not None and group.policy == policy
 
 
+def topology_spread(host: Host, asked: Question) -> bool:
+    """A domain that may get one more member, for each hard constraint."""
+    return all(
+        domain_of(asked.cloud, host, constraint.key) in excess
+        and excess[domain_of(asked.cloud, host, constraint.key)] <= 0
+        for constraint, excess in asked.excess.items()
+        if constraint.hard
+    )
+
+
+def domain_of(cloud: ReferenceCloud, host: Host, key: str) -> str:
+    """Return the host's zone, its rack (the empty one if it has none), or the host itself."""
+    if key == "zone":
+        return cloud.zone_of(host)
+    racks = (one.metadata["rack"] for _, one in cloud.aggregates_of(host) if one.metadata.get("rack"))
+    return next(racks, "") if key == "rack" else host.node
+
+
 def same_host(host: Host, asked: Question) -> bool:
     """A host of one of the servers in the hint."""
     names = asked.request.spec.same_host_names
@@ -171,6 +192,7 @@ RULES: dict[str, Rule] = {
     "SameHostFilter": same_host,
     "DifferentHostFilter": different_host,
     "IgnoredHostsFilter": ignored_hosts,
+    "TopologySpreadFilter": topology_spread,
     "VolumeStateFilter": volume_told,
     "VolumeFilter": volume,
     "SameHostAsVolumeFilter": same_host_as_volume,
@@ -186,6 +208,7 @@ EVEN_IF_FORCED = frozenset(
         "ServerGroupAffinityFilter",
         "ServerGroupAntiAffinityFilter",
         "IgnoredHostsFilter",
+        "TopologySpreadFilter",
     }
 )
 """Those that judge a forced host, too."""

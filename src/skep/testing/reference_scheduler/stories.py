@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from skep.domain.flavors import Flavor
-from skep.domain.groups import GroupRule
+from skep.domain.groups import GroupRule, SpreadConstraint
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, GroupUuid, NodeUuid, ProjectId, UserId
 from skep.domain.namespaces import Field, Schema
@@ -66,6 +66,7 @@ metadata = st.fixed_dictionaries(
     optional={
         "availability_zone": st.sampled_from(["east", "west", ""]),
         "tier": st.sampled_from(["gold", "silver", "gold, silver", "3", "10"]),
+        "rack": st.sampled_from(["r1", "r2", ""]),
         "ram_weight_multiplier": st.sampled_from(["-2", "5.5", "much", "inf"]),
         "soft_anti_affinity_weight_multiplier": st.sampled_from(["0", "3"]),
     },
@@ -88,12 +89,22 @@ flavors = st.builds(
     _mostly({}, extra_specs),
 )
 groups = st.builds(
-    lambda number, policy, most: GroupRule(
-        uuid=GroupUuid(f"{policy}-{number}-{most}"), policy=policy, max_server_per_host=most
+    lambda number, policy, most, spread: GroupRule(
+        uuid=GroupUuid(f"{policy}-{number}-{most}"), policy=policy, max_server_per_host=most, spread=spread
     ),
     st.integers(0, 1),
     st.sampled_from(["affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"]),
     st.integers(1, 2),
+    st.lists(
+        st.builds(
+            SpreadConstraint,
+            key=st.sampled_from(["host", "rack", "zone"]),
+            max_skew=st.integers(1, 2),
+            hard=st.booleans(),
+        ),
+        max_size=2,
+        unique_by=lambda constraint: constraint.key,
+    ).map(tuple),
 )
 _destinations = _mostly(
     {},
@@ -177,7 +188,8 @@ def begin(chosen: SchedulerSettings, reports: tuple[HostUsage, ...]) -> Pair:
         pair.wish(NODES[number], HOSTS[number], CELLS[number % 2])
         pair.report(NODES[number], CELLS[number % 2], usage)
     pair.aggregate(1, HOSTS[:3], {"availability_zone": "east", "tier": "gold, 7"})
-    pair.aggregate(2, HOSTS[2:5], {"tier": "silver"})
+    pair.aggregate(2, HOSTS[2:5], {"tier": "silver", "rack": "r1"})
+    pair.aggregate(3, HOSTS[4:], {"rack": "r2"})
     for number, name in enumerate(HOSTS[1:4]):
         pair.state("volume", name, {"free_gb": 4 * number, "volumes": [f"v{number}"]})
     return pair

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from skep.testing.reference_scheduler.cloud import Host, free_share
-from skep.testing.reference_scheduler.filters import Question
+from skep.testing.reference_scheduler.filters import Question, domain_of
 
 Score = Callable[[Host, Question], float]
 
@@ -48,6 +48,17 @@ def _share_of_members(host: Host, asked: Question, policy: str) -> float:
     return asked.members.get(host.node, 0) / max(sum(asked.members.values()), 1)
 
 
+def topology_spread(host: Host, asked: Question) -> float:
+    """0 where each soft constraint is kept, less the further one is exceeded; -1 for each that knows no domain."""
+    total = 0.0
+    for constraint, by_domain in asked.excess.items():
+        if not constraint.hard:
+            domain = domain_of(asked.cloud, host, constraint.key)
+            excess = max(by_domain.get(domain, 0), 0)
+            total += excess / -(excess + 1.0) if domain else -1.0
+    return total
+
+
 SCORES: dict[str, Score] = {
     "CPUWeigher": cpu,
     "RAMWeigher": ram,
@@ -55,6 +66,7 @@ SCORES: dict[str, Score] = {
     "BuildFailureWeigher": build_failures,
     "ServerGroupSoftAffinityWeigher": soft_affinity,
     "ServerGroupSoftAntiAffinityWeigher": soft_anti_affinity,
+    "TopologySpreadWeigher": topology_spread,
 }
 """By the name of the engine's weigher."""
 
@@ -65,6 +77,7 @@ KEYS: dict[str, str] = {
     "BuildFailureWeigher": "build_failure_weight_multiplier",
     "ServerGroupSoftAffinityWeigher": "soft_affinity_weight_multiplier",
     "ServerGroupSoftAntiAffinityWeigher": "soft_anti_affinity_weight_multiplier",
+    "TopologySpreadWeigher": "topology_spread_weight_multiplier",
 }
 """Of each weigher: the key of an aggregate's metadata that sets another multiplier for its hosts."""
 

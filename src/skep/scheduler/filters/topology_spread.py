@@ -1,0 +1,34 @@
+"""Spread of a server group's members over hosts, racks or zones: the hard constraints (`domain/spread.py`)."""
+
+from __future__ import annotations
+
+from skep.scheduler.columns import Mask
+from skep.scheduler.filters.base import Filter
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.view import HostView
+
+
+def passes(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through hosts in domains that may get one more member; one without such a domain never."""
+    mask = hosts.all()
+    for domains in request.spread:
+        if domains.constraint.hard:
+            mask &= domains.allowed()[hosts.rows]
+    return mask
+
+
+def stage(request: PlacementRequest) -> str:
+    """Name the constraints: they come from the hint and the flavor, which the user chose."""
+    spread = request.spec.group.spread if request.spec.group is not None else ()
+    words = [f"{one.key} {one.max_skew}" for one in spread if one.hard]
+    return f"topology spread ({', '.join(words)})"
+
+
+FILTER = Filter(
+    name="TopologySpreadFilter",
+    passes=passes,
+    stage=stage,
+    applies=lambda request: request.spec.group is not None and any(one.hard for one in request.spec.group.spread),
+    per_request=True,
+    when_forced=True,
+)
