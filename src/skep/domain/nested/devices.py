@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skep.domain.nested.layout import ProviderLayout
 from skep.domain.nested.room import ProviderRoom, Room
 from skep.domain.nested.wanted import DeviceMatch, DeviceRequest
 from skep.domain.resources import Resources
@@ -29,16 +30,20 @@ def _matched(
     room: Room, requests: tuple[DeviceRequest, ...], chosen: Chosen, cells: frozenset[int] | None, *, strict: bool
 ) -> Chosen | None:
     """Give each unit that is asked for a unit of a pool, by augmenting paths (Ford and Fulkerson)."""
-    pools = [pool for pool in room.providers.values() if len(pool.layout.provider.inventory) == 1]
-    left = {pool.name: _free(pool) - sum(chosen.get(pool.name, {}).values()) for pool in pools}
+    pools = [pool for pool in room.providers.values() if len(pool.layout.capacity) == 1]
+    left = {pool.name: pool.units - sum(chosen.get(pool.name, {}).values()) for pool in pools}
     given: dict[str, list[int]] = {pool.name: [] for pool in pools}
-    suits = [
-        [pool.name for pool in pools if _suits(pool, request) and _is_near(room, pool, request, cells, strict=strict)]
+    usable = [
+        [
+            pool.name
+            for pool in pools
+            if suits(pool.layout, request) and _is_near(room, pool, request, cells, strict=strict)
+        ]
         for request in requests
     ]
 
     def give(number: int, seen: set[str]) -> bool:
-        for name in suits[number]:
+        for name in usable[number]:
             if name in seen:
                 continue
             seen.add(name)
@@ -65,23 +70,20 @@ def _matched(
     return found
 
 
-def _free(pool: ProviderRoom) -> int:
-    return min(*pool.free.values(), len(pool.devices)) if pool.layout.provider.devices else min(pool.free.values())
+def suits(pool: ProviderLayout, request: DeviceRequest) -> bool:
+    """Tell whether a pool has devices that an alias means. A pool of devices has one resource class."""
+    return len(pool.capacity) == 1 and any(_matches(pool, match) for match in request.matches)
 
 
-def _suits(pool: ProviderRoom, request: DeviceRequest) -> bool:
-    return any(_matches(pool, match) for match in request.matches)
-
-
-def _matches(pool: ProviderRoom, match: DeviceMatch) -> bool:
-    provider = pool.layout.provider
+def _matches(pool: ProviderLayout, match: DeviceMatch) -> bool:
+    provider = pool.provider
     return (
         match.vendor_id.lower() in ("", provider.vendor_id.lower())
         and match.product_id.lower() in ("", provider.product_id.lower())
         and match.device_type in ("", provider.dev_type)
         and match.physical_network in ("", provider.physical_network)
         and (not match.resource_class or match.resource_class in provider.inventory)
-        and pool.layout.traits.issuperset(match.traits)
+        and pool.traits.issuperset(match.traits)
     )
 
 

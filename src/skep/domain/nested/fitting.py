@@ -78,7 +78,7 @@ def _share(cell: CellRoom, numa: NumaWanted, guest: GuestCell, *, own_emulator: 
         if not cell.has_memory(memory):
             return None
     else:
-        size = _page_size(cell, numa.page, guest.memory_mb)
+        size = cell.page_size(numa.page, guest.memory_mb)
         if size is None:
             return None
         pages = {size: guest.memory_mb * 1024 // size}
@@ -86,19 +86,6 @@ def _share(cell: CellRoom, numa: NumaWanted, guest: GuestCell, *, own_emulator: 
     if cpus is None:
         return None
     return CellShare(cell=cell.layout.number, cpus=cpus, shared=guest.shared, memory_mb=memory, pages=pages)
-
-
-def _page_size(cell: CellRoom, asked: int, memory_mb: int) -> int | None:
-    """Return the page size, the largest that may be and of which enough are left. It must divide the memory."""
-    sizes = sorted(cell.layout.pages, reverse=True)
-    if asked == PageKind.SMALL:
-        sizes = [cell.layout.small]
-    elif asked == PageKind.LARGE:
-        sizes = [size for size in sizes if size != cell.layout.small]
-    elif asked != PageKind.ANY:
-        sizes = [size for size in sizes if size == asked]
-    need = memory_mb * 1024
-    return next((size for size in sizes if size and need % size == 0 and cell.has_pages(size, need // size)), None)
 
 
 def _pinned(cell: CellRoom, numa: NumaWanted, count: int, *, own_emulator: bool) -> tuple[int, ...] | None:

@@ -15,7 +15,18 @@ from skep.domain.resources import MEMORY_MB, VCPU
 class CellLayout:
     """One NUMA cell of a host."""
 
-    __slots__ = ("cores", "cpus", "memory_capacity", "number", "pages", "shared_capacity", "small", "socket", "threads")
+    __slots__ = (
+        "cores",
+        "cpus",
+        "memory_capacity",
+        "number",
+        "pages",
+        "shared_capacity",
+        "sizes",
+        "small",
+        "socket",
+        "threads",
+    )
 
     def __init__(self, cell: NumaCell, cpu_ratio: float, memory_ratio: float) -> None:
         self.number = cell.number
@@ -27,6 +38,7 @@ class CellLayout:
         """Threads of a core."""
         self.shared_capacity = math.floor(cell.shared_cpus * cpu_ratio)
         self.pages = dict(cell.pages)
+        self.sizes = sorted((size for size in cell.pages if size > 0), reverse=True)
         self.small = min(cell.pages, default=0)
         """Size of ordinary pages in KiB."""
         self.memory_capacity = math.floor(self.pages.get(self.small, 0) * self.small // 1024 * memory_ratio)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from skep.domain.hosts import HostUsage
 from skep.domain.nested.layout import CellLayout, Layout, ProviderLayout, layout_of
+from skep.domain.nested.wanted import PageKind
 from skep.domain.providers import Allocation, CellShare, ProviderShare
 
 RoomKey = tuple[object, ...]
@@ -81,6 +82,21 @@ class CellRoom:
         others = -(-self.memory_mb * 1024 // size) if size == self.layout.small else 0
         return self.pages.get(size, 0) - others >= count
 
+    def page_size(self, asked: int, memory_mb: int) -> int | None:
+        """Return the size of the pages to take, the largest that may be and of which enough are left.
+
+        `asked`: in KiB, or a `PageKind`. The size must divide the memory.
+        """
+        need = memory_mb * 1024
+        for size in self.layout.sizes:
+            if asked == PageKind.SMALL and size != self.layout.small:
+                continue
+            if asked == PageKind.LARGE and size == self.layout.small:
+                continue
+            if (asked < 0 or size == asked) and need % size == 0 and self.has_pages(size, need // size):
+                return size
+        return None
+
     @property
     def whole(self) -> list[int]:
         """The cores of which no thread is held, as bits."""
@@ -135,6 +151,12 @@ class ProviderRoom:
         amounts = all(self.free.get(name, 0) >= amount for name, amount in share.resources.items())
         different = len(set(share.devices)) == len(share.devices)
         return amounts and different and all(device in self.devices for device in share.devices)
+
+    @property
+    def units(self) -> int:
+        """Free units of a pool of one resource class; where devices have names, no more than there are."""
+        (amount,) = self.free.values()
+        return min(amount, len(self.devices)) if self.layout.provider.devices else amount
 
     def key(self) -> RoomKey:
         """Return what decides about requests."""

@@ -37,7 +37,7 @@ def passing(hosts: HostView, asked: Wanted) -> Mask:
     mask = _flat(hosts, asked) & ~told
     answers = rooms.answers(asked)
     for place, row in zip(told.nonzero()[0].tolist(), hosts.numbers(told), strict=True):
-        if rooms.fits(row, asked, answers):
+        if rooms.fits(row, answers):
             mask[place] = True
     return mask
 
@@ -46,7 +46,7 @@ def passes_row(table: HostTable, asked: Wanted, row: int) -> bool:
     """Give the same answer for one row."""
     rooms = table.nested
     if row < len(rooms.told(table.size)) and rooms.told(table.size)[row]:
-        return rooms.fits(row, asked, rooms.answers(asked))
+        return rooms.fits(row, rooms.answers(asked))
     return bool(_flat(HostView(table, slice(row, row + 1)), asked)[0])
 
 

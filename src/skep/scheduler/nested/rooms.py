@@ -1,7 +1,7 @@
 """What is left of the inside of each host, and whether it is enough for a request.
 
-Whether a request fits depends on counts, not on which CPUs are free. So hosts of one layout with equal counts share the
-answer, and after a claim one look into a table says it for a host that is by now as some other one was before.
+Whether a request fits depends on counts, not on which CPUs are free. For most requests counting is all there is to do
+(`domain/nested/counting.py`). Else hosts of one layout with equal counts share the answer that a search has found.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from skep.domain.hosts import HostUsage
+from skep.domain.nested.counting import Counting, counting_of
 from skep.domain.nested.fitting import allocate
 from skep.domain.nested.layout import Layout
 from skep.domain.nested.room import Room, RoomKey, room_of
@@ -21,6 +22,31 @@ HolderKey = tuple[str, int]
 MOST_CONDITIONS = 200_000
 """Different conditions of hosts that are remembered; beyond it they are forgotten, and worked out anew."""
 
+MOST_REQUESTS = 1_000
+"""Different requests of which answers are remembered."""
+MOST_LAYOUTS = 10_000
+
+
+class Answers:
+    """What is known of one request."""
+
+    __slots__ = ("_countings", "asked", "by_condition")
+
+    def __init__(self, asked: Wanted) -> None:
+        self.asked = asked
+        self.by_condition: dict[int, bool] = {}
+        """Whether a host fits, by the number of its condition; where counting does not tell."""
+        self._countings: dict[Layout, Counting | None] = {}
+
+    def counting(self, layout: Layout) -> Counting | None:
+        """Return how to count on hosts of this layout; None where that is not enough."""
+        if layout in self._countings:
+            return self._countings[layout]
+        if len(self._countings) >= MOST_LAYOUTS:
+            self._countings.clear()
+        made = self._countings[layout] = counting_of(self.asked, layout)
+        return made
+
 
 class Rooms:
     """The inside of the hosts that have told of it, by row of the table. Other hosts cost nothing."""
@@ -32,7 +58,7 @@ class Rooms:
         self._conditions: dict[int, int] = {}
         """By row, the number of its condition."""
         self._numbers: dict[tuple[Layout, RoomKey], int] = {}
-        self._answers: dict[Wanted, dict[int, bool]] = {}
+        self._answers: dict[Wanted, Answers] = {}
         self._told: Mask = np.zeros(0, dtype=np.bool_)
 
     def set_usage(self, row: int, usage: HostUsage) -> None:
@@ -102,22 +128,34 @@ class Rooms:
         providers = room.providers.values()
         return sum(len(one.devices) for one in providers), sum(len(one.layout.provider.devices) for one in providers)
 
-    def answers(self, asked: Wanted) -> dict[int, bool]:
-        """Return the table of what is known of a request, by number of condition."""
+    def answers(self, asked: Wanted) -> Answers:
+        """Return what is known of a request."""
         known = self._answers.get(asked)
         if known is None:
-            known = self._answers[asked] = {}
+            if len(self._answers) >= MOST_REQUESTS:
+                self._answers.clear()
+            known = self._answers[asked] = Answers(asked)
         return known
 
-    def fits(self, row: int, asked: Wanted, answers: dict[int, bool]) -> bool:
-        """Tell whether a host that has told of its inside has room. `answers`: of this very request."""
+    def fits(self, row: int, known: Answers) -> bool:
+        """Tell whether a host that has told of its inside has room. `known`: of the request."""
+        room = self._rooms.get(row) or self.room(row)
+        if room is None:
+            return False
+        counting = known.counting(room.layout)
+        if counting is not None:
+            return counting.fits(room)
+        return self._fits_somehow(row, known)
+
+    def _fits_somehow(self, row: int, known: Answers) -> bool:
+        answers = known.by_condition
         number = self._conditions.get(row)
         if number is None:
             number = self._number(row)
         answer = answers.get(number)
         if answer is None:
             room = self.room(row)
-            answer = answers[number] = room is not None and allocate(room, asked) is not None
+            answer = answers[number] = room is not None and allocate(room, known.asked) is not None
         return answer
 
     def servers(self, row: int, asked: Wanted, counted: dict[tuple[Layout, RoomKey], int], most: int) -> int | None:
@@ -156,7 +194,7 @@ class Rooms:
             self._numbers.clear()
             self._conditions.clear()
             for known in self._answers.values():
-                known.clear()
+                known.by_condition.clear()
         number = self._numbers.setdefault((room.layout, room.key), len(self._numbers))
         self._conditions[row] = number
         return number
