@@ -54,6 +54,8 @@ def values_of(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
             return st.one_of([values_of(one) for one in kind.types])
         case msgspec.inspect.DictType():
             return st.dictionaries(values_of(kind.key_type), values_of(kind.value_type), max_size=3)
+        case msgspec.inspect.TupleType():
+            return st.tuples(*(values_of(one) for one in kind.item_types)).map(list)
         case msgspec.inspect.VarTupleType() | msgspec.inspect.ListType():
             return st.lists(values_of(kind.item_type), max_size=3)
         case msgspec.inspect.EnumType():
