@@ -72,6 +72,23 @@ class PlacementOptionSettings(Section, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="How much each property counts there: `NAME=NUMBER`; empty: all of them alike"),
     ] = ()
+    best_fit_weight_multiplier: Annotated[
+        float, Meta(description="Weight of how full the host would be with the server, as a share of its own capacity")
+    ] = 0.0
+    fragmentation_weight_multiplier: Annotated[
+        float, Meta(description="Weight of the room that is left for the kinds of servers that are asked for lately")
+    ] = 0.0
+    fragmentation_size_exponent: Annotated[
+        float, Meta(ge=0, le=8, description="A kind counts as often as it is asked for, times its size to this power")
+    ] = 0.5
+    fragmentation_slot_exponent: Annotated[
+        float,
+        Meta(gt=0, le=1, description="How many of a kind still fit on a host counts to this power: 1 or less"),
+    ] = 0.5
+    fragmentation_departures: Annotated[
+        int,
+        Meta(ge=1, le=40, description="Room is also counted as if a part of what runs had gone: in so many steps"),
+    ] = 1
 
 
 class MetricsSettings(Section, frozen=True, kw_only=True):

@@ -30,6 +30,9 @@ def placement_options(config: Config) -> PlacementOptions:
         query_placement_for_image_type_support=section.query_placement_for_image_type_support,
         enable_isolated_aggregate_filtering=section.enable_isolated_aggregate_filtering,
         image_metadata_prefilter=section.image_metadata_prefilter,
+        fragmentation_size_exponent=section.fragmentation_size_exponent,
+        fragmentation_slot_exponent=section.fragmentation_slot_exponent,
+        fragmentation_departures=section.fragmentation_departures,
     )
 
 
@@ -50,6 +53,8 @@ def multipliers(config: Config) -> dict[str, float]:
         "PCIWeigher": section.pci_weight_multiplier,
         "CrossCellWeigher": section.cross_cell_move_weight_multiplier,
         "ImagePropertiesWeigher": section.image_props_weight_multiplier,
+        "BestFitWeigher": section.best_fit_weight_multiplier,
+        "FragmentationWeigher": section.fragmentation_weight_multiplier,
         "MetricsWeigher": config.metrics.weight_multiplier,
     }
 

@@ -80,6 +80,9 @@ class Deciding:
             seat.no = NotReady(reason=unknown)
             return
         request = self._request(seat)
+        table = self._known.table
+        if table.mix.learns:
+            table.mix.note(seat.request, request.resources, request.nested, table.resources)
         choice = self._known.placement.choose(request, seat.instance, seed=self._seed)
         if isinstance(choice, NoHost):
             reason = None if choice.reason else self._known.not_ready(request, seat.instance)

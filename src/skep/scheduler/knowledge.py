@@ -121,6 +121,7 @@ class Knowledge:
             others=others,
             claims=self.claims.assumed(),
             slots=self.groups.assumed(),
+            mix=self.table.mix.state(),
         )
 
     def restore_unrecorded(self, known: Unrecorded) -> None:
@@ -131,6 +132,7 @@ class Knowledge:
         self.awaits_states, self._awaits_until = known.awaits_states, known.awaits_until
         self._told_since, self._now = dict(known.told_since), known.now
         self.share_hosts(known.run, known.others)
+        self.table.mix.restore(known.mix)
         for claim in known.claims:
             self.claims.assume(claim)
         for group, slot in known.slots:

@@ -27,6 +27,9 @@ class PlacementOptions(msgspec.Struct, frozen=True, kw_only=True):
     query_placement_for_image_type_support: bool = False
     enable_isolated_aggregate_filtering: bool = False
     image_metadata_prefilter: bool = False
+    fragmentation_size_exponent: float = 0.5
+    fragmentation_slot_exponent: float = 0.5
+    fragmentation_departures: int = 1
 
 
 DEFAULT_OPTIONS = PlacementOptions()

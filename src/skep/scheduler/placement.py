@@ -107,6 +107,8 @@ class Placement:
         """Take the filters and weighers that settings choose; an aggregate may call a weigher that they leave out."""
         self._called = self._table.multipliers.names
         self._pipeline = self.guard.around(pipeline(self._settings, self._called))
+        weighers = (*self._pipeline.shared_weighers, *self._pipeline.request_weighers)
+        self._table.mix.learns = any(weigher.learns for weigher, _ in weighers)
         self._shapes = Shapes(self._table, self._pipeline, self._settings.cached_shapes)
         self._spreading = Spreading(self._table)
         self._refusals = Refusals(self._table, self._pipeline, self._settings)

@@ -48,10 +48,12 @@ from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.table import HostTable
 from skep.scheduler.weighers import (
+    best_fit,
     build_failures,
     cpu,
     cross_cell,
     disk,
+    fragmentation,
     hypervisor_version,
     pci,
     ram,
@@ -124,6 +126,7 @@ WEIGHERS: dict[str, Weigher] = {
     "TopologySpreadWeigher": topology_spread_weigher.WEIGHER,
     "CrossCellWeigher": cross_cell.WEIGHER,
     "HypervisorVersionWeigher": hypervisor_version.WEIGHER,
+    "BestFitWeigher": best_fit.WEIGHER,
     "PCIWeigher": pci.WEIGHER,
 }
 
@@ -132,6 +135,7 @@ CONFIGURED_WEIGHERS: dict[str, Callable[[PlacementOptions], Weigher | None]] = {
     "NumInstancesWeigher": num_instances_weigher.made,
     "ImagePropertiesWeigher": image_properties_weigher.made,
     "MetricsWeigher": metrics_weigher.made,
+    "FragmentationWeigher": fragmentation.made,
 }
 """Those that options tell something."""
 

@@ -36,6 +36,8 @@ DEFAULT_WEIGHERS = {
     "MetricsWeigher": 1.0,
     "NumInstancesWeigher": 0.0,
     "ImagePropertiesWeigher": 0.0,
+    "BestFitWeigher": 0.0,
+    "FragmentationWeigher": 0.0,
 }
 """Multiplier by weigher; the defaults are Nova's."""
 

@@ -41,10 +41,10 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 class Worthing(msgspec.Struct, frozen=True, kw_only=True):
     """What counts for how much."""
 
-    size_exponent: float = 2.0
+    size_exponent: float = 0.5
     """A kind counts as often as it is asked for, times its size to this power; its size is its mean share of an
     average host."""
-    slot_exponent: float = 1.0
+    slot_exponent: float = 0.5
     """Slots of one host count to this power; below 1 the last slot of a host counts for more than the others."""
     departures: int = 1
     """Slots are also counted as if a share of what runs had gone: for so many shares, evenly from none on."""

@@ -20,6 +20,7 @@ from skep.scheduler.changelog import HostLog
 from skep.scheduler.columns import Amounts, BitSets, Ints, Mask, grown
 from skep.scheduler.intake import Intake
 from skep.scheduler.levels import Levels
+from skep.scheduler.mix import Mix
 from skep.scheduler.multipliers import Multipliers
 from skep.scheduler.names import RowNames
 from skep.scheduler.namespaces import JoinedStates
@@ -39,7 +40,7 @@ def stable_hash(text: str) -> int:
 class HostTable:
     """The columns. Rows are never reused by another node."""
 
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # noqa: PLR0915  # one statement for each column
         length = 16
         self.nodes: list[NodeUuid] = []
         self._host_names = RowNames()
@@ -88,6 +89,8 @@ class HostTable:
         self.levels = Levels()
         self.nested = Rooms()
         """The inside of hosts: NUMA cells, devices and other nested providers."""
+        self.mix = Mix()
+        """What is asked for lately, if a weigher wants to know."""
         self.joined = JoinedStates(self)
         """What other services say of these hosts."""
 

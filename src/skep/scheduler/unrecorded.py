@@ -8,6 +8,7 @@ from skep.domain.claims import Claim
 from skep.domain.ids import GroupUuid
 from skep.scheduler.beats import BeatState
 from skep.scheduler.groups import GroupSlot
+from skep.scheduler.mix import MixState
 
 
 class Unrecorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,3 +29,5 @@ class Unrecorded(msgspec.Struct, frozen=True, kw_only=True):
     """Assumed ones."""
     slots: tuple[tuple[GroupUuid, GroupSlot], ...] = ()
     """Assumed ones."""
+    mix: MixState = MixState()
+    """What is asked for lately."""

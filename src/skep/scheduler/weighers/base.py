@@ -45,6 +45,8 @@ class Weigher:
     """The key by which metadata of an aggregate sets another multiplier for its hosts: `cpu_weight_multiplier`, say."""
     shaped_by: Callable[[HostTable, PlacementRequest], Hashable] | None = None
     """As of a filter: what it reads of the request that is not in every shape."""
+    learns: bool = False
+    """Whether it reads what requests came before (`mix.py`), so that they must be counted."""
     scaled: Scaled | None = None
     """What is scaled where Nova's way of weighing is chosen; None: the scores."""
 

@@ -1,0 +1,97 @@
+"""Hosts come first on which the request takes the fewest slots away from those that are likely to come.
+
+What is likely to come is learned from what came (`mix.py`); what hosts are worth to it is counted in `slots.py`. Until
+something is learned all hosts score alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skep.scheduler.columns import Floats, Ints
+from skep.scheduler.mix import AskedKind, PublishedMix
+from skep.scheduler.nested.parts import Parts, parts_asked, parts_of
+from skep.scheduler.options import PlacementOptions
+from skep.scheduler.request import PlacementRequest
+from skep.scheduler.slots import Hosts, Kind, Worth, Worthing
+from skep.scheduler.view import HostView
+from skep.scheduler.weighers.base import Weigher
+
+_MOST_ROWS = 4096
+"""Hosts that are looked at together: memory for each kind and each of them is needed at once."""
+
+
+class _Learned:
+    """The worth of hosts under one published mix."""
+
+    def __init__(self, mix: PublishedMix, how: Worthing) -> None:
+        self.version = mix.version
+        self.classes = sorted({name for kind, _ in mix.kinds for name, _ in kind.resources})
+        self.part_classes = sorted({name for kind, _ in mix.kinds for name, _ in parts_asked(kind.nested)[1]})
+        mean = np.array([mix.mean.get(name, 0.0) for name in self.classes], dtype=np.float64)
+        kinds = [self._kind(kind, count) for kind, count in mix.kinds]
+        # Parts are parts of what the host has as a whole, so they say nothing more about the size of a kind.
+        self.worth = Worth(kinds, how, mean_flat=mean, mean_part=np.zeros(len(self.part_classes)))
+
+    def _kind(self, kind: AskedKind, count: float) -> Kind:
+        resources = dict(kind.resources)
+        parts, asked = parts_asked(kind.nested)
+        amounts = dict(asked)
+        return Kind(
+            flat=tuple(resources.get(name, 0) for name in self.classes),
+            part=tuple(amounts.get(name, 0) for name in self.part_classes),
+            parts=max(parts, 1),
+            count=count,
+        )
+
+    def loss(self, hosts: HostView, request: PlacementRequest) -> Floats:
+        """Return the share of the weighed slots of a host of one slot each that the request would take."""
+        free = _columns([hosts.free(name) for name in self.classes], len(hosts))
+        capacity = _columns([hosts.capacity(name) for name in self.classes], len(hosts))
+        taken = np.array([request.resources.get(name, 0) for name in self.classes], dtype=np.int64)
+        inside = parts_of(hosts, self.part_classes, request.nested) if self.part_classes else None
+        loss = np.zeros(len(hosts), dtype=np.float64)
+        for begin in range(0, len(hosts), _MOST_ROWS):
+            rows = slice(begin, begin + _MOST_ROWS)
+            part = _NO_PARTS if inside is None else Parts(inside.free[rows], inside.after[rows], inside.capacity[rows])
+            before = Hosts(free[rows], capacity[rows], _sized(part.free, free[rows]), _sized(part.capacity, free[rows]))
+            after = Hosts(free[rows] - taken, capacity[rows], _sized(part.after, free[rows]), before.part_capacity)
+            loss[rows] = self.worth.of(before) - self.worth.of(after)
+        return loss
+
+
+_NO_PARTS = Parts(*(np.zeros((0, 0, 0), dtype=np.int64) for _ in range(3)))
+
+
+def _sized(part: Ints, hosts: Ints) -> Ints:
+    return part if len(part) else np.zeros((len(hosts), 0, 0), dtype=np.int64)
+
+
+def _columns(columns: list[Ints], rows: int) -> Ints:
+    return np.stack(columns, axis=1) if columns else np.zeros((rows, 0), dtype=np.int64)
+
+
+def made(options: PlacementOptions) -> Weigher:
+    """Return the weigher: what slots the request would take, negated."""
+    how = Worthing(
+        size_exponent=options.fragmentation_size_exponent,
+        slot_exponent=options.fragmentation_slot_exponent,
+        departures=options.fragmentation_departures,
+    )
+    latest: list[_Learned] = []
+
+    def scores(hosts: HostView, request: PlacementRequest) -> Floats:
+        mix = hosts.table.mix.published
+        if not mix.version:
+            return np.zeros(len(hosts), dtype=np.float64)
+        if not latest or latest[0].version != mix.version:
+            latest[:] = [_Learned(mix, how)]
+        return -latest[0].loss(hosts, request)
+
+    return Weigher(
+        name="FragmentationWeigher",
+        scores=scores,
+        shaped_by=lambda table, _: table.mix.published.version,
+        learns=True,
+        multiplier="fragmentation_weight_multiplier",
+    )
