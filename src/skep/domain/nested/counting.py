@@ -38,6 +38,8 @@ class Counting:
         """Tell whether the host has room."""
         if not self._count:
             return not self._affinities or self._has_devices(room, None)
+        if self._count == 1 and not self._affinities:
+            return any(map(self._fits_cell, room.cells.values()))
         fitting = [number for number, cell in room.cells.items() if self._fits_cell(cell)]
         if len(fitting) < self._count:
             return False
@@ -60,9 +62,7 @@ class Counting:
         if self._threads == "isolate":
             return len(cell.single) >= self._dedicated
         threads = cell.layout.threads
-        if threads < 2 or self._dedicated % threads or cell.free.bit_count() < self._dedicated:
-            return False
-        return sum(core.bit_count() for core in cell.whole if core.bit_count() > 1) >= self._dedicated
+        return threads > 1 and not self._dedicated % threads and cell.full >= self._dedicated
 
     def _has_devices(self, room: Room, near: tuple[int, ...] | None) -> bool:
         for count, affinity, pools in self._affinities:

@@ -21,11 +21,12 @@ HOST = ""
 class CellRoom:
     """What is left of one NUMA cell."""
 
-    __slots__ = ("free", "layout", "memory_mb", "pages", "shared")
+    __slots__ = ("_full", "free", "layout", "memory_mb", "pages", "shared")
 
     def __init__(self, layout: CellLayout) -> None:
         self.layout = layout
         self.free = layout.cpus
+        self._full: int | None = None
         """The CPUs that may be pinned, as bits."""
         self.shared = 0
         self.memory_mb = 0
@@ -38,12 +39,14 @@ class CellRoom:
         bits = sum(1 << cpu for cpu in share.cpus)
         alone = bits & self.free == bits
         self.free &= ~bits
+        self._full = None
         self._add(share, 1)
         return alone
 
     def give_back(self, share: CellShare) -> None:
         """Count it no longer."""
         self.free |= sum(1 << cpu for cpu in share.cpus)
+        self._full = None
         self._add(share, -1)
 
     def _add(self, share: CellShare, sign: int) -> None:
@@ -101,6 +104,13 @@ class CellRoom:
     def whole(self) -> list[int]:
         """The cores of which no thread is held, as bits."""
         return [core for core in self.layout.cores if core & self.free == core]
+
+    @property
+    def full(self) -> int:
+        """How many CPUs the free cores of several threads have."""
+        if self._full is None:
+            self._full = sum(core.bit_count() for core in self.whole if core.bit_count() > 1)
+        return self._full
 
     @property
     def single(self) -> list[int]:
