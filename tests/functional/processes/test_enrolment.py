@@ -17,9 +17,10 @@ from skep.cli.main import skep
 from skep.config import load
 from skep.config.sections import ConductorSettings, Config, SynchronizerSettings, TransportSettings
 from skep.database.api import cells as cell_rows
-from skep.database.api import enrolments
+from skep.database.api import enrolments, retired_hosts
 from skep.database.api.enrolments import EnrolmentToken
-from skep.database.cell import host_keys, identity
+from skep.database.api.retired_hosts import RetiredHost
+from skep.database.cell import agents, host_keys, identity
 from skep.domain.cells import Cell
 from skep.domain.clock import SECOND, Clock
 from skep.domain.credentials import new_token
@@ -217,6 +218,42 @@ async def test_a_host_that_was_not_enrolled_is_not_let_in(installation: Installa
     assert not known.reasons()
     assert role.reasons() == ["no conductor of the cell has registered this host yet"]
     assert set(await installation.up()) == {"h1"}
+
+
+async def test_a_host_that_was_retired_is_let_in_only_when_it_was_enrolled_again(
+    installation: Installation, tmp_path: Path
+) -> None:
+    state = tmp_path / "machine"
+    assert (await installation.enrol(state, "h1", await installation.token())).exit_code == 0
+    role = await compute_of(installation, state)
+
+    async def is_up() -> bool:
+        return (await installation.up()).get("h1", False)
+
+    await eventually(is_up, "the host is used")
+    assert role._made is not None
+    node = role._made.agent.node
+    await role.stop()
+    places = Places(installation.config, StateDirectory(tmp_path / "state"))
+    cell = await databases.open_database("cell1", places.of("cell1"), upgrade=False)
+    api = await databases.open_database("api", places.of("api"), upgrade=False)
+    agent = await cell.read(partial(agents.get, node=node))
+    assert agent is not None
+    retired = RetiredHost(node=node, host="h1", cell=CELL.uuid, process=agent.process, retired_at=1)
+    await api.write(partial(retired_hosts.add, new=retired))
+
+    async def is_forgotten() -> bool:
+        return not await api.read(retired_hosts.every)
+
+    await eventually(is_forgotten, "the cell has forgotten the host")
+    await cell.close()
+    await api.close()
+    role = await compute_of(installation, state)
+    assert role.reasons() == ["no conductor of the cell has registered this host yet"]
+    assert await installation.up() == {}
+    again = await installation.enrol(state, "h1", await installation.token())
+    assert again.exit_code == 0, again.output
+    await eventually(is_up, "the host is used again")
 
 
 async def test_what_is_in_the_way_is_said(installation: Installation, tmp_path: Path) -> None:
