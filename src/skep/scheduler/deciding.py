@@ -105,10 +105,7 @@ class Deciding:
 
     def _allocation(self, request: PlacementRequest, node: NodeUuid) -> Allocation | None:
         """Return which CPUs, pages and devices the member gets; None where it asks for none."""
-        if request.nested is None:
-            return None
-        table = self._known.table
-        return table.nested.allocate(table.row_of[node], request.nested)
+        return self._known.placement.allocation(request, node)
 
     def decide_again(self, seat: Seat) -> None:
         """Decide for a member whose choice could not be stored; by now its attempt may have a claim of another's."""

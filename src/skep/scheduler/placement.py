@@ -18,6 +18,7 @@ from skep.domain.capacity import Capacity
 from skep.domain.errors import Conflict
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+from skep.domain.providers import Allocation
 from skep.scheduler import explain
 from skep.scheduler.capacity import capacity
 from skep.scheduler.columns import Mask
@@ -212,6 +213,17 @@ class Placement:
             alternates=tuple(Alternate(node=table.nodes[other], host=table.hosts[other]) for other in others),
             explanation=explanation,
         )
+
+    def allocation(self, request: PlacementRequest, node: NodeUuid) -> Allocation | None:
+        """Return which parts of a host a request gets that it fits on; None where it asks for none."""
+        table, asked = self._table, request.nested
+        if asked is None:
+            return None
+        row = table.row_of[node]
+        for weigher, multiplier in self._pipeline.shared_weighers:
+            if weigher.way is not None and multiplier > 0:
+                return weigher.way(table, request, row)
+        return table.nested.allocate(row, asked)
 
     def for_member(self, request: PlacementRequest, instance: InstanceUuid) -> PlacementRequest:
         """Return what filters and weighers read for one member: the request, and where the others of its group are."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from skep.domain.builds import Explanation
 from skep.domain.ids import InstanceUuid
+from skep.domain.providers import Provider, Topology
+from skep.domain.resources import Inventory
 from skep.scheduler.deciding import Deciding, Seat
 from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.mix import MOST_KINDS, Mix
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import placement_request
 from skep.scheduler.settings import SchedulerSettings
+from skep.testing.inside import host_with_inside, spec_for_parts
 
 CELL: Any = "cell-1"
 
@@ -101,3 +105,58 @@ def test_members_of_one_request_see_one_mix() -> None:
     assert mix.published.version == 0
     mix.note(object(), {"VCPU": 1}, None, {})
     assert mix.published.version == 1
+
+
+def one_host_with_inside(report: Any, *mix: tuple[Any, int]) -> Knowledge:
+    """Return a cloud of one host that has learned that these requests come so often."""
+    known = Knowledge(SchedulerSettings(weighers={"FragmentationWeigher": 1.0}))
+    known.table.set_cell(CELL, known=True, asserted=True, living=True)
+    node: Any = "node-0"
+    known.table.set_wish(node, report.host, CELL, disabled=False, forced_down=False)
+    known.table.set_report(node, CELL, report)
+    known.table.set_heard(CELL, (node,), 1)
+    for kind, count in mix:
+        request = placement_request(kind)
+        for _ in range(count):
+            known.table.mix.note(request, request.resources, request.nested, known.table.resources)
+    known.table.mix.note(object(), {}, None, known.table.resources)
+    assert known.table.mix.published.version == 1
+    return known
+
+
+def seated(known: Knowledge, name: str, spec: Any) -> Any:
+    seat = Seat(InstanceUuid(name), 1, placement_request(spec))
+    Deciding(known, [seat], min_count=1, seed=0).decide_all()
+    assert seat.claim is not None
+    return seat.claim.allocation
+
+
+def test_cells_are_balanced_for_servers_that_take_half_of_each() -> None:
+    small = spec_for_parts(2, 4096, {"hw:numa_nodes": "1"})
+    large = spec_for_parts(24, 49152, {"hw:numa_nodes": "2"})
+    for mix, cells in (([(small, 2), (large, 8)], {0, 1}), ([(small, 8)], {0})):
+        known = one_host_with_inside(host_with_inside(shared=4, cores=0, huge_mb=0, gpus=0, nics=0), *mix)
+        taken = [seated(known, f"small-{number}", small).cells[0].cell for number in range(4)]
+        assert set(taken) == cells, mix
+
+
+def test_a_share_goes_to_the_device_that_is_broken_already() -> None:
+    share = spec_for_parts(1, 512, {"resources1:CUSTOM_GPU_MILLI": "300"})
+    whole = spec_for_parts(1, 512, {"resources1:CUSTOM_GPU_MILLI": "1000"})
+    bare = host_with_inside(gpus=0, nics=0)
+    amounts = {"CUSTOM_GPU_MILLI": Inventory(total=1000)}
+    providers = tuple(Provider(name=f"gpu-{number}", inventory=amounts) for number in range(3))
+    report = replace(
+        bare,
+        inventory=bare.inventory | {"CUSTOM_GPU_MILLI": Inventory(total=3000)},
+        topology=Topology(cells=bare.topology.cells if bare.topology else (), providers=providers),
+    )
+    known = one_host_with_inside(report, (share, 5), (whole, 5))
+    asked: Any = placement_request(whole).nested
+    first = known.table.nested.ways(0, asked, 16)[0]
+    known.table.nested.hold(0, ("gone", 1), first)
+    on_second = seated(known, "share-0", share)
+    known.table.nested.release(0, ("gone", 1))
+    second = on_second.providers[0].provider
+    assert second != first.providers[0].provider
+    assert [seated(known, f"share-{number}", share).providers[0].provider for number in (1, 2)] == [second] * 2

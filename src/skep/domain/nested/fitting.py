@@ -25,19 +25,23 @@ Shares = tuple[CellShare, ...]
 
 def allocate(room: Room, asked: Wanted) -> Allocation | None:
     """Return what the server gets; None where it does not fit. Flat amounts are not looked at."""
+    return next(ways_to_allocate(room, asked), None)
+
+
+def ways_to_allocate(room: Room, asked: Wanted) -> Iterator[Allocation]:
+    """Give each way in which the server could be served, the one that `allocate` takes first."""
     ways = 0
     for chosen in group_choices(room, asked):
         for shares in _numa_choices(room, asked):
             ways += 1
             if ways > MOST_WAYS:
-                return None
+                return
             near = frozenset(share.cell for share in shares) if asked.numa is not None else None
             devices = devices_near(room, asked.devices, chosen, near)
             if devices is not None:
-                return Allocation(cells=shares, providers=_handed_out(room, devices))
-            if not asked.devices:
+                yield Allocation(cells=shares, providers=_handed_out(room, devices))
+            elif not asked.devices:
                 break
-    return None
 
 
 def _numa_choices(room: Room, asked: Wanted) -> Iterator[Shares]:

@@ -22,9 +22,15 @@ _CELL = "cell:"
 """Before the class of what NUMA cells have, so that it is told from what providers have."""
 
 
-class Parts(NamedTuple):
-    """Hosts x parts x classes."""
+MOST_WAYS = 16
+"""Ways to serve a request on one host that are compared."""
 
+
+class Parts(NamedTuple):
+    """Ways x parts x classes: of each host one way to serve the request at least."""
+
+    host: Ints
+    """Whose way it is: the place of its host in the view."""
     free: Ints
     after: Ints
     """Free when the request has taken its parts; the same as before where it does not fit."""
@@ -57,20 +63,23 @@ def parts_of(hosts: HostView, classes: list[str], asked: Wanted | None) -> Parts
     """Return what is free in the parts of each host, and what would be left; hosts that told of none have none."""
     rooms = hosts.table.nested
     told = rooms.told(hosts.table.size)[hosts.selected]
-    places, numbers = told.nonzero()[0].tolist(), hosts.numbers(told)
-    inside = [(place, row, room) for place, row in zip(places, numbers, strict=True) if (room := rooms.room(row))]
-    most = max((len(room.cells) + len(room.providers) for _, _, room in inside), default=0)
-    shape = (len(hosts), most, len(classes))
-    free, taken, capacity = (np.zeros(shape, dtype=np.int64) for _ in range(3))
-    for place, row, room in inside:
+    ways: list[tuple[int, Room | None, Allocation | None]] = [
+        (place, None, None) for place in (~told).nonzero()[0].tolist()
+    ]
+    for place, row in zip(told.nonzero()[0].tolist(), hosts.numbers(told), strict=True):
+        possible = rooms.ways(row, asked, MOST_WAYS) if asked is not None else []
+        ways += [(place, rooms.room(row), way) for way in possible or (None,)]
+    most = max((len(room.cells) + len(room.providers) for _, room, _ in ways if room is not None), default=0)
+    free, taken, capacity = (np.zeros((len(ways), most, len(classes)), dtype=np.int64) for _ in range(3))
+    for at, (_, room, way) in enumerate(ways):
+        if room is None:
+            continue
         for number, (left, whole) in enumerate(_of_room(room)):
-            free[place, number] = [left.get(name, 0) for name in classes]
-            capacity[place, number] = [whole.get(name, 0) for name in classes]
-        allocation = rooms.allocate(row, asked) if asked is not None else None
-        if allocation is not None:
-            for number, amounts in _of_allocation(room, allocation):
-                taken[place, number] = [amounts.get(name, 0) for name in classes]
-    return Parts(free, free - taken, capacity)
+            free[at, number] = [left.get(name, 0) for name in classes]
+            capacity[at, number] = [whole.get(name, 0) for name in classes]
+        for number, amounts in _of_allocation(room, way) if way is not None else ():
+            taken[at, number] = [amounts.get(name, 0) for name in classes]
+    return Parts(np.array([place for place, _, _ in ways], dtype=np.int64), free, free - taken, capacity)
 
 
 def _of_room(room: Room) -> list[tuple[Resources, Resources]]:

@@ -6,11 +6,13 @@ Whether a request fits depends on counts, not on which CPUs are free. For most r
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 
 from skep.domain.hosts import HostUsage
 from skep.domain.nested.counting import Counting, counting_of
-from skep.domain.nested.fitting import allocate
+from skep.domain.nested.fitting import allocate, ways_to_allocate
 from skep.domain.nested.layout import Layout
 from skep.domain.nested.room import Room, RoomKey, room_of
 from skep.domain.nested.wanted import Wanted
@@ -186,6 +188,11 @@ class Rooms:
         """Return which parts of the host a request gets; None where they are not there."""
         room = self.room(row)
         return None if room is None else allocate(room, asked)
+
+    def ways(self, row: int, asked: Wanted, most: int) -> list[Allocation]:
+        """Return the first so many ways in which a request could be served, beginning with that of `allocate`."""
+        room = self.room(row)
+        return [] if room is None else list(islice(ways_to_allocate(room, asked), most))
 
     def _number(self, row: int) -> int:
         room = self.room(row)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skep.domain.providers import Allocation
 from skep.scheduler.columns import Floats, Ints
 from skep.scheduler.filters.base import always
 from skep.scheduler.request import PlacementRequest
@@ -47,6 +48,8 @@ class Weigher:
     """As of a filter: what it reads of the request that is not in every shape."""
     learns: bool = False
     """Whether it reads what requests came before (`mix.py`), so that they must be counted."""
+    way: Callable[[HostTable, PlacementRequest, int], Allocation | None] | None = None
+    """Of one that judges how a request is served inside of hosts: the way that it likes best on a row, if it fits."""
     scaled: Scaled | None = None
     """What is scaled where Nova's way of weighing is chosen; None: the scores."""
 

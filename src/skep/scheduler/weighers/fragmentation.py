@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from skep.domain.providers import Allocation
 from skep.scheduler.columns import Floats, Ints
 from skep.scheduler.mix import AskedKind, PublishedMix
-from skep.scheduler.nested.parts import Parts, parts_asked, parts_of
+from skep.scheduler.nested.parts import MOST_WAYS, parts_asked, parts_of
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.slots import Hosts, Kind, Worth, Worthing
+from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher
 
 _MOST_ROWS = 4096
-"""Hosts that are looked at together: memory for each kind and each of them is needed at once."""
+"""Ways that are looked at together: memory for each kind and each of them is needed at once."""
 
 
 class _Learned:
@@ -44,27 +46,24 @@ class _Learned:
             count=count,
         )
 
-    def loss(self, hosts: HostView, request: PlacementRequest) -> Floats:
-        """Return the share of the weighed slots of a host of one slot each that the request would take."""
+    def losses(self, hosts: HostView, request: PlacementRequest) -> tuple[Ints, Floats]:
+        """Return what the request would take, for each way to serve it: the place of its host, and the loss."""
         free = _columns([hosts.free(name) for name in self.classes], len(hosts))
         capacity = _columns([hosts.capacity(name) for name in self.classes], len(hosts))
         taken = np.array([request.resources.get(name, 0) for name in self.classes], dtype=np.int64)
-        inside = parts_of(hosts, self.part_classes, request.nested) if self.part_classes else None
-        loss = np.zeros(len(hosts), dtype=np.float64)
-        for begin in range(0, len(hosts), _MOST_ROWS):
-            rows = slice(begin, begin + _MOST_ROWS)
-            part = _NO_PARTS if inside is None else Parts(inside.free[rows], inside.after[rows], inside.capacity[rows])
-            before = Hosts(free[rows], capacity[rows], _sized(part.free, free[rows]), _sized(part.capacity, free[rows]))
-            after = Hosts(free[rows] - taken, capacity[rows], _sized(part.after, free[rows]), before.part_capacity)
-            loss[rows] = self.worth.of(before) - self.worth.of(after)
-        return loss
-
-
-_NO_PARTS = Parts(*(np.zeros((0, 0, 0), dtype=np.int64) for _ in range(3)))
-
-
-def _sized(part: Ints, hosts: Ints) -> Ints:
-    return part if len(part) else np.zeros((len(hosts), 0, 0), dtype=np.int64)
+        if self.part_classes:
+            host, inside, inside_after, inside_capacity = parts_of(hosts, self.part_classes, request.nested)
+        else:
+            host = np.arange(len(hosts))
+            inside = inside_after = inside_capacity = np.zeros((len(hosts), 0, 0), dtype=np.int64)
+        loss = np.zeros(len(host), dtype=np.float64)
+        for begin in range(0, len(host), _MOST_ROWS):
+            ways = slice(begin, begin + _MOST_ROWS)
+            rows = host[ways]
+            before = Hosts(free[rows], capacity[rows], inside[ways], inside_capacity[ways])
+            after = Hosts(free[rows] - taken, capacity[rows], inside_after[ways], inside_capacity[ways])
+            loss[ways] = self.worth.of(before) - self.worth.of(after)
+        return host, loss
 
 
 def _columns(columns: list[Ints], rows: int) -> Ints:
@@ -80,18 +79,36 @@ def made(options: PlacementOptions) -> Weigher:
     )
     latest: list[_Learned] = []
 
-    def scores(hosts: HostView, request: PlacementRequest) -> Floats:
-        mix = hosts.table.mix.published
+    def learned(table: HostTable) -> _Learned | None:
+        mix = table.mix.published
         if not mix.version:
-            return np.zeros(len(hosts), dtype=np.float64)
+            return None
         if not latest or latest[0].version != mix.version:
             latest[:] = [_Learned(mix, how)]
-        return -latest[0].loss(hosts, request)
+        return latest[0]
+
+    def scores(hosts: HostView, request: PlacementRequest) -> Floats:
+        known = learned(hosts.table)
+        if known is None:
+            return np.zeros(len(hosts), dtype=np.float64)
+        host, loss = known.losses(hosts, request)
+        least = np.full(len(hosts), np.inf)
+        np.minimum.at(least, host, loss)
+        return -least
+
+    def way(table: HostTable, request: PlacementRequest, row: int) -> Allocation | None:
+        ways = table.nested.ways(row, request.nested, MOST_WAYS) if request.nested is not None else []
+        known = learned(table)
+        if known is None or not known.part_classes or len(ways) < 2:
+            return ways[0] if ways else None
+        _, loss = known.losses(HostView(table, slice(row, row + 1)), request)
+        return ways[int(np.argmin(loss))]
 
     return Weigher(
         name="FragmentationWeigher",
         scores=scores,
         shaped_by=lambda table, _: table.mix.published.version,
         learns=True,
+        way=way,
         multiplier="fragmentation_weight_multiplier",
     )
