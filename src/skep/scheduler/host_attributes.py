@@ -62,6 +62,8 @@ def _leaves(hosts: HostView, path: Path) -> Iterator[tuple[object, Any]]:
     first, keys = path[0], path[1:]
     read = _FACTS.get(first)
     found: dict[int, tuple[object, Any]] = {}
+    held: list[object] = []
+    """What `found` knows by its address, so that nothing else gets that address meanwhile."""
     for usage in hosts.usages():
         whole = None if usage is None else read(usage) if read is not None else usage.stats.get(first)
         if not isinstance(whole, (Mapping, tuple)):
@@ -72,6 +74,7 @@ def _leaves(hosts: HostView, path: Path) -> Iterator[tuple[object, Any]]:
         if known is None:
             leaf = _below(whole, keys)
             known = found[id(whole)] = (msgspec.json.encode(leaf), leaf)
+            held.append(whole)
         yield known
 
 
@@ -119,6 +122,14 @@ def _metric(hosts: HostView, keys: Path) -> Values:
     )
 
 
+def _guest_kinds(usage: HostUsage) -> tuple[tuple[str, str, str], ...]:
+    """Return the kinds of guests. An agent of an earlier release tells none, but its CPU and hypervisor."""
+    arch = usage.cpu_info.get("arch")
+    if usage.supported_instances or not isinstance(arch, str) or not usage.hypervisor_type:
+        return usage.supported_instances
+    return ((arch, usage.hypervisor_type.lower(), "hvm"),)
+
+
 def _inventory(usage: HostUsage, resource_class: str) -> Inventory:
     return usage.inventory.get(resource_class, _NOTHING)
 
@@ -161,7 +172,7 @@ _FACTS: dict[str, Callable[[HostUsage], Any]] = {
     "nodename": lambda usage: usage.hypervisor_hostname,
     "ram_allocation_ratio": lambda usage: _inventory(usage, MEMORY_MB).allocation_ratio,
     "stats": lambda usage: usage.stats,
-    "supported_instances": lambda usage: usage.supported_instances,
+    "supported_instances": _guest_kinds,
     "total_usable_disk_gb": lambda usage: _inventory(usage, DISK_GB).total,
     "total_usable_ram_mb": lambda usage: _inventory(usage, MEMORY_MB).total,
     "vcpus_total": lambda usage: _inventory(usage, VCPU).total,

@@ -66,6 +66,14 @@ def test_the_architecture_of_images_that_name_none(make_world: Any, spec: Any, p
     assert world.fitting(spec(image=Image(id="i", properties=properties))) == left
 
 
+def test_an_agent_of_an_earlier_release_tells_its_cpu_and_hypervisor(world: Any, spec: Any) -> None:
+    world.host("old", cpu_info={"arch": "x86_64"}, hypervisor_type="QEMU")
+    world.host("older", cpu_info={"arch": "aarch64"}, hypervisor_type="QEMU")
+    world.host("mute", cpu_info={"arch": "x86_64"})
+    assert world.fitting(spec(image=Image(id="i", properties={"hw_architecture": "x86_64"}))) == {"old"}
+    assert world.fitting(spec(image=Image(id="i", properties={"img_hv_type": "qemu"}))) == {"old", "older"}
+
+
 def test_users_read_what_their_image_asked(world: Any, spec: Any) -> None:
     kinds(world)
     image = Image(id="i", properties={"hw_architecture": "s390x", "hw_vm_mode": "hvm"})
