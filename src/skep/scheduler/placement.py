@@ -289,7 +289,9 @@ class Placement:
         hosts = HostView(self._table)
         alive: Mask = shared.stage[: len(hosts)] == PASSED
         for entry in filters:
-            if entry.survivors_only:
+            if entry.named is not None:
+                alive = entry.named(self._table, request).of(alive)
+            elif entry.survivors_only:
                 rows = alive.nonzero()[0]
                 alive[rows] = entry.passes(HostView(self._table, rows), request)
             else:

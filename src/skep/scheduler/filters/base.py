@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Set
 from dataclasses import dataclass
 
+import numpy as np
+
 from skep.scheduler.columns import Ints, Mask
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
@@ -23,6 +25,16 @@ class Named:
     rows: Set[int]
     only: bool = False
     """Whether these alone are let through; else all but these."""
+
+    def of(self, mask: Mask) -> Mask:
+        """Return which of a mask over all rows are let through; the mask itself may be changed."""
+        rows = list(self.rows)
+        if not self.only:
+            mask[rows] = False
+            return mask
+        through: Mask = np.zeros(len(mask), dtype=np.bool_)
+        through[rows] = mask[rows]
+        return through
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     mask = hosts.all()
     for domains in request.spread:
         if domains.constraint.hard:
-            mask &= domains.allowed()[hosts.rows]
+            mask &= domains.allowed()[hosts.selected]
     return mask
 
 

@@ -19,7 +19,7 @@ def scores(hosts: HostView, request: PlacementRequest) -> Floats:
             excess = np.maximum(domains.excess, 0)
             score = excess / -(excess + 1.0)
             score[NOWHERE] = -1.0
-            total += score[domains.codes[hosts.rows]]
+            total += score[domains.codes[hosts.selected]]
     return total
 
 

@@ -206,7 +206,7 @@ class Pair:
         found: dict[str, tuple[str, str, int, list[NodeUuid]]] = {}
         for guest in self.guests:
             group = guest.request.spec.group
-            if group is not None and group.is_hard:
+            if group is not None and group.has_hard_policy:
                 entry = found.setdefault(group.uuid, (group.uuid, group.policy, group.max_server_per_host, []))
                 entry[3].append(guest.claim.node)
         return list(found.values())

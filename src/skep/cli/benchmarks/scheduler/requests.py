@@ -9,7 +9,7 @@ import msgspec
 
 from skep.cli.benchmarks.scheduler.hosts import TRAIT_SETS, ZONES, trait, zone
 from skep.domain.flavors import Flavor
-from skep.domain.groups import GroupRule, Policy
+from skep.domain.groups import GroupRule, Policy, SpreadConstraint
 from skep.domain.ids import GroupUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 
@@ -88,12 +88,12 @@ def now_and_then(asking: Asking, specs: list[RequestSpec], dice: random.Random) 
         yield dice.choice(asked) if dice.randrange(UNSCHEDULABLE_PART) == 0 else next(asking)
 
 
-def grouped(specs: list[RequestSpec], policy: Policy, dice: random.Random) -> Asking:
+def grouped(specs: list[RequestSpec], policy: Policy, dice: random.Random, *spread: SpreadConstraint) -> Asking:
     """Ask for the members of one server group after another."""
     number = 0
     while True:
         number += 1
-        group = GroupRule(uuid=GroupUuid(f"group-{number}"), policy=policy)
+        group = GroupRule(uuid=GroupUuid(f"group-{number}"), policy=policy, spread=spread)
         spec = msgspec.structs.replace(dice.choice(specs), group=group)
         for _ in range(MOST_OF_GROUP):
             yield Asked(spec)

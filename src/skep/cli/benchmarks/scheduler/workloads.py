@@ -17,11 +17,14 @@ from skep.cli.benchmarks.scheduler.requests import (
     small,
     various,
 )
+from skep.domain.groups import SpreadConstraint
 from skep.domain.hosts import HostUsage
 from skep.scheduler.settings import SchedulerSettings
 
 MULTI = 1_000
 """Servers of one request."""
+OVER_ZONES = SpreadConstraint(key="zone", max_skew=1)
+"""Beside anti-affinity: no zone may have two members more than another."""
 REPORTING_PART = 100
 """One host of so many reports each second."""
 
@@ -45,6 +48,7 @@ WORKLOADS: dict[str, Workload] = {
     "mixed": Workload(lambda shapes, dice: any_of(various(shapes, dice), dice)),
     "affinity": Workload(lambda shapes, dice: grouped(small(shapes, dice), "affinity", dice)),
     "anti-affinity": Workload(lambda shapes, dice: grouped(plain(shapes, dice), "anti-affinity", dice)),
+    "spread": Workload(lambda shapes, dice: grouped(plain(shapes, dice), "anti-affinity", dice, OVER_ZONES)),
     "unschedulable": Workload(
         lambda shapes, dice: now_and_then(any_of(various(shapes, dice), dice), hopeless(dice), dice)
     ),
