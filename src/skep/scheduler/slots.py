@@ -84,14 +84,19 @@ class Worth:
 
     def of(self, hosts: Hosts) -> Floats:
         """Return the worth of each host."""
-        worth = np.zeros(len(hosts.flat), dtype=np.float64)
-        for gone, likely in zip(self._gone.tolist(), self._likely.tolist(), strict=True):
-            flat = hosts.flat + (gone * (hosts.flat_capacity - hosts.flat)).astype(np.int64)
-            part = hosts.part + (gone * (hosts.part_capacity - hosts.part)).astype(np.int64)
-            slots = self.slots(flat, part).astype(np.float64)
-            worth += likely * ((slots if self._exponent == 1 else slots**self._exponent) @ self._weights)
+        slots = self.slots(self._later(hosts.flat, hosts.flat_capacity), self._later(hosts.part, hosts.part_capacity))
+        counted = slots if self._exponent == 1 else slots**self._exponent
+        worth = self._likely @ (counted @ self._weights).reshape(len(self._likely), len(hosts.flat))
         rounded: Floats = np.round(worth, _DIGITS)
         return rounded
+
+    def _later(self, free: Ints, capacity: Ints) -> Ints:
+        """Return what is free when each share of what runs has gone, one share after the other."""
+        gone = self._gone.reshape(-1, *(1,) * free.ndim)
+        later: Ints = (free + (gone * (capacity - free)).astype(np.int64)).reshape(
+            gone.size * len(free), *free.shape[1:]
+        )
+        return later
 
     def slots(self, flat: Ints, part: Ints) -> Ints:
         """Return hosts x kinds: how many of each kind would fit if no other kind came."""

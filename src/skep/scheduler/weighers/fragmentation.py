@@ -28,6 +28,7 @@ class _Learned:
 
     def __init__(self, mix: PublishedMix, how: Worthing) -> None:
         self.version = mix.version
+        self._together = max(_MOST_ROWS // how.departures, 1)
         self.classes = sorted({name for kind, _ in mix.kinds for name, _ in kind.resources})
         self.part_classes = sorted({name for kind, _ in mix.kinds for name, _ in parts_asked(kind.nested)[1]})
         mean = np.array([mix.mean.get(name, 0.0) for name in self.classes], dtype=np.float64)
@@ -57,8 +58,8 @@ class _Learned:
             host = np.arange(len(hosts))
             inside = inside_after = inside_capacity = np.zeros((len(hosts), 0, 0), dtype=np.int64)
         loss = np.zeros(len(host), dtype=np.float64)
-        for begin in range(0, len(host), _MOST_ROWS):
-            ways = slice(begin, begin + _MOST_ROWS)
+        for begin in range(0, len(host), self._together):
+            ways = slice(begin, begin + self._together)
             rows = host[ways]
             before = Hosts(free[rows], capacity[rows], inside[ways], inside_capacity[ways])
             after = Hosts(free[rows] - taken, capacity[rows], inside_after[ways], inside_capacity[ways])
