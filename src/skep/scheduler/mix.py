@@ -85,6 +85,10 @@ class Mix:
         self._counts = {kind: count / 2 for kind, count in ordered[:_MOST_COUNTED]}
         self._noted = 0
 
+    def forget_request(self) -> None:
+        """Take whatever comes next for another request: what is written down does not say which one was the latest."""
+        self._latest = None
+
     def state(self) -> MixState:
         """Return all that was learned."""
         return MixState(published=self.published, counted=tuple(self._counts.items()), noted=self._noted)

@@ -17,6 +17,8 @@ _SHARES = ("CPUWeigher", "RAMWeigher", "DiskWeigher")
 NAMED: dict[str, tuple[dict[str, float], str]] = {
     "default": (DEFAULT_WEIGHERS, "Skep's own weighers: the largest free share"),
     "stack": (DEFAULT_WEIGHERS | dict.fromkeys(_SHARES, -1.0), "the smallest free share that is enough"),
+    "best-fit": ({"BestFitWeigher": 1.0}, "the fullest host first"),
+    "fill": ({"FragmentationWeigher": 1.0}, "the least loss of room for the kinds that are asked for lately"),
     "random": ({}, "no weigher: hosts in the order of a hash"),
 }
 """Multipliers by weigher, and what they make of it."""

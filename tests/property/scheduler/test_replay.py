@@ -46,9 +46,8 @@ GROUPS_OF = tuple(GroupUuid(policy) for policy in ("affinity", "anti-affinity", 
 class Scheduler:
     """One scheduler to which things happen, drawn from one seed."""
 
-    def __init__(self, seed: int, every: int) -> None:
+    def __init__(self, seed: int, every: int, config: SchedulerSettings) -> None:
         self.dice = random.Random(seed)
-        config = SchedulerSettings()
         self.log = MemoryLog(config, every=every)
         self.states = RecordedStates(config, self.log)
         self.config = config
@@ -220,10 +219,25 @@ class Scheduler:
         return CELLS_OF[NODES.index(node) % 2]
 
 
+POLICIES = (
+    SchedulerSettings(),
+    SchedulerSettings(weighers={"FragmentationWeigher": 1.0}),
+    SchedulerSettings(normalization="min-max", host_subset_size=2),
+)
+"""The second learns from the decisions themselves."""
+
+
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32), every=st.sampled_from((5, 17, 60, 10_000)), steps=st.integers(20, 200))
-def test_a_log_that_is_cut_anywhere_comes_out_the_same(seed: int, every: int, steps: int) -> None:
-    scheduler = Scheduler(seed, every)
+@given(
+    seed=st.integers(0, 2**32),
+    every=st.sampled_from((5, 17, 60, 10_000)),
+    steps=st.integers(20, 200),
+    policy=st.sampled_from(POLICIES),
+)
+def test_a_log_that_is_cut_anywhere_comes_out_the_same(
+    seed: int, every: int, steps: int, policy: SchedulerSettings
+) -> None:
+    scheduler = Scheduler(seed, every, policy)
     for _ in range(steps):
         scheduler.step()
     tally = Tally()

@@ -92,6 +92,7 @@ class RecordedStates(HostStates):
             if namespace != SCHEDULERS
         }
         self.log.begin(values, Known(unrecorded=self.unrecorded(), heard=self.hearing.states()))
+        self.table.mix.forget_request()
 
     def _apply(self, key: Key, before: Any, after: Any, now: float | None) -> None:
         if key.namespace != SCHEDULERS:
