@@ -119,6 +119,7 @@ class Intake:
             table.amounts(name).set_usage(noted.rows, noted.capacity, noted.used)
         for name, noted in self._used.items():
             table.amounts(name).set_used(noted.rows, noted.used)
+        table.limits.limit(self._told_rows)
         if self._told_rows:
             told = np.array(self._told_rows, dtype=np.int64)
             table.instances[told], table.io_ops[told] = self._told_counts

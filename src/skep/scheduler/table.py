@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import Resources
+from skep.scheduler.aggregate_limits import AggregateLimits
 from skep.scheduler.bounds import MOST_TRAITS
 from skep.scheduler.changelog import HostLog
 from skep.scheduler.columns import Amounts, BitSets, Ints, Mask, grown
@@ -85,6 +86,7 @@ class HostTable:
         """What each host said last, with all that has no column."""
         self.multipliers = Multipliers()
         """What aggregates say of the multipliers of weighers."""
+        self.limits = AggregateLimits(self)
         self.log = HostLog()
         self.levels = Levels()
         self.nested = Rooms()
@@ -237,6 +239,7 @@ class HostTable:
         before = self.aggregates.get(number, Aggregate())
         after = self.aggregates[number] = Aggregate(frozenset(hosts), dict(metadata))
         self.multipliers.set_aggregate(number, metadata, self._length)
+        self.limits.note(metadata)
         self._regroup(number, before.hosts, after.hosts)
 
     def drop_aggregate(self, number: int) -> None:
@@ -375,6 +378,7 @@ class HostTable:
             self._zone_codes[zone] = len(self.zones)
             self.zones.append(zone)
         self.zone[row] = self._zone_codes[zone]
+        self.limits.limit((row,))
         self.log.facts(row)
 
     def _derive_row(self, row: int) -> None:

@@ -1,0 +1,78 @@
+"""Ratios and reserves that the metadata of aggregates set for their hosts.
+
+A host in several aggregates gets the least of what each would leave it, and never more than it offers itself: its own
+ledger has the last word, and counts with the host's own ratio. (Nova's Aggregate*Filters, while there were some, could
+raise a ratio too.) Records are checked with the host's ratio, so claims that several schedulers store at the same
+moment may go over an aggregate's by what those few ask for, never over the host's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
+
+if TYPE_CHECKING:
+    from skep.scheduler.table import HostTable
+
+KEYS = {
+    VCPU: ("cpu_allocation_ratio", "reserved_host_cpus", 1),
+    MEMORY_MB: ("ram_allocation_ratio", "reserved_host_memory_mb", 1),
+    DISK_GB: ("disk_allocation_ratio", "reserved_host_disk_mb", 1024),
+}
+"""Of each class: the key of its ratio, the key of its reserve, and units of the reserve in one of the class."""
+_NAMES = frozenset(key for ratio, reserve, _ in KEYS.values() for key in (ratio, reserve))
+
+
+class AggregateLimits:
+    """Whether any aggregate has ever set a limit: until then rows are not looked at."""
+
+    __slots__ = ("_table", "used")
+
+    def __init__(self, table: HostTable) -> None:
+        self._table = table
+        self.used = False
+
+    def note(self, metadata: Mapping[str, str]) -> None:
+        """Take the metadata of an aggregate; its hosts are limited anew by `limit`."""
+        self.used = self.used or not _NAMES.isdisjoint(metadata)
+
+    def limit(self, rows: Iterable[int]) -> None:
+        """Set the capacities of hosts that have reported, as their own inventory and their aggregates say."""
+        if not self.used:
+            return
+        table = self._table
+        for row in rows:
+            usage = table.usages[row]
+            if usage is None:
+                continue
+            told = [table.aggregates[number].metadata for number in table.aggregates_of(table.hosts[row])]
+            for name in KEYS:
+                inventory, amounts = usage.inventory.get(name), table.resources.get(name)
+                if inventory is not None and amounts is not None:
+                    capacity = capacity_under(name, inventory, told)
+                    amounts.set_usage((row,), (capacity,), (amounts.used.item(row),))
+
+
+def capacity_under(name: str, inventory: Inventory, told: Iterable[Mapping[str, str]]) -> int:
+    """Return how much of a class may be given out on a host whose aggregates have this metadata."""
+    ratio_key, reserve_key, unit = KEYS[name]
+    capacity = inventory.capacity
+    for metadata in told:
+        ratio, reserve = _number(metadata.get(ratio_key)), _number(metadata.get(reserve_key))
+        if ratio is not None or reserve is not None:
+            kept = inventory.reserved if reserve is None else math.ceil(reserve / unit)
+            by_ratio = inventory.allocation_ratio if ratio is None else ratio
+            capacity = min(capacity, math.floor(max(inventory.total - kept, 0) * by_ratio))
+    return capacity
+
+
+def _number(text: str | None) -> float | None:
+    """Return a number from 0 on; what is none counts as not said."""
+    try:
+        number = float(text) if text is not None else -1.0
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
