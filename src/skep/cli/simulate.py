@@ -53,8 +53,8 @@ def simulate(trace: Path | None, replay: Path | None, as_json: bool, **options: 
     """Place the servers of TRACE and show how well that went.
 
     TRACE is a CSV file (Huawei-East-1, Alibaba's openb, AzurePackingTraceV1) or a decision log. Policies: default,
-    stack, best-fit, fill, random, a weigher's name (with `-` before it: the other way round), or a TOML file: the [scheduler] section
-    of a configuration, or the fields of a policy.
+    stack, best-fit, fill, random, a weigher's name (with `-` before it: the other way round), or a TOML file: the
+    [scheduler] section of a configuration, or the fields of a policy.
     """
     from skep.simulator.faults import FAULTS
 

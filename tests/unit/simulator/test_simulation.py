@@ -147,5 +147,5 @@ def test_a_policy_that_is_none_is_refused(document: dict[str, Any], said: str) -
 
 
 def test_a_name_that_is_none_is_refused_with_those_that_are() -> None:
-    with pytest.raises(Misconfigured, match="default, stack, random"):
+    with pytest.raises(Misconfigured, match="default, stack, best-fit, fill, random"):
         named("best")
