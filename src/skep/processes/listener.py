@@ -14,6 +14,9 @@ from skep.domain.errors import Misconfigured
 from skep.processes.ports import family_of
 
 DRAIN_SECONDS = 5
+FIRST_REQUEST_SECONDS = 1.0
+"""How long a connection that was taken may still say what it wants while the listener stops."""
+LOOK_SECONDS = 0.02
 
 
 class Listener:
@@ -82,6 +85,21 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set_result(None)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, let those that have not said anything yet do so, and end.
+
+        uvicorn alone would close them at once, and a request that is on its way would get no answer.
+        """
+        # Whoever has connected before now is taken.
+        await asyncio.sleep(0)
+        for server in self.servers:
+            server.close()
+        for _ in range(round(FIRST_REQUEST_SECONDS / LOOK_SECONDS)):
+            if all(getattr(one, "cycle", None) is not None for one in self.server_state.connections):
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
