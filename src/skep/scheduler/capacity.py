@@ -17,7 +17,7 @@ from skep.domain.errors import BadRequest
 from skep.domain.resources import Resources
 from skep.scheduler.columns import Ints, Mask
 from skep.scheduler.explain.stages import runs, stage_counts
-from skep.scheduler.filters.base import Filter
+from skep.scheduler.filters.base import PLENTY, UNCOUNTED, Filter
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
@@ -34,15 +34,15 @@ def capacity(table: HostTable, pipeline: Pipeline, request: PlacementRequest, ke
     `keep_free`: so many of the emptiest suitable hosts get none. Raises BadRequest for a request that takes nothing.
     """
     asked = {name: amount for name, amount in request.resources.items() if amount > 0}
-    if not asked:
-        raise BadRequest("flavor: it asks for no amount of any resource, so any number of servers fits.")
     hosts = HostView(table)
     running = [entry for entry in pipeline.filters if runs(entry, request)]
     suitable, stages = _suitable(hosts, running, request)
     rows = np.flatnonzero(suitable)
     ends = _ends(HostView(table, rows), running, asked, request)
-    by_end = np.array(list(ends.values()))
-    room: Ints = np.minimum.reduce(by_end)
+    by_end = np.array(list(ends.values())).reshape(len(ends), len(rows))
+    room: Ints = np.minimum.reduce(by_end, initial=PLENTY)
+    if not ends or (room == PLENTY).any():
+        raise BadRequest("flavor: it asks for no amount of any resource, so any number of servers fits.")
     kept = _emptiest(table, asked, rows, keep_free)
     taken = np.delete(np.arange(len(rows)), kept)
     limiting = by_end[:, taken].argmin(axis=0)
@@ -70,7 +70,9 @@ def capacity(table: HostTable, pipeline: Pipeline, request: PlacementRequest, ke
         zones=_parts(_by_code(table.zone[: table.size], table.zones), whole, counted),
         cells=_parts(_by_code(table.cell[: table.size], table.cell_names), whole, counted),
         aggregates=_parts(((str(one), hosts.in_aggregate(one)) for one in table.aggregates), whole, counted),
-        not_counted=tuple(entry.name for entry in running if not _is_counted(entry)),
+        not_counted=tuple(
+            entry.name for entry in running if not _is_counted(entry) or UNCOUNTED in ends.get(entry.name, ())
+        ),
     )
 
 
@@ -81,7 +83,7 @@ def _is_counted(entry: Filter) -> bool:
 
 def _ends(hosts: HostView, running: list[Filter], asked: Resources, request: PlacementRequest) -> dict[str, Ints]:
     """Return by what may end it, a resource class or a filter, how many servers each host has room for."""
-    ends = {name: np.maximum(hosts.free(name), 0) // amount for name, amount in asked.items()}
+    ends: dict[str, Ints] = {name: np.maximum(hosts.free(name), 0) // amount for name, amount in asked.items()}
     return ends | {entry.name: entry.room(hosts, request) for entry in running if entry.room is not None}
 
 
@@ -102,7 +104,7 @@ def _emptiest(table: HostTable, asked: Iterable[str], rows: Ints, most: int) -> 
     if most <= 0 or not len(rows):
         return np.zeros(0, dtype=np.int64)
     hosts = HostView(table, rows)
-    share = np.minimum.reduce([hosts.free_share(name) for name in asked])
+    share = np.minimum.reduce([hosts.free_share(name) for name in asked] or [np.ones(len(rows))])
     return np.lexsort((table.node_hash[rows], -share))[:most]
 
 

@@ -12,6 +12,11 @@ from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 
+PLENTY = 2**61
+"""Servers that a filter would let onto a host where something else ends it."""
+UNCOUNTED = 2**62
+"""The same of a host on which it did not count them."""
+
 
 def always(request: PlacementRequest) -> bool:  # noqa: ARG001  # the signature of `applies`
     """Tell that the filter concerns every request."""
@@ -79,4 +84,5 @@ class Filter:
     if_empty: Callable[[HostView, PlacementRequest], Mask] | None = None
     """What it would say if nothing were used, of one that looks at what is free: tells "never" from "not now"."""
     room: Callable[[HostView, PlacementRequest], Ints] | None = None
-    """How many such servers, one after the other, it would let onto each host, of one that looks at what is free."""
+    """How many such servers, one after the other, it would let onto each host, of one that looks at what is free;
+    PLENTY where that never ends, UNCOUNTED where it cannot say."""

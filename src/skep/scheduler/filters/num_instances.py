@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from skep.scheduler.columns import Mask
+import numpy as np
+
+from skep.scheduler.columns import Ints, Mask
 from skep.scheduler.filters.aggregate_values import least
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.options import PlacementOptions
@@ -24,9 +26,19 @@ def _fits(table: HostTable, _request: PlacementRequest, row: int, *, most: int) 
     return table.instances.item(row) + table.claimed_servers.item(row) < most
 
 
+def _room(hosts: HostView, _request: PlacementRequest, *, most: int) -> Ints:
+    room: Ints = np.maximum(most - hosts.servers, 0)
+    return room
+
+
 def _passes_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default: int) -> Mask:
     mask: Mask = hosts.servers < least(hosts, KEY, default)
     return mask
+
+
+def _room_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default: int) -> Ints:
+    room: Ints = np.maximum(least(hosts, KEY, default) - hosts.servers, 0).astype(np.int64)
+    return room
 
 
 def made(options: PlacementOptions) -> tuple[Filter, ...]:
@@ -39,6 +51,7 @@ def made(options: PlacementOptions) -> tuple[Filter, ...]:
             stage=lambda _: "servers per host",
             asked=False,
             fits=partial(_fits, most=most),
+            room=partial(_room, most=most),
         ),
     )
 
@@ -51,5 +64,6 @@ def made_by_aggregate(options: PlacementOptions) -> tuple[Filter, ...]:
             passes=partial(_passes_by_aggregate, default=options.max_instances_per_host),
             stage=lambda _: "servers per host",
             asked=False,
+            room=partial(_room_by_aggregate, default=options.max_instances_per_host),
         ),
     )

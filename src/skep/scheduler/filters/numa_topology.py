@@ -5,9 +5,11 @@ Judged with groups and devices, because devices may have to be near to the cells
 
 from __future__ import annotations
 
-from skep.scheduler.columns import Mask
-from skep.scheduler.filters.base import Filter
-from skep.scheduler.nested.judging import numa_asked, passes_row, passing
+import numpy as np
+
+from skep.scheduler.columns import Ints, Mask
+from skep.scheduler.filters.base import PLENTY, Filter
+from skep.scheduler.nested.judging import numa_asked, passes_row, passing, servers
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
@@ -25,6 +27,12 @@ def fits(table: HostTable, request: PlacementRequest, row: int) -> bool:
     return asked is None or passes_row(table, asked, row)
 
 
+def room(hosts: HostView, request: PlacementRequest) -> Ints:
+    """Return how many such servers each host has room for."""
+    asked = numa_asked(request)
+    return np.full(len(hosts), PLENTY) if asked is None else servers(hosts, asked)
+
+
 FILTER = Filter(
     name="NUMATopologyFilter",
     passes=passes,
@@ -32,4 +40,5 @@ FILTER = Filter(
     applies=lambda request: numa_asked(request) is not None,
     when_forced=True,
     fits=fits,
+    room=room,
 )

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 from msgspec.structs import replace
 
+from skep.domain.nested.layout import Layout
+from skep.domain.nested.room import RoomKey
 from skep.domain.nested.wanted import Group, Wanted
-from skep.scheduler.columns import Mask
+from skep.scheduler.columns import Ints, Mask
+from skep.scheduler.filters.base import PLENTY, UNCOUNTED
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
+
+MOST_COUNTED = 5_000
+"""Different conditions of hosts from which servers are counted: each costs about as much as a decision."""
 
 
 def groups_asked(request: PlacementRequest) -> Wanted | None:
@@ -40,6 +47,23 @@ def passing(hosts: HostView, asked: Wanted) -> Mask:
         if rooms.fits(row, answers):
             mask[place] = True
     return mask
+
+
+def servers(hosts: HostView, asked: Wanted) -> Ints:
+    """Return how many such servers each host has room for inside, one after the other.
+
+    PLENTY on hosts without an inside, where flat amounts end it. Where hosts are in very many different conditions not
+    all are counted: UNCOUNTED.
+    """
+    table = hosts.table
+    rooms = table.nested
+    told = rooms.told(table.size)[hosts.selected]
+    room: Ints = np.where(_flat(hosts, asked), PLENTY, 0)
+    counted: dict[tuple[Layout, RoomKey], int] = {}
+    for place, row in zip(told.nonzero()[0].tolist(), hosts.numbers(told), strict=True):
+        found = rooms.servers(row, asked, counted, MOST_COUNTED)
+        room[place] = UNCOUNTED if found is None else found
+    return room
 
 
 def passes_row(table: HostTable, asked: Wanted, row: int) -> bool:

@@ -180,9 +180,9 @@ class Rooms:
                 break
             passed.append(condition)
             room.take(allocation)
-        for further, one in enumerate(reversed(passed), counted[condition] + 1):
-            counted[one] = further
-        return counted[condition] + len(passed)
+        last = counted[condition]
+        counted.update((one, last + number) for number, one in enumerate(reversed(passed), 1))
+        return last + len(passed)
 
     def allocate(self, row: int, asked: Wanted) -> Allocation | None:
         """Return which parts of the host a request gets; None where they are not there."""

@@ -9,14 +9,16 @@ from skep.domain.errors import BadRequest
 from skep.messages.to_scheduler_capacity import GetCapacity, GetCapacityReply
 from skep.scheduler.request import placement_request
 from skep.scheduler.service.states import HostStates
+from skep.scheduler.settings import SchedulerSettings
 from skep.transport.base import Handlers
 
 
 class CountingRoom:
     """The handler of `messages/to_scheduler_capacity.py`."""
 
-    def __init__(self, states: HostStates, monotonic: Callable[[], float]) -> None:
+    def __init__(self, states: HostStates, settings: SchedulerSettings, monotonic: Callable[[], float]) -> None:
         self._states = states
+        self._settings = settings
         self._monotonic = monotonic
 
     @property
@@ -28,6 +30,6 @@ class CountingRoom:
         if message.keep_free_hosts < 0:
             raise BadRequest("keep_free_hosts: expected 0 or more.")
         self._states.observe(self._monotonic())
-        request = placement_request(message.spec, cell=message.cell)
+        request = placement_request(message.spec, cell=message.cell, options=self._settings.options)
         counted = self._states.placement.capacity(request, message.keep_free_hosts)
         return GetCapacityReply(capacity=counted, epoch=self._states.epoch)

@@ -114,6 +114,7 @@ class SchedulerService:
         )
         self._selecting = Selecting(self._states, self._commits, config, on_conflict, begin)
         self._reading = Reading(self._states)
+        self._counting = CountingRoom(self._states, config, monotonic)
         self._reporting = Reporting(self._states, self._commits, clock, on_refused)
         self._observed = float("-inf")
         """The monotonic clock when it was last looked whose beats have lapsed."""
@@ -151,7 +152,7 @@ class SchedulerService:
             ListSchedulers: self._list_schedulers,
             ListClaims: self._list_claims,
             **Namespaced(self._states, self._commits, self._monotonic).handlers,
-            **CountingRoom(self._states, self._monotonic).handlers,
+            **self._counting.handlers,
         }
         self._subscriptions = [await self._transport.serve(SCHEDULER, handlers)]
         cells = ForCells(self._states, handlers)
