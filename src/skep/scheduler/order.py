@@ -59,15 +59,19 @@ class Order:
                 ranks[ordered].tolist(), hashes[ordered].tolist(), rows[ordered].tolist(), strict=True
             )
         ]
-        self._hold(keys)
+        self._hold({key & _ROW: key for key in keys}, keys)
 
-    def begin_from(self, other: Order, rows: Iterable[int]) -> None:
-        """Hold these rows and no others, each with the score that it has in another order."""
-        self._hold(sorted(map(other._key_of.__getitem__, rows)))
+    def begin_from(self, other: Order, fits: memoryview, yes: int) -> None:
+        """Hold the rows at which `fits` is `yes` and no others, with the scores that they have in another order.
 
-    def _hold(self, keys: list[int]) -> None:
-        """Hold the rows of these keys, which ascend."""
-        self._key_of = {key & _ROW: key for key in keys}
+        The numbers of rows and their keys are the very objects of the other order: there may be very many.
+        """
+        key_of = {row: key for row, key in other._key_of.items() if fits[row] == yes}
+        self._hold(key_of, sorted(key_of.values()))
+
+    def _hold(self, key_of: dict[int, int], keys: list[int]) -> None:
+        """Hold rows by their keys, which ascend."""
+        self._key_of = key_of
         length = _LONGEST // 2
         self._chunks = [keys[start : start + length] for start in range(0, len(keys), length)]
         self._firsts = [chunk[0] for chunk in self._chunks]

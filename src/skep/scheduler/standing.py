@@ -84,8 +84,7 @@ class Standing:
         if own.position != table.position:
             marks = table.log.few_since(own.position, max(_FEW, len(order) // _PART))
             if marks is None:
-                rows = (np.asarray(fitting.column)[: table.size] == fitting.yes).nonzero()[0]
-                order.begin_from(self.order(request), rows.tolist())
+                order.begin_from(self.order(request), fitting.column, fitting.yes)
             else:
                 rows_changed = {mark >> 1 for mark in marks}
                 order.follow(self.order(request), rows_changed, fitting.column, fitting.yes)
