@@ -18,6 +18,7 @@ import os_traits
 from skep.domain.hosts import HostUsage
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import HostReport
+from skep.scheduler.service.inside_nonsense import inside_faults, inside_names, nested_inventories
 
 MOST = 2**31 - 1
 """Placement's largest amount."""
@@ -82,6 +83,19 @@ def _faults(report: HostReport) -> Iterator[str]:
     yield from _trait_faults(usage.traits)
     yield from _cpu_faults(usage)
     yield from _told_faults(usage)
+    yield from _inside_faults(usage)
+
+
+def _inside_faults(usage: HostUsage) -> Iterator[str]:
+    if usage.topology is None and usage.taken is None:
+        return
+    yield from inside_faults(usage)
+    classes, traits = inside_names(usage)
+    for name in sorted(classes):
+        yield from _class_faults("usage.topology.providers", name)
+    yield from _trait_faults(tuple(sorted(traits)))
+    for field, inventory in nested_inventories(usage):
+        yield from _inventory_faults(field, inventory)
 
 
 def _trait_faults(traits: tuple[str, ...]) -> Iterator[str]:
