@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.quality import huawei, openb
 from benchmarks.quality.huawei_policies import balance_fit, first_fit
 from benchmarks.quality.huawei_policies import fragmentation as fragmentation_on_nodes
+from benchmarks.quality.huawei_service import ServiceEpisode, learned_from
 from benchmarks.quality.openb_policies import fragmentation as fragmentation_on_gpus
 from benchmarks.quality.openb_policies import published
 
@@ -29,6 +30,7 @@ FILLING = Worthing(size_exponent=0.5, slot_exponent=0.5)
 """For clouds that fill up: nobody leaves."""
 CHURNING = Worthing(size_exponent=3.0, slot_exponent=1.0, departures=20)
 """For clouds from which servers leave all the time, with queues for large ones."""
+SERVICE = "FragmentationWeigher, decided and claimed by the service's code"
 LEARNED_ROWS = 50_000
 """Kinds of Huawei-East-1 and how often they come are taken from these first rows."""
 
@@ -66,12 +68,17 @@ def run_huawei(data: Path, servers: int, policies: list[str]) -> dict[str, Any]:
         "Balance-Fit": lambda: balance_fit,
         "FragmentationWeigher": lambda: fragmentation_on_nodes(trace[:LEARNED_ROWS], CHURNING),
     }
+    mix = learned_from(trace[:LEARNED_ROWS])
     rows = {}
-    for name in policies or known:
+    for name in policies or (*known, SERVICE):
         began = time.process_time()
-        policy = known[name]()
+        policy = known[name]() if name != SERVICE else first_fit
         waits = [
-            huawei.Episode(trace, start, servers).run(policy, length)
+            (
+                ServiceEpisode(trace, start, servers, CHURNING, mix)
+                if name == SERVICE
+                else huawei.Episode(trace, start, servers)
+            ).run(policy, length)
             for start, length in zip(starts, lengths, strict=True)
         ]
         mean = round(huawei.trimmed_mean(waits), 3)

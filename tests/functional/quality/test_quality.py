@@ -69,5 +69,8 @@ def test_openb(openb: Path) -> None:
 def test_huawei(huawei: Path) -> None:
     found = run(huawei, "huawei", "--servers", "2")
     assert found["episodes"] == 10
-    assert set(found["policies"]) == {"First-Fit", "Balance-Fit", "FragmentationWeigher"}
+    ours, service = list(found["policies"])[2:]
+    assert ours == "FragmentationWeigher"
+    assert service.startswith(ours)
+    assert {"First-Fit", "Balance-Fit"} < found["policies"].keys()
     assert all(row["mean"] > 0 for row in found["policies"].values())
