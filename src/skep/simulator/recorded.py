@@ -183,7 +183,8 @@ class _Hosts:
             return
         missing = {name: amount for name, amount in subtract(expected, _total(after)).items() if amount > 0}
         held = {claim.instance for claim in after.claims}
-        oldest = [name for name in there if name not in held]
+        undone = [claim.instance for claim in before.claims if claim.instance in there and claim.instance not in held]
+        oldest = [*undone, *(name for name in there if name not in held and name not in undone)]
         exact = [name for name in oldest if there[name] == missing]
         for name in exact[:1] or oldest:
             if missing and all(missing.get(kind, 0) >= amount for kind, amount in there[name].items()):
