@@ -7,7 +7,16 @@ from typing import Any
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import CellWish, HostWish, Member, SelectDestinations
 from skep.scheduler.service.decision_log.recording import RecordedDeciding, RecordedStates
-from skep.scheduler.service.records import CELLS, COMPUTE, OPERATOR, BeatValue, CellValue, ComputeValue, Report, beat_key
+from skep.scheduler.service.records import (
+    CELLS,
+    COMPUTE,
+    OPERATOR,
+    BeatValue,
+    CellValue,
+    ComputeValue,
+    Report,
+    beat_key,
+)
 from skep.scheduler.settings import SchedulerSettings
 from skep.simulator.replay import Tally, replay
 from skep.synchronizer.base import Key
