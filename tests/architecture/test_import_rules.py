@@ -62,7 +62,7 @@ def is_pure(module: str) -> bool:
 
 
 def test_placement_is_arithmetic_over_columns() -> None:
-    """All of the scheduler but its service imports only the domain, NumPy, msgspec (for structs) and names of traits."""
+    """All of the scheduler but its service imports the domain, NumPy, msgspec (for structs) and names of traits."""
     offences = [
         f"{path.relative_to(ROOT)} imports {module}"
         for path in sorted(SCHEDULER.rglob("*.py"))

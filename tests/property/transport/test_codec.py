@@ -47,23 +47,29 @@ def values_of(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
         case msgspec.inspect.StructType():
             fields = [(field.encode_name, values_of(field.type)) for field in kind.fields]
             if kind.array_like:
-                return st.tuples(*(strategy for _, strategy in fields)).map(list)
+                return _row([strategy for _, strategy in fields])
             tag = {} if kind.tag_field is None else {kind.tag_field: st.just(kind.tag)}
             return st.fixed_dictionaries({**dict(fields), **tag})
         case msgspec.inspect.UnionType():
             return st.one_of([values_of(one) for one in kind.types])
         case msgspec.inspect.DictType():
             return st.dictionaries(values_of(kind.key_type), values_of(kind.value_type), max_size=3)
-        case msgspec.inspect.TupleType():
-            return st.tuples(*(values_of(one) for one in kind.item_types)).map(list)
         case msgspec.inspect.VarTupleType() | msgspec.inspect.ListType():
             return st.lists(values_of(kind.item_type), max_size=3)
-        case msgspec.inspect.EnumType():
-            return st.sampled_from([one.value for one in kind.cls])
-        case msgspec.inspect.LiteralType():
-            return st.sampled_from(list(kind.values))
+        case msgspec.inspect.TupleType():
+            return _row([values_of(one) for one in kind.item_types])
+        case msgspec.inspect.EnumType() | msgspec.inspect.LiteralType():
+            return st.sampled_from(_choices(kind))
         case _:
             return _plain(kind)
+
+
+def _row(strategies: list[st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
+    return st.tuples(*strategies).map(list)
+
+
+def _choices(kind: msgspec.inspect.EnumType | msgspec.inspect.LiteralType) -> list[Any]:
+    return [one.value for one in kind.cls] if isinstance(kind, msgspec.inspect.EnumType) else list(kind.values)
 
 
 def _plain(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
