@@ -1,4 +1,4 @@
-"""The sources of the last release: the newest tag that these sources come from, unpacked from their git history."""
+"""The sources of the last release: the newest tag before these sources, unpacked from their git history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def unpacked(into: Path) -> Path | None:
 
     Raises CalledProcessError when a tag is there and cannot be unpacked.
     """
-    tags = _git("tag", "--list", "v*", "--merged", "HEAD", "--sort=-v:refname").decode().split()
+    before = ("--merged", "HEAD", "--no-contains", "HEAD")  # a release is tried against the one before it
+    tags = _git("tag", "--list", "v*", *before, "--sort=-v:refname").decode().split()
     if not tags:
         return None
     there = into / tags[0]
