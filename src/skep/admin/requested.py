@@ -13,6 +13,8 @@ from skep.database.api.flavors import FlavorQuery
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.flavors import Flavor
 from skep.domain.ids import CellUuid
+from skep.domain.nested.aliases import device_requests
+from skep.domain.nested.reading import wanted as wanted_inside
 from skep.domain.request_specs import RequestSpec
 
 
@@ -24,11 +26,18 @@ async def spec_of(
     host: str | None = None,
     hints: Mapping[str, str] | None = None,
 ) -> RequestSpec:
-    """Return the spec of a server of this flavor. Raises BadRequest for a flavor that there is not."""
+    """Return the spec of a server of this flavor.
+
+    Raises BadRequest for a flavor that there is not, and for one of which no server can be: it names the extra spec.
+    """
+    found = await _flavor(request.services, flavor)
+    devices = device_requests(found.extra_specs, request.services.aliases)
+    wanted_inside(found, {}, devices)
     return RequestSpec(
         project_id=request.context.project_id,
         user_id=request.context.user_id,
-        flavor=await _flavor(request.services, flavor),
+        flavor=found,
+        devices=devices,
         availability_zone=zone,
         requested_host=host,
         scheduler_hints=dict(hints or {}),

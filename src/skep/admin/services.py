@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from skep.admin.joining import Messaging, nobody_joins
@@ -13,6 +13,7 @@ from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.errors import Conflict, NotFound, Unavailable
 from skep.domain.ids import CellUuid
+from skep.domain.nested.aliases import DeviceAlias
 from skep.neighbours.identity.base import IdentityService
 from skep.transport.base import Transport
 
@@ -80,6 +81,8 @@ class AdminServices:
     cell_work: CellWork = NO_CELL_WORK
     messaging: Callable[[Cell], Awaitable[Messaging]] = nobody_joins
     """What a new host of a cell is told of its messaging. It raises Misconfigured where none can join."""
+    aliases: Mapping[str, DeviceAlias] = field(default_factory=dict)
+    """What the names of devices in flavors mean, as to the compute API."""
     audit_pause: float = 2.0
     """Seconds between the two looks of the audit: what only one of them saw was work under way."""
 

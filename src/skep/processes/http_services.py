@@ -204,6 +204,7 @@ class HttpServices:
             stop_cell=stop_cell,
             cell_work=cell_work,
             messaging=self._messaging,
+            aliases=mapping.device_aliases(self.process.config.pci),
         )
 
     async def _messaging(self, cell: Cell) -> Messaging:

@@ -44,6 +44,8 @@ from skep.domain.ids import (
     new_uuid,
 )
 from skep.domain.instances import Instance, State
+from skep.domain.nested.aliases import DeviceAlias
+from skep.domain.nested.wanted import DeviceMatch
 from skep.domain.quotas import charge_of
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
@@ -381,6 +383,7 @@ async def admin_under_test(directory: Path) -> AsyncIterator[Admin]:
         metrics=lambda: b"skep_things_total 1\n",
         openapi=lambda: {"openapi": "3.1.0"},
         audit_pause=0,
+        aliases={"gpu": DeviceAlias(matches=(DeviceMatch(vendor_id="10de", product_id="1eb8"),))},
     )
     asgi = httpx.ASGITransport(AdminApi(services), raise_app_exceptions=True)
     try:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
+from msgspec.structs import replace
+
+from skep.database.api import flavors
 from skep.database.api.tables import instance_mappings
 from skep.domain.ids import CELL0
 from skep.domain.instances import State
-from skep.testing.admin import CELL1, CELL2, Admin
+from skep.testing.admin import CELL1, CELL2, FLAVOR, NOW, Admin
 
 
 async def test_an_admin_sees_hosts_and_an_owner_counts(admin: Admin) -> None:
@@ -66,3 +72,36 @@ async def test_a_dry_run_by_name_and_by_id(admin: Admin) -> None:
     admin.scheduler.asserted = set()
     (waiting,) = (await admin.good("POST", "/placement/dry-run", json={"flavor": "1", "cell": "cell1"}))["decisions"]
     assert waiting == {"decision": "not_ready", "reason": "the cell has not asserted its claims"}
+
+
+@pytest.mark.parametrize(
+    ("specs", "devices"),
+    [({"pci_passthrough:alias": "gpu:2"}, {"gpu": 2}), ({"a": "b"}, {})],
+)
+async def test_a_dry_run_asks_for_the_devices_of_the_flavor(
+    admin: Admin, specs: dict[str, str], devices: dict[str, int]
+) -> None:
+    await with_flavor(admin, specs)
+    await admin.good("POST", "/placement/dry-run", json={"flavor": "inside"})
+    assert {one.alias: one.count for one in admin.scheduler.asked[-1].spec.devices} == devices
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("pci_passthrough:alias", "tpu:1"),
+        ("pci_passthrough:alias", "gpu:00000000099999999999999999999999"),
+        ("hw:cpu_thread_policy", "require"),
+        ("resources:CUSTOM_A", "9" * 100),
+    ],
+)
+async def test_a_dry_run_names_the_extra_spec_with_which_no_server_can_be(admin: Admin, key: str, value: str) -> None:
+    await with_flavor(admin, {key: value})
+    refused = await admin.ask("POST", "/admin/v1/placement/dry-run", json={"flavor": "inside"})
+    assert refused.status_code == 400
+    assert key in refused.text
+
+
+async def with_flavor(admin: Admin, extra_specs: dict[str, str]) -> None:
+    flavor = replace(FLAVOR, flavorid="2", name="inside", extra_specs=extra_specs)
+    await admin.services.database.write(partial(flavors.add, new=flavor, now=NOW))
