@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -34,7 +35,7 @@ def device_requests(extra_specs: Mapping[str, str], aliases: Mapping[str, Device
         alias = aliases.get(name)
         if alias is None:
             raise BadRequest(f"{KEY}: there is no alias {name[:80]!r}.")
-        if not colon or not count.isdecimal() or not 1 <= int(count[:9]) <= MOST_DEVICES:
+        if not colon or not re.fullmatch("[0-9]{1,9}", count) or not 1 <= int(count) <= MOST_DEVICES:
             raise BadRequest(f"{KEY}: {part[:80]!r} is no name, colon and number from 1 to {MOST_DEVICES}.")
         found.append(DeviceRequest(alias=name, count=int(count), matches=alias.matches, affinity=alias.affinity))
     return tuple(found)

@@ -54,21 +54,55 @@ def _numa_choices(room: Room, asked: Wanted) -> Iterator[Shares]:
         room.cells.values(),
         key=lambda cell: (cell.layout.number in busy, cell.free.bit_count(), -cell.memory_mb, cell.layout.number),
     )
-    yield from _assigned(numa, cells, ())
+    yield from _Assigning(numa, cells).ways(())
 
 
-def _assigned(numa: NumaWanted, cells: list[CellRoom], before: Shares) -> Iterator[Shares]:
-    """Give each further cell of the guest a cell of the host that no other one has."""
-    number = len(before)
-    if number == len(numa.cells):
-        yield before
-        return
-    used = {share.cell for share in before}
-    for cell in cells:
-        if cell.layout.number not in used:
-            share = _share(cell, numa, numa.cells[number], own_emulator=numa.own_emulator and number == 0)
-            if share is not None:
-                yield from _assigned(numa, cells, (*before, share))
+class _Assigning:
+    """Gives cells of the guest cells of the host. No way is begun that cannot be ended: else there are too many."""
+
+    __slots__ = ("_cells", "_numa", "_shares")
+
+    def __init__(self, numa: NumaWanted, cells: list[CellRoom]) -> None:
+        self._numa = numa
+        self._cells = cells
+        self._shares: dict[tuple[int, int], CellShare | None] = {}
+        """By the cell of the guest and that of the host."""
+
+    def ways(self, before: Shares) -> Iterator[Shares]:
+        """Give each further cell of the guest a cell of the host that no other one has."""
+        number = len(before)
+        if number == len(self._numa.cells):
+            yield before
+            return
+        used = {share.cell for share in before}
+        for cell in self._cells:
+            at = cell.layout.number
+            share = self._share(number, cell) if at not in used else None
+            if share is not None and self._rest_fits(number + 1, used | {at}):
+                yield from self.ways((*before, share))
+
+    def _share(self, number: int, cell: CellRoom) -> CellShare | None:
+        key = number, cell.layout.number
+        if key not in self._shares:
+            own_emulator = self._numa.own_emulator and number == 0
+            self._shares[key] = _share(cell, self._numa, self._numa.cells[number], own_emulator=own_emulator)
+        return self._shares[key]
+
+    def _rest_fits(self, number: int, used: set[int]) -> bool:
+        """Tell whether the guest's cells from `number` on find cells of the host, by augmenting paths."""
+        held: dict[int, int] = {}
+        return all(self._finds(one, used, held, set()) for one in range(number, len(self._numa.cells)))
+
+    def _finds(self, number: int, used: set[int], held: dict[int, int], seen: set[int]) -> bool:
+        for cell in self._cells:
+            at = cell.layout.number
+            if at in used or at in seen or self._share(number, cell) is None:
+                continue
+            seen.add(at)
+            if at not in held or self._finds(held[at], used, held, seen):
+                held[at] = number
+                return True
+        return False
 
 
 def _share(cell: CellRoom, numa: NumaWanted, guest: GuestCell, *, own_emulator: bool) -> CellShare | None:

@@ -11,6 +11,9 @@ from skep.domain.resources import Resources
 Chosen = dict[str, Resources]
 """Amounts by nested provider."""
 
+MOST_STEPS = 10_000
+"""Providers that are tried for groups before a host counts as one on which the request does not fit."""
+
 
 def group_choices(room: Room, asked: Wanted) -> Iterator[Chosen]:
     """Give each way in which groups and unnumbered classes can be served.
@@ -18,7 +21,7 @@ def group_choices(room: Room, asked: Wanted) -> Iterator[Chosen]:
     Which of several providers that are alike is taken makes no difference, so one of them is tried.
     """
     loose = [_loose(item) for item in asked.loose if item[0] not in room.layout.classes]
-    yield from _served(room, (*asked.groups, *loose), asked, {}, frozenset())
+    yield from _served(room, (*asked.groups, *loose), asked, {}, frozenset(), iter(range(MOST_STEPS)))
 
 
 def _loose(item: tuple[str, int]) -> Group:
@@ -26,15 +29,22 @@ def _loose(item: tuple[str, int]) -> Group:
 
 
 def _served(
-    room: Room, groups: tuple[Group, ...], asked: Wanted, chosen: Chosen, isolated: frozenset[str]
+    room: Room,
+    groups: tuple[Group, ...],
+    asked: Wanted,
+    chosen: Chosen,
+    isolated: frozenset[str],
+    steps: Iterator[int],
 ) -> Iterator[Chosen]:
     if not groups:
         yield chosen
         return
+    if next(steps, None) is None:
+        return
     group, rest = groups[0], groups[1:]
     alone = asked.isolated and group.name != ""
     if _host_serves(room, group) and not (alone and HOST in isolated):
-        yield from _served(room, rest, asked, chosen, isolated | {HOST} if alone else isolated)
+        yield from _served(room, rest, asked, chosen, isolated | {HOST} if alone else isolated, steps)
     tried = set()
     for provider in room.providers.values():
         name = provider.name
@@ -55,7 +65,7 @@ def _served(
         for wanted, amount in group.resources:
             amounts[wanted] = amounts.get(wanted, 0) + amount
         after = {**chosen, name: amounts}
-        yield from _served(room, rest, asked, after, isolated | {name} if alone else isolated)
+        yield from _served(room, rest, asked, after, isolated | {name} if alone else isolated, steps)
 
 
 def _bound(provider: ProviderRoom) -> tuple[object, ...]:

@@ -12,12 +12,14 @@ from typing import cast
 
 from skep.domain.errors import BadRequest
 from skep.domain.flavors import Flavor
-from skep.domain.nested.cpu_sets import cpu_set
+from skep.domain.nested.cpu_sets import MOST_CPUS, cpu_set
 from skep.domain.nested.wanted import GuestCell, NumaWanted, PageKind, ThreadPolicy
 from skep.domain.resources import VCPU
 
 PCPU = "PCPU"
 MOST_CELLS = 64
+MOST_VCPUS = MOST_CPUS
+"""Of a guest with NUMA cells or pinned CPUs: no host has more to pin."""
 _PAGE_WORDS = {"small": PageKind.SMALL, "large": PageKind.LARGE, "any": PageKind.ANY}
 _UNITS_KIB = {"": 1, "K": 1, "M": 1024, "G": 1024 * 1024}
 """Nova's page sizes without a unit are KiB."""
@@ -103,6 +105,9 @@ def _dedicated_cpus(flavor: Flavor, policy: str) -> frozenset[int]:
     """Return which of the guest's CPUs are pinned. A mask that begins with `^` takes from all of them."""
     key = "hw:cpu_dedicated_mask"
     mask = flavor.extra_specs.get(key)
+    if mask is None and policy == "shared":
+        return frozenset()
+    _check_vcpus(flavor)
     everybody = frozenset(range(flavor.vcpus))
     if mask is None:
         if policy == "mixed":
@@ -117,6 +122,11 @@ def _dedicated_cpus(flavor: Flavor, policy: str) -> frozenset[int]:
     if not pinned or not pinned < everybody:
         raise BadRequest(f"{key}: {mask[:80]!r} must name some of the {flavor.vcpus} CPUs, and not all.")
     return pinned
+
+
+def _check_vcpus(flavor: Flavor) -> None:
+    if flavor.vcpus > MOST_VCPUS:
+        raise BadRequest(f"vcpus: {flavor.vcpus} CPUs cannot be counted one by one, at most {MOST_VCPUS} can.")
 
 
 def _realtime_mask(specs: Properties) -> str:
@@ -160,6 +170,7 @@ def _only_one_side(specs: Properties, properties: Properties, name: str) -> None
 
 
 def _cells(flavor: Flavor, properties: Properties, nodes: int, dedicated: frozenset[int]) -> tuple[GuestCell, ...]:
+    _check_vcpus(flavor)
     specs = flavor.extra_specs
     cpus = _by_cell(specs, properties, "numa_cpus", nodes)
     memory = _by_cell(specs, properties, "numa_mem", nodes)

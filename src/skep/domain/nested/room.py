@@ -165,7 +165,9 @@ class ProviderRoom:
     @property
     def units(self) -> int:
         """Free units of a pool of one resource class; where devices have names, no more than there are."""
-        (amount,) = self.free.values()
+        # What is held may be of other classes than the pool has by now, so `free` may count more of them.
+        (name,) = self.layout.capacity
+        amount = self.free[name]
         return min(amount, len(self.devices)) if self.layout.provider.devices else amount
 
     def key(self) -> RoomKey:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from skep.domain.nested.fitting import allocate
 from skep.domain.nested.room import Room, room_of
-from skep.domain.providers import Allocation
+from skep.domain.nested.wanted import Group, GuestCell, NumaWanted, Wanted
+from skep.domain.providers import Allocation, NumaCell, Provider, ProviderShare, Topology
 from skep.domain.request_specs import RequestSpec
+from skep.domain.resources import Inventory
 from skep.testing.inside import GPU, NIC, devices, host_with_inside, spec_for_parts
 
 PINNED = {"hw:cpu_policy": "dedicated"}
@@ -161,3 +165,46 @@ def test_what_is_given_back_is_free_again() -> None:
     room.give_back(found)
     assert room.key == key
     assert fit(room, spec) == found
+
+
+def test_many_cells_of_which_one_is_too_small_are_soon_refused() -> None:
+    """Looking at each order in which 24 cells can be handed out would never end."""
+    cells = tuple(
+        NumaCell(number=number, cores=tuple((4 * number + cpu,) for cpu in range(4 if number else 1)), pages={4: 65536})
+        for number in range(24)
+    )
+    room = room_of(replace(host_with_inside(), topology=Topology(cells=cells)))
+    numa = NumaWanted(cells=(GuestCell(shared=0, dedicated=2, memory_mb=16),) * 24, own_emulator=True)
+    assert allocate(room, Wanted(numa=numa)) is None
+    found = allocate(room, Wanted(numa=replace(numa, cells=numa.cells[:23])))
+    assert found is not None
+    assert room.has(found)
+
+
+def test_a_cell_that_fits_one_place_alone_gets_it() -> None:
+    cells = tuple(
+        NumaCell(number=number, cores=tuple((8 * number + cpu,) for cpu in range(8 if number == 0 else 9)))
+        for number in range(12)
+    )
+    room = room_of(replace(host_with_inside(), topology=Topology(cells=(*cells[1:], cells[0]))))
+    guest = (*(GuestCell(shared=0, dedicated=9, memory_mb=0),) * 11, GuestCell(shared=0, dedicated=8, memory_mb=0))
+    found = allocate(room, Wanted(numa=NumaWanted(cells=guest)))
+    assert found is not None
+    assert found.cells[-1].cell == 0
+
+
+def test_many_groups_of_which_one_fits_nowhere_are_soon_refused() -> None:
+    pools = tuple(Provider(name=f"p{number}", inventory={"VGPU": Inventory(total=20 + number)}) for number in range(20))
+    room = room_of(replace(host_with_inside(), topology=Topology(providers=pools)))
+    groups = tuple(Group(name=f"{number:02d}", resources=(("VGPU", 1),)) for number in range(20))
+    assert allocate(room, Wanted(groups=groups, isolated=True)) is not None
+    none = Group(name="99", resources=(("VGPU", 1000),))
+    assert allocate(room, Wanted(groups=(*groups, none), isolated=True)) is None
+
+
+def test_a_pool_of_which_another_class_is_held_still_gives_its_own() -> None:
+    usage = host_with_inside(gpus=1, nics=0)
+    held = ProviderShare(provider="custom_pci_10de_1eb8-0", resources={"VGPU": 3})
+    room = room_of(replace(usage, taken=Allocation(providers=(held,))))
+    found = fit(room, spec_for_parts(1, 64, {}, devices(GPU, 2)))
+    assert found is not None

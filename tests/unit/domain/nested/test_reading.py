@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from skep.domain.errors import BadRequest
@@ -20,6 +21,21 @@ def test_a_plain_flavor_asks_for_nothing_inside() -> None:
     assert wanted(flavor(), {}) is None
     assert wanted(flavor(hw__cpu_policy="shared", quota__cpu_shares="2"), {"hw_disk_bus": "virtio"}) is None
     assert resources_of(flavor(), None) == {"VCPU": 4, "MEMORY_MB": 4096}
+
+
+@pytest.mark.parametrize("specs", [{"hw__cpu_policy": "dedicated"}, {"hw__numa_nodes": "2"}])
+def test_cpus_that_would_be_counted_one_by_one_are_not_too_many(specs: dict[str, str]) -> None:
+    huge = msgspec.structs.replace(flavor(**specs), vcpus=2**31 - 2)
+    with pytest.raises(BadRequest, match="vcpus"):
+        wanted(huge, {})
+    assert wanted(msgspec.structs.replace(huge, extra_specs={"a": "b"}), {"hw_disk_bus": "virtio"}) is None
+
+
+@pytest.mark.parametrize("count", ["0", "1025", "00000000001025", "0000010249999999999", "1" * 5000])
+def test_no_more_devices_than_can_be_counted(count: str) -> None:
+    aliases = {"gpu": DeviceAlias(matches=(DeviceMatch(vendor_id="10de", product_id="1eb8"),))}
+    with pytest.raises(BadRequest, match="alias"):
+        device_requests({"pci_passthrough:alias": f"gpu:{count}"}, aliases)
 
 
 def test_dedicated_cpus_are_counted_as_pcpu() -> None:
