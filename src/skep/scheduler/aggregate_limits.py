@@ -65,7 +65,8 @@ def capacity_under(name: str, inventory: Inventory, told: Iterable[Mapping[str, 
         if ratio is not None or reserve is not None:
             kept = inventory.reserved if reserve is None else math.ceil(reserve / unit)
             by_ratio = inventory.allocation_ratio if ratio is None else ratio
-            capacity = min(capacity, math.floor(max(inventory.total - kept, 0) * by_ratio))
+            # The least first: a ratio may be so large that the product is no number that can be rounded.
+            capacity = math.floor(min(capacity, max(inventory.total - kept, 0) * by_ratio))
     return capacity
 
 

@@ -14,6 +14,8 @@ import numpy as np
 from skep.scheduler.columns import Floats, grown
 
 SUFFIX = "_weight_multiplier"
+MOST = 1e15
+"""Larger ones, of either sign, are none: sums of scores must stay numbers that can be compared."""
 
 
 class Multipliers:
@@ -67,4 +69,4 @@ def _number(text: str) -> float:
         number = float(text)
     except ValueError:
         return math.nan
-    return number if math.isfinite(number) else math.nan
+    return number if abs(number) <= MOST else math.nan

@@ -9,7 +9,10 @@ import pytest
 from skep.domain.claims import Claim
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.images import Image
+from skep.scheduler.filters.num_instances import made_by_aggregate
 from skep.scheduler.options import PlacementOptions
+from skep.scheduler.request import placement_request
+from skep.scheduler.view import HostView
 
 
 def world_with(make_world: Any, *filters: str, **options: Any) -> Any:
@@ -155,6 +158,19 @@ def test_the_least_limit_of_a_hosts_aggregates(
     for number, limit in enumerate((first, second)):
         world.table.set_aggregate(number, ["a"], {key: limit} if limit else {})
     assert bool(world.fitting()) is fits
+
+
+@pytest.mark.parametrize(("limit", "servers"), [("5", 5), ("9" * 200, 16), ("-" + "9" * 200, 0)])
+def test_any_number_of_an_aggregate_can_be_counted_with(make_world: Any, spec: Any, limit: str, servers: int) -> None:
+    world = world_with(make_world, "AggregateNumInstancesFilter")
+    world.host("a", vcpus=4, cpu_ratio=4.0)
+    world.table.set_aggregate(1, ["a"], {"max_instances_per_host": limit})
+    hosts = HostView(world.table)
+    request = placement_request(spec())
+    (chosen,) = made_by_aggregate(PlacementOptions())
+    assert chosen.room is not None
+    assert min(int(chosen.room(hosts, request)[0]), 16) == servers
+    assert bool(world.fitting()) is (servers > 0)
 
 
 def test_reports_that_change_nothing_but_the_numbers_count(make_world: Any, usage: Any) -> None:

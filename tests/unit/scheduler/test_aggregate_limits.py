@@ -23,6 +23,8 @@ from skep.scheduler.aggregate_limits import capacity_under
         ([{"reserved_host_cpus": "99"}], 0),
         ([{"cpu_allocation_ratio": "much"}], 64),
         ([{"cpu_allocation_ratio": "nan"}], 64),
+        ([{"cpu_allocation_ratio": "1e308"}], 64),
+        ([{"reserved_host_cpus": "1e308"}], 0),
     ],
 )
 def test_capacity(metadata: list[dict[str, str]], capacity: int) -> None:

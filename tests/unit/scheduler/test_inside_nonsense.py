@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.providers import Allocation, CellShare, NumaCell, Provider, Topology
@@ -55,6 +56,13 @@ def test_nonsense_is_named(topology: Topology, field: str) -> None:
     found = nonsense(report(topology))
     assert found is not None
     assert found.startswith(field)
+
+
+def test_measured_amounts_can_be_added() -> None:
+    good = report(None)
+    for value, field in ((1e15, None), (-1e300, "usage.metrics.cpu"), (float("nan"), "usage.metrics.cpu")):
+        found = nonsense(replace(good, usage=replace(good.usage, metrics={"cpu": value})))
+        assert (found is None) if field is None else (found or "").startswith(field)
 
 
 def test_nonsense_of_what_is_held() -> None:

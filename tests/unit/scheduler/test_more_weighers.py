@@ -195,6 +195,8 @@ def test_an_aggregate_sets_the_multiplier_of_a_groups_policy(make_world: Any, sp
         (["2", "1.5"], 1.5),
         (["2", "many"], 7.0),
         (["inf"], 7.0),
+        (["1e300"], 7.0),
+        (["-1e300"], 7.0),
         (["-3", "0"], -3.0),
     ],
 )

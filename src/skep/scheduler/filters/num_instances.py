@@ -8,7 +8,7 @@ import numpy as np
 
 from skep.scheduler.columns import Ints, Mask
 from skep.scheduler.filters.aggregate_values import least
-from skep.scheduler.filters.base import Filter
+from skep.scheduler.filters.base import PLENTY, Filter
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
@@ -37,7 +37,7 @@ def _passes_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default
 
 
 def _room_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default: int) -> Ints:
-    room: Ints = np.maximum(least(hosts, KEY, default) - hosts.servers, 0).astype(np.int64)
+    room: Ints = np.clip(least(hosts, KEY, default) - hosts.servers, 0, PLENTY).astype(np.int64)
     return room
 
 

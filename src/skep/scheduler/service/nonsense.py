@@ -29,6 +29,8 @@ MOST_TRAITS = 2_000
 MOST_CLASSES = 100
 MOST_SETTLED = 10_000
 LONGEST_NAME = 255
+MOST_MEASURED = 1e15
+"""Of metrics, of either sign: they are added and multiplied, and the result must be a number."""
 MOST_TOLD = 256
 """Kinds of guests, metrics, further facts and image properties, of each."""
 MOST_CPU_BYTES = 64 * 1024
@@ -145,6 +147,8 @@ def _told_faults(usage: HostUsage) -> Iterator[str]:
     for name, value in usage.metrics.items():
         if not math.isfinite(value):
             yield f"usage.metrics.{name}: {value} is no finite number"
+        elif abs(value) > MOST_MEASURED:
+            yield f"usage.metrics.{name}: {value} is not within -{MOST_MEASURED:g} and {MOST_MEASURED:g}"
     for name, count in usage.image_properties.items():
         if not 0 <= count <= MOST or len(name) > 2 * LONGEST_NAME:
             yield f"usage.image_properties: {name[:LONGEST_NAME]!r} is too long, or {count} not within 0 and {MOST}"
