@@ -22,7 +22,8 @@ COMPARISONS: tuple[str, ...] = get_args(Comparison)
 JOINTS: tuple[str, ...] = get_args(Joint)
 
 MOST_CHARACTERS = 10_000
-MOST_PARTS = 500
+MOST_PARTS = 100
+"""Each comparison looks at every host: more would keep other requests waiting."""
 DEEPEST = 20
 
 

@@ -68,7 +68,9 @@ def _leaves(hosts: HostView, path: Path) -> Iterator[tuple[object, Any]]:
         whole = None if usage is None else read(usage) if read is not None else usage.stats.get(first)
         if not isinstance(whole, (Mapping, tuple)):
             leaf = _below(whole, keys)
-            yield (type(leaf), leaf), leaf
+            # JSON in a text may hold lists and mappings.
+            name = msgspec.json.encode(leaf) if isinstance(leaf, (Mapping, list)) else leaf
+            yield (type(leaf), name), leaf
             continue
         known = found.get(id(whole))
         if known is None:
@@ -84,7 +86,7 @@ def _below(value: Any, keys: Path) -> Any:
         if isinstance(value, str):
             try:
                 value = msgspec.json.decode(value)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 return None
         value = value.get(key) if isinstance(value, Mapping) else None
     return value

@@ -115,3 +115,17 @@ def test_a_report_with_other_facts_counts(world: Any, spec: Any, flavor: Any, us
     world.table.set_report("node-mute", "cell-1", usage("mute", cpu_info=CPU))
     world.table.set_report("node-new", "cell-1", usage("new", cpu_info=OLD))
     assert world.fitting(wanted) == {"mute"}
+
+
+def test_json_in_what_a_driver_says_may_hold_lists(world: Any, spec: Any, flavor: Any) -> None:
+    world.host("a", stats={"pools": '{"fast": [1, 2]}', "deep": "[" * 255})
+    world.host("b", stats={"pools": '{"fast": {"x": 1}}'})
+    world.host("c", stats={"pools": "1"})
+
+    def left(**specs: str) -> set[str]:
+        keys = {f"capabilities:{key.replace('__', ':')}": value for key, value in specs.items()}
+        return set(world.fitting(spec(flavor=flavor(**keys))))
+
+    assert left(pools__fast="<in> 2") == {"a"}
+    assert left(pools__fast__x="1") == {"b"}
+    assert left(deep__x="1") == set()

@@ -36,7 +36,7 @@ def written(request: PlacementRequest) -> str:
 def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     """Let through hosts that satisfy the query; nobody where it is none (the API refuses such)."""
     query = _read(written(request))
-    return hosts.none() if query is None else _satisfying(hosts, query)
+    return hosts.none() if query is None else _Asked(hosts).satisfying(query)
 
 
 @lru_cache(maxsize=256)
@@ -47,16 +47,32 @@ def _read(text: str) -> Query | None:
         return None
 
 
-def _satisfying(hosts: HostView, query: Query) -> Mask:
-    match query:
-        case Compared(how, (first, *others)):
-            masks = [_compared(hosts, _COMPARE[how], first, other) for other in others]
-            return _any(masks) if how == "in" else _all(masks)
-        case Joined(how, parts):
-            masks = [_satisfying(hosts, part) for part in parts]
-            return _any(masks) if how == "or" else ~_all(masks) if how == "not" else _all(masks)
-        case _:
-            return hosts.all()
+class _Asked:
+    """Hosts of which a query asks; what it asks for several times is looked up once."""
+
+    def __init__(self, hosts: HostView) -> None:
+        self._hosts = hosts
+        self._found: dict[Attribute, Values] = {}
+
+    def satisfying(self, query: Query) -> Mask:
+        match query:
+            case Compared(how, (first, *others)):
+                masks = [_compared(_COMPARE[how], self._values(first), self._values(other)) for other in others]
+                return _any(masks) if how == "in" else _all(masks)
+            case Joined(how, parts):
+                masks = [self.satisfying(part) for part in parts]
+                return _any(masks) if how == "or" else ~_all(masks) if how == "not" else _all(masks)
+            case _:
+                return self._hosts.all()
+
+    def _values(self, operand: Operand) -> Values:
+        match operand:
+            case Attribute(path):
+                if operand not in self._found:
+                    self._found[operand] = attribute(self._hosts, path)
+                return self._found[operand]
+            case Constant(value):
+                return Values([value], np.zeros(len(self._hosts), dtype=np.intp))
 
 
 def _any(masks: list[Mask]) -> Mask:
@@ -67,9 +83,8 @@ def _all(masks: list[Mask]) -> Mask:
     return reduce(np.logical_and, masks)
 
 
-def _compared(hosts: HostView, how: Callable[[Any, Any], bool], left: Operand, right: Operand) -> Mask:
+def _compared(how: Callable[[Any, Any], bool], one: Values, other: Values) -> Mask:
     """Compare two operands on each host; what a host does not have compares with nothing."""
-    one, other = _values(hosts, left), _values(hosts, right)
     pairs, codes = np.unique(one.codes * len(other.distinct) + other.codes, return_inverse=True)
     verdicts = []
     for pair in pairs.tolist():
@@ -77,14 +92,6 @@ def _compared(hosts: HostView, how: Callable[[Any, Any], bool], left: Operand, r
         verdicts.append(_holds(how, one.distinct[number], other.distinct[rest]))
     mask: Mask = np.array(verdicts, dtype=np.bool_)[codes]
     return mask
-
-
-def _values(hosts: HostView, operand: Operand) -> Values:
-    match operand:
-        case Attribute(path):
-            return attribute(hosts, path)
-        case Constant(value):
-            return Values([value], np.zeros(len(hosts), dtype=np.intp))
 
 
 def _holds(how: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
