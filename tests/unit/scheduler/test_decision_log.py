@@ -220,6 +220,20 @@ def test_where_the_disk_fails_the_scheduler_goes_on_and_the_log_begins_anew(
     assert (tally.decisions, tally.reproduced) == (1, 1)
 
 
+def test_a_full_disk_is_let_go_of_without_another_error(tmp_path: Path) -> None:
+    writer = files._Writer(tmp_path, files.MEBIBYTE)
+    writer.begin("one.jsonl.gz")
+    assert writer._file is not None
+    writer._file.close()
+    writer._file = Path("/dev/full").open("wb")  # noqa: SIM115  # the writer closes it
+    with pytest.raises(OSError, match="No space"):
+        writer.end()
+    writer.abandon()
+    assert not writer.is_full
+    writer.begin("two.jsonl.gz")
+    writer.end()
+
+
 def test_a_disk_that_does_not_keep_up_costs_entries_not_memory(
     tmp_path: Path, usage: Any, spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

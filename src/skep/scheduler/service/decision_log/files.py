@@ -7,6 +7,7 @@ segment, which begins with a snapshot.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import zlib
 from collections import deque
@@ -123,6 +124,8 @@ class DecisionLog:
             try:
                 if self._write_waiting() or self._left_out:
                     self._left_out, self._wants_snapshot = False, True
+                if last:
+                    self._writer.end()
             except Exception as error:  # noqa: BLE001  # the scheduler goes on whatever becomes of its log
                 log.error("the decision log cannot be written", directory=str(self._directory), error=str(error))
                 self._collects = False
@@ -132,7 +135,6 @@ class DecisionLog:
             if self._monotonic() >= again:
                 again, self._wants_snapshot = float("inf"), True
             if last:
-                self._writer.end()
                 return
 
     def _write_waiting(self) -> bool:
@@ -231,13 +233,16 @@ class _Writer:
         """End the segment under way, if any."""
         if self._file is not None:
             self._put(self._stream.flush())
+            self._file.flush()
             self.abandon()
 
     def abandon(self) -> None:
         """Let the segment be as it is: what was written can be read."""
         if self._file is not None:
             file, self._file = self._file, None
-            file.close()
+            # What could not be written was told already; closing tries it once more, and closes all the same.
+            with contextlib.suppress(OSError):
+                file.close()
 
     def _put(self, data: bytes) -> None:
         assert self._file is not None
