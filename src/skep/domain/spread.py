@@ -23,6 +23,9 @@ RACK = "rack"
 
 EXPECTED = "expected KEY:MAX_SKEW or KEY:MAX_SKEW:hard|soft, KEY one of host, rack, zone and MAX_SKEW 1 to 1000000"
 """For error texts."""
+_EXPECTED_OF_SPEC = (
+    "expected spread:KEY = MAX_SKEW or MAX_SKEW:hard|soft, KEY one of host, rack, zone and MAX_SKEW 1 to 1000000"
+)
 
 _ONE = re.compile(r"\s*(host|rack|zone)\s*:\s*([1-9][0-9]{0,5}|1000000)\s*(?::\s*(hard|soft))?\s*")
 
@@ -42,7 +45,7 @@ def read_extra_specs(specs: Mapping[str, str]) -> tuple[SpreadConstraint, ...]:
             try:
                 found.append(_read(f"{key.removeprefix(SCOPE)}:{value}"))
             except ValueError as error:
-                raise ValueError(f"extra spec '{key}': {error}") from error
+                raise ValueError(f"extra spec '{key}': {_EXPECTED_OF_SPEC}") from error
     return tuple(found)
 
 

@@ -92,7 +92,7 @@ class MadeUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     zones: Annotated[int, Meta(ge=0)] = 0
 
 
-def made_up(cloud: MadeUp, name: str = "made up") -> Plan:
+def made_up(cloud: MadeUp, name: str = "a made-up cloud") -> Plan:
     """Return the hosts of a made-up cloud."""
     total = sum(kind.count for kind in cloud.hosts)
     planned: list[PlannedHost] = []
