@@ -53,8 +53,12 @@ class Seat:
 class Deciding:
     """Decides the members of one request in their order. What is decided counts for others until it is dropped."""
 
-    def __init__(self, known: Knowledge, seats: list[Seat], *, min_count: int, seed: int) -> None:
+    def __init__(
+        self, known: Knowledge, seats: list[Seat], *, min_count: int, seed: int, dry_run: bool = False
+    ) -> None:
+        """`dry_run`: nobody asks for servers, so nothing is learned of what is asked for."""
         self.seats = seats
+        self.dry_run = dry_run
         self._known = known
         self._min_count = min(min_count, len(seats))
         self._seed = seed
@@ -81,7 +85,7 @@ class Deciding:
             return
         request = self._request(seat)
         table = self._known.table
-        if table.mix.learns:
+        if table.mix.learns and not self.dry_run:
             table.mix.note(seat.request, request.resources, request.nested, table.resources)
         choice = self._known.placement.choose(request, seat.instance, seed=self._seed)
         if isinstance(choice, NoHost):

@@ -11,11 +11,13 @@ from skep.domain.builds import Explanation
 from skep.domain.ids import InstanceUuid
 from skep.domain.providers import Provider, Topology
 from skep.domain.resources import Inventory
+from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.scheduler.deciding import Deciding, Seat
 from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.mix import MOST_KINDS, Mix
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import placement_request
+from skep.scheduler.service.seating import deciding_of
 from skep.scheduler.settings import SchedulerSettings
 from skep.testing.inside import host_with_inside, spec_for_parts
 
@@ -58,6 +60,15 @@ def test_nothing_is_counted_unless_a_weigher_learns(usage: Any, asked: Any) -> N
     known = cloud(usage, 2, weighers={"BestFitWeigher": 1.0})
     place(known, "i", asked(1))
     assert known.table.mix.state().noted == 0
+
+
+def test_nothing_is_learned_from_dry_runs(usage: Any, asked: Any) -> None:
+    known = cloud(usage, 2, weighers={"FragmentationWeigher": 1.0})
+    for dry_run, noted in ((True, 0), (False, 1)):
+        member = Member(InstanceUuid("i"), 1)
+        message = SelectDestinations(spec=asked(1), members=(member,), dry_run=dry_run)
+        deciding_of(known, SchedulerSettings(), message, seed=0).decide_all(anew=dry_run)
+        assert known.table.mix.state().noted == noted
 
 
 def test_small_servers_leave_room_for_large_ones_that_are_asked_for(usage: Any, asked: Any) -> None:

@@ -26,4 +26,5 @@ def seats_of(message: SelectDestinations, settings: SchedulerSettings) -> list[S
 
 def deciding_of(known: Knowledge, settings: SchedulerSettings, message: SelectDestinations, seed: int) -> Deciding:
     """Return the decisions of a request on what is known, none of them made."""
-    return Deciding(known, seats_of(message, settings), min_count=message.min_count, seed=seed)
+    seats = seats_of(message, settings)
+    return Deciding(known, seats, min_count=message.min_count, seed=seed, dry_run=message.dry_run)

@@ -106,7 +106,8 @@ class RecordedDeciding(Deciding):
     def __init__(
         self, states: RecordedStates, settings: SchedulerSettings, message: SelectDestinations, seed: int
     ) -> None:
-        super().__init__(states, seats_of(message, settings), min_count=message.min_count, seed=seed)
+        seats = seats_of(message, settings)
+        super().__init__(states, seats, min_count=message.min_count, seed=seed, dry_run=message.dry_run)
         states.checkpoint()
         self._states = states
         self._members = {id(seat): member for member, seat in enumerate(self.seats)}

@@ -68,8 +68,9 @@ class RetoldDeciding(Deciding):
     """A request that is decided once more, one member at a time, as the log says."""
 
     def __init__(self, known: Knowledge, settings: SchedulerSettings, asked: Asked) -> None:
-        super().__init__(known, seats_of(asked.message, settings), min_count=asked.message.min_count, seed=asked.seed)
-        self.dry_run = asked.message.dry_run
+        message = asked.message
+        seats = seats_of(message, settings)
+        super().__init__(known, seats, min_count=message.min_count, seed=asked.seed, dry_run=message.dry_run)
 
     def find(self, seat: Seat) -> bool:
         """Find the claim that an earlier call of the same attempt made; tell whether there is one."""
