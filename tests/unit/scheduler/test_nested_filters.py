@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from skep.domain.claims import Claim
 from skep.domain.ids import InstanceUuid, NodeUuid
+from skep.scheduler.nested import rooms
 from skep.scheduler.request import placement_request
 from skep.testing.inside import GPU, devices, host_with_inside, spec_for_parts
 
@@ -55,6 +58,17 @@ def test_a_claim_takes_its_parts_and_gives_them_back(world: Any) -> None:
     assert world.fitting(spec) == set()
     world.claims.drop(made)
     assert world.fitting(spec) == {"one"}
+
+
+def test_answers_that_a_search_found_are_bounded(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "MOST_ANSWERS", 10)
+    for number in range(4):
+        inside(world, f"h{number}", cells=2, cores=4 + number, vgpus=2)
+    for cpus in range(2, 10):
+        searched = PINNED | {"hw:emulator_threads_policy": "isolate"}
+        assert "h3" in world.fitting(spec_for_parts(cpus, 1024, searched))
+        held = sum(len(one.by_condition) for one in world.table.nested._answers.values())
+        assert 0 < held <= 10
 
 
 def test_devices_by_alias(world: Any) -> None:

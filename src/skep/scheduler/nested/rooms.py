@@ -26,6 +26,8 @@ MOST_CONDITIONS = 200_000
 
 MOST_REQUESTS = 1_000
 """Different requests of which answers are remembered."""
+MOST_ANSWERS = 1_000_000
+"""Of all requests together, about as many bytes times a hundred: users choose what they ask for."""
 MOST_LAYOUTS = 10_000
 
 
@@ -61,6 +63,8 @@ class Rooms:
         """By row, the number of its condition."""
         self._numbers: dict[tuple[Layout, RoomKey], int] = {}
         self._answers: dict[Wanted, Answers] = {}
+        self._remembered = 0
+        """Answers that were remembered since all were forgotten."""
         self._told: Mask = np.zeros(0, dtype=np.bool_)
 
     def set_usage(self, row: int, usage: HostUsage) -> None:
@@ -156,6 +160,9 @@ class Rooms:
             number = self._number(row)
         answer = answers.get(number)
         if answer is None:
+            if self._remembered >= MOST_ANSWERS:
+                self._forget_answers()
+            self._remembered += 1
             room = self.room(row)
             answer = answers[number] = room is not None and allocate(room, known.asked) is not None
         return answer
@@ -200,11 +207,15 @@ class Rooms:
         if len(self._numbers) >= MOST_CONDITIONS:
             self._numbers.clear()
             self._conditions.clear()
-            for known in self._answers.values():
-                known.by_condition.clear()
+            self._forget_answers()
         number = self._numbers.setdefault((room.layout, room.key), len(self._numbers))
         self._conditions[row] = number
         return number
+
+    def _forget_answers(self) -> None:
+        for known in self._answers.values():
+            known.by_condition.clear()
+        self._remembered = 0
 
     def _forget(self, row: int) -> None:
         self._rooms.pop(row, None)
