@@ -13,7 +13,9 @@ from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.table import stable_hash
 from skep.testing.reference_scheduler.cloud import Host, ReferenceCloud
-from skep.testing.reference_scheduler.filters import EVEN_IF_FORCED, RULES, Question, domain_of
+from skep.testing.reference_scheduler.filters import EVEN_IF_FORCED, RULES, domain_of
+from skep.testing.reference_scheduler.question import Question
+from skep.testing.reference_scheduler.scaling import scaled
 from skep.testing.reference_scheduler.weighers import KEYS, SCORES, multiplier
 
 _HASHES = 2**64
@@ -39,12 +41,18 @@ class ReferenceScheduler:
         chosen = pipeline(settings, called=frozenset(KEYS.values()))
         self.cloud = cloud
         self._subset = settings.host_subset_size
+        self._options = settings.options
+        self._min_max = settings.normalization == "min-max"
         self._rules = {entry.name: RULES[entry.name] for entry in chosen.filters}
         self._steady = [entry.name for entry in chosen.shared_filters if entry.steady]
         """Those that do not depend on what is free, nor on who else is in the group."""
         self._scores = {
             entry.name: (SCORES[entry.name], configured)
-            for entry, configured in (*chosen.shared_weighers, *chosen.request_weighers)
+            for entry, configured in (
+                *chosen.shared_weighers,
+                *chosen.occasional_weighers,
+                *chosen.request_weighers,
+            )
         }
 
     def choose(self, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Verdict:
@@ -58,7 +66,8 @@ class ReferenceScheduler:
         if not hosts:
             return Verdict(None, (), considered, left)
         salt = stable_hash(f"{seed}/{instance}")
-        ranked = sorted(hosts, key=lambda host: (-self.score(host, asked), (stable_hash(host.node) - salt) % _HASHES))
+        scores = self._scores_of(hosts, asked)
+        ranked = sorted(hosts, key=lambda host: (-scores[host.node], (stable_hash(host.node) - salt) % _HASHES))
         host = self._pick(ranked, request, salt)
         others = [one.node for one in ranked if one.cell == host.cell and one is not host]
         return Verdict(host.node, tuple(others[: request.alternates]), considered, left)
@@ -106,12 +115,12 @@ class ReferenceScheduler:
         """Return what is asked about each host for this member."""
         group = request.spec.group
         if group is None:
-            return Question(self.cloud, request)
+            return Question(self.cloud, request, self._options)
         together = group.policy in ("affinity", "soft-affinity")
         members = self.cloud.members(group.uuid, instance, latest_only=together)
-        alone = Question(self.cloud, request)
+        alone = Question(self.cloud, request, self._options)
         excess = {constraint: self._excess(constraint, group, instance, alone) for constraint in group.spread}
-        return Question(self.cloud, request, members, excess)
+        return Question(self.cloud, request, self._options, members, excess)
 
     def _excess(
         self, constraint: SpreadConstraint, group: GroupRule, instance: InstanceUuid, asked: Question
@@ -138,6 +147,17 @@ class ReferenceScheduler:
     def passes(self, name: str, host: Host, asked: Question) -> bool:
         """Tell whether one filter lets one host through."""
         return (asked.request.is_forced and name not in EVEN_IF_FORCED) or self._rules[name](host, asked)
+
+    def _scores_of(self, hosts: list[Host], asked: Question) -> dict[NodeUuid, float]:
+        """Return the score of each host that is left."""
+        if not self._min_max:
+            return {host.node: self.score(host, asked) for host in hosts}
+        totals = {host.node: 0.0 for host in hosts}
+        if len(hosts) > 1:
+            for name, (_, configured) in self._scores.items():
+                for host, part in zip(hosts, scaled(name, hosts, asked), strict=True):
+                    totals[host.node] += part * multiplier(host, asked, name, configured)
+        return totals
 
     def score(self, host: Host, asked: Question) -> float:
         """Return the weighted sum of all scores of one host."""

@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
 from skep.domain.conditions import amount
-from skep.domain.groups import SpreadConstraint
-from skep.domain.ids import NodeUuid
 from skep.scheduler.filters.extra_spec_values import matches
 from skep.scheduler.filters.volume import COMPARE
-from skep.scheduler.request import PlacementRequest
+from skep.testing.reference_scheduler import attribute_filters, isolating_filters
 from skep.testing.reference_scheduler.cloud import Host, ReferenceCloud, free
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a filter or weigher is asked about each host."""
-
-    cloud: ReferenceCloud
-    request: PlacementRequest
-    members: dict[NodeUuid, int] = field(default_factory=dict)
-    """How many other members of the server group each node holds."""
-    excess: dict[SpreadConstraint, dict[str, int]] = field(default_factory=dict)
-    """By how much one more member in a domain would exceed the skew, for each constraint of topology spread."""
-
-
-Rule = Callable[[Host, Question], bool]
+from skep.testing.reference_scheduler.question import Question, Rule
 
 
 def reports(host: Host, asked: Question) -> bool:
@@ -196,6 +177,8 @@ RULES: dict[str, Rule] = {
     "VolumeStateFilter": volume_told,
     "VolumeFilter": volume,
     "SameHostAsVolumeFilter": same_host_as_volume,
+    **attribute_filters.RULES,
+    **isolating_filters.RULES,
 }
 """By the name of the engine's stage."""
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from skep.domain.builds import Explanation, NoValidHost, Placed
 from skep.domain.claims import Claim
 from skep.domain.hosts import HostUsage
@@ -119,13 +121,11 @@ class Pair:
         host = self.cloud.hosts[claim.node]
         if host.usage is None or claim.key not in host.claims or host.cell is None:
             return
-        usage = HostUsage(
-            host=host.usage.host,
-            inventory=host.usage.inventory,
+        usage = replace(
+            host.usage,
             used=add(host.usage.used, claim.resources),
-            traits=host.usage.traits,
             failed_builds=0,
-            hypervisor_hostname=host.usage.hypervisor_hostname,
+            instances=host.usage.instances + 1,
         )
         self.known.claims.drop(claim)
         self.cloud.release(claim)

@@ -10,13 +10,14 @@ from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule, SpreadConstraint
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, GroupUuid, NodeUuid, ProjectId, UserId
+from skep.domain.images import Image
 from skep.domain.namespaces import Field, Schema
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
-from skep.scheduler.registry import FAMILIES, FILTERS, WEIGHERS
+from skep.scheduler.registry import CONFIGURED, FAMILIES, FILTERS
 from skep.scheduler.request import PlacementRequest, placement_request
-from skep.scheduler.settings import SchedulerSettings
-from skep.testing.reference_scheduler.filters import RULES
+from skep.scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
+from skep.testing.reference_scheduler import attribute_stories as attributes
 from skep.testing.reference_scheduler.pair import Pair
 from skep.testing.reference_scheduler.weighers import SCORES
 
@@ -31,7 +32,9 @@ hosts = st.sampled_from(HOSTS)
 cells = st.sampled_from(CELLS)
 
 
-def _usage(number: int, facts: tuple[int, int, int, int], traits: tuple[str, ...], failed: int) -> HostUsage:
+def _usage(
+    number: int, facts: tuple[int, int, int, int], traits: tuple[str, ...], failed: int, more: dict[str, Any]
+) -> HostUsage:
     vcpus, memory, disk, used = facts
     return HostUsage(
         host=HOSTS[number],
@@ -44,49 +47,57 @@ def _usage(number: int, facts: tuple[int, int, int, int], traits: tuple[str, ...
         traits=traits,
         failed_builds=failed,
         hypervisor_hostname=f"{HOSTS[number]}.example",
+        **more,
     )
 
 
 def usages(number: int) -> st.SearchStrategy[HostUsage]:
     """Return what the host of this number may report."""
     facts = st.tuples(
-        st.sampled_from([0, 2, 4, 8]), st.sampled_from([64, 512, 2048]), st.sampled_from([0, 10]), st.integers(0, 3)
+        st.sampled_from([8, 8, 4, 2, 0]),
+        st.sampled_from([2048, 1024, 512, 64]),
+        st.sampled_from([10, 10, 0]),
+        st.integers(0, 3),
     )
+    told = st.one_of(st.just({}), attributes.told)
     traits = st.sets(st.sampled_from(TRAITS)).map(lambda names: tuple(sorted(names)))
-    return st.builds(_usage, st.just(number), facts, traits, st.sampled_from([0, 0, 0, 1, 2]))
+    return st.builds(_usage, st.just(number), facts, traits, st.sampled_from([0, 0, 0, 1, 2]), told)
 
 
 def _mostly(usual: Any, *others: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Return the usual value two times of three, else one of the others: what asks for too much is never placed."""
-    return st.integers(0, 2).flatmap(lambda number: st.one_of(*others) if number == 2 else st.just(usual))
+    """Return the usual value three times of four, else one of the others: what asks for too much is never placed."""
+    return st.integers(0, 3).flatmap(lambda number: st.one_of(*others) if number == 3 else st.just(usual))
 
 
-metadata = st.fixed_dictionaries(
-    {},
-    optional={
-        "availability_zone": st.sampled_from(["east", "west", ""]),
-        "tier": st.sampled_from(["gold", "silver", "gold, silver", "3", "10"]),
-        "rack": st.sampled_from(["r1", "r2", ""]),
-        "ram_weight_multiplier": st.sampled_from(["-2", "5.5", "much", "inf"]),
-        "soft_anti_affinity_weight_multiplier": st.sampled_from(["0", "3"]),
+metadata = attributes.some(
+    {
+        "availability_zone": ("east", "west", ""),
+        "tier": ("gold", "silver", "gold, silver", "3", "10"),
+        "rack": ("r1", "r2", ""),
+        "ram_weight_multiplier": ("-2", "5.5", "much", "inf"),
+        "soft_anti_affinity_weight_multiplier": ("0", "3"),
+        **attributes.METADATA,
     },
+    5,
 )
-extra_specs = st.fixed_dictionaries(
-    {},
-    optional={
-        "trait:CUSTOM_A": st.sampled_from(["required", "forbidden"]),
-        "aggregate_instance_extra_specs:tier": st.sampled_from(["gold", ">= 5", "<or> silver <or> 3"]),
-        "volume:free_gb": st.sampled_from([">= 5", "10", "many"]),
+extra_specs = attributes.some(
+    {
+        "trait:CUSTOM_A": ("required", "forbidden"),
+        "aggregate_instance_extra_specs:tier": ("gold", ">= 5", "<or> silver <or> 3"),
+        "volume:free_gb": (">= 5", "10", "many"),
+        **attributes.EXTRA_SPECS,
     },
+    2,
 )
 flavors = st.builds(
-    lambda vcpus, memory, disk, specs: Flavor(
-        flavorid="1", name="f", vcpus=vcpus, memory_mb=memory, root_gb=disk, extra_specs=specs
+    lambda vcpus, memory, disk, specs, name: Flavor(
+        flavorid="1", name=name, vcpus=vcpus, memory_mb=memory, root_gb=disk, extra_specs=specs
     ),
     st.integers(1, 3),
     st.sampled_from([32, 64, 256]),
     st.sampled_from([0, 0, 1, 4]),
     _mostly({}, extra_specs),
+    st.sampled_from(["small", "small", "large"]),
 )
 groups = st.builds(
     lambda number, policy, most, spread: GroupRule(
@@ -121,13 +132,27 @@ _hints = _mostly(
     st.fixed_dictionaries({"ignore_hosts": st.lists(hosts, max_size=3).map(tuple)}),
     st.fixed_dictionaries({"required_aggregates": st.lists(st.integers(1, 2), max_size=2).map(tuple)}),
     st.fixed_dictionaries({"scheduler_hints": st.just({"same_host_as_volume": "v1"})}),
+    *[st.fixed_dictionaries({"scheduler_hints": attributes.hints})] * 2,
 )
 
 
 def _request(
-    flavor: Flavor, group: GroupRule | None, where: dict[str, Any], hints: dict[str, Any], limits: dict[str, Any]
+    flavor: Flavor,
+    group: GroupRule | None,
+    where: dict[str, Any],
+    hints: dict[str, Any],
+    limits: dict[str, Any],
+    who: tuple[str, Image | None],
 ) -> PlacementRequest:
-    spec = RequestSpec(project_id=ProjectId("p"), user_id=UserId("u"), flavor=flavor, group=group, **{**where, **hints})
+    project, image = who
+    spec = RequestSpec(
+        project_id=ProjectId(project),
+        user_id=UserId("u"),
+        flavor=flavor,
+        image=image,
+        group=group,
+        **{**where, **hints},
+    )
     return placement_request(spec, **limits)
 
 
@@ -139,16 +164,27 @@ _limits = _mostly(
     st.fixed_dictionaries({"ignore": _nodes}),
     st.fixed_dictionaries({"cell": cells}),
     st.fixed_dictionaries({"exclude_cells": st.tuples(cells)}),
+    st.fixed_dictionaries({"source_cell": cells}),
 )
-requests = st.builds(_request, flavors, _mostly(None, groups), _destinations, _hints, _limits)
+_who = st.tuples(st.sampled_from(["p", "p", "q"]), _mostly(None, attributes.images))
+requests = st.builds(_request, flavors, _mostly(None, groups), _destinations, _hints, _limits, _who)
+
+ALWAYS = (*DEFAULT_FILTERS, "VolumeFilter")
+TO_CHOOSE = tuple(name for name in (*FILTERS, *FAMILIES, *CONFIGURED) if name not in ALWAYS)
 
 settings = st.builds(
-    lambda filters, weights, subset: SchedulerSettings(
-        filters=filters, weighers={name: one for name, one in weights.items() if one}, host_subset_size=subset
+    lambda more, weights, subset, options, way: SchedulerSettings(
+        filters=(*ALWAYS, *sorted(more)),
+        weighers={name: one for name, one in weights.items() if one},
+        host_subset_size=subset,
+        options=options,
+        normalization=way,
     ),
-    st.just(tuple(name for name in (*FILTERS, *FAMILIES) if name in RULES)),
-    st.fixed_dictionaries({name: st.sampled_from([1.0, 1.0, 0.0, -1.0, 2.5]) for name in WEIGHERS if name in SCORES}),
+    st.sets(st.sampled_from(TO_CHOOSE), max_size=4),
+    st.fixed_dictionaries({name: st.sampled_from([1.0, 1.0, 0.0, -1.0, 2.5]) for name in SCORES}),
     st.sampled_from([1, 1, 1, 3]),
+    attributes.options,
+    st.sampled_from(["host", "host", "min-max"]),
 )
 
 _event_of = {

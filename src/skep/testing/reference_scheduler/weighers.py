@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from skep.testing.reference_scheduler.cloud import Host, free_share
-from skep.testing.reference_scheduler.filters import Question, domain_of
+from skep.testing.reference_scheduler.attributes import io_ops, servers
+from skep.testing.reference_scheduler.cloud import Host, capacity, free, free_share
+from skep.testing.reference_scheduler.filters import domain_of
+from skep.testing.reference_scheduler.question import Question
 
 Score = Callable[[Host, Question], float]
 
@@ -59,6 +61,73 @@ def topology_spread(host: Host, asked: Question) -> float:
     return total
 
 
+def cross_cell(host: Host, asked: Question) -> float:
+    """Of a move: 1 in the cell where the server is, -1 elsewhere."""
+    source = asked.request.source_cell
+    return 0.0 if source is None else 1.0 if host.cell == source else -1.0
+
+
+def hypervisor_version(host: Host, _: Question) -> float:
+    """The version, in tens of major ones."""
+    return host.usage.hypervisor_version / 10_000_000 if host.usage is not None else 0.0
+
+
+def best_fit(host: Host, asked: Question) -> float:
+    """How full the host would be: the mean share, of the classes asked for, that would be in use."""
+    shares = [
+        1 - (free(host, name) - wanted) / capacity(host, name) if capacity(host, name) > 0 else 0.0
+        for name, wanted in asked.request.resources.items()
+    ]
+    return sum(shares) / len(shares) if shares else 0.0
+
+
+def pci(host: Host, _: Question) -> float:
+    """The share of the host's devices that somebody holds; 1 where there are none."""
+    left, total = free_and_all_devices(host)
+    return 1.0 - left / total if total else 1.0
+
+
+def free_and_all_devices(host: Host) -> tuple[int, int]:
+    """Return how many devices nobody holds, and how many there are."""
+    topology = host.usage.topology if host.usage is not None else None
+    taken = host.usage.taken if host.usage is not None else None
+    devices = [device for provider in topology.providers for device in provider.devices] if topology else []
+    held = [device for share in taken.providers for device in share.devices] if taken else []
+    return len(devices) - len(held), len(devices)
+
+
+def operations(host: Host, asked: Question) -> float:
+    """Operations under way, of those that may be."""
+    return io_ops(host) / asked.options.max_io_ops_per_host
+
+
+def instances(host: Host, asked: Question) -> float:
+    """Servers, of those that may be."""
+    return servers(host) / asked.options.max_instances_per_host
+
+
+def image_properties(host: Host, asked: Question) -> float:
+    """How many servers of the host share properties with the image, of the servers that may be there."""
+    image, setting = asked.request.spec.image, asked.options.image_props_weight_setting
+    if image is None or host.usage is None:
+        return 0.0
+    total = 0.0
+    for name, value in sorted(image.properties.items()):
+        ratio = setting.get(name, 0.0) if setting else 1.0
+        total += ratio * host.usage.image_properties.get(f"{name}={value}", 0)
+    return total / asked.options.max_instances_per_host
+
+
+def metrics(host: Host, asked: Question) -> float:
+    """The sum of what counts; one that is missing makes the whole worth what the option says."""
+    reported, total = host.usage.metrics if host.usage is not None else {}, 0.0
+    for name, ratio in asked.options.metrics_weight_setting.items():
+        if ratio and name not in reported:
+            return asked.options.metrics_weight_of_unavailable
+        total += ratio * reported.get(name, 0.0)
+    return total
+
+
 SCORES: dict[str, Score] = {
     "CPUWeigher": cpu,
     "RAMWeigher": ram,
@@ -67,8 +136,16 @@ SCORES: dict[str, Score] = {
     "ServerGroupSoftAffinityWeigher": soft_affinity,
     "ServerGroupSoftAntiAffinityWeigher": soft_anti_affinity,
     "TopologySpreadWeigher": topology_spread,
+    "CrossCellWeigher": cross_cell,
+    "HypervisorVersionWeigher": hypervisor_version,
+    "BestFitWeigher": best_fit,
+    "PCIWeigher": pci,
+    "IoOpsWeigher": operations,
+    "NumInstancesWeigher": instances,
+    "ImagePropertiesWeigher": image_properties,
+    "MetricsWeigher": metrics,
 }
-"""By the name of the engine's weigher."""
+"""By the name of the engine's weigher. FragmentationWeigher is not said again: it learns from earlier requests."""
 
 KEYS: dict[str, str] = {
     "CPUWeigher": "cpu_weight_multiplier",
@@ -78,6 +155,14 @@ KEYS: dict[str, str] = {
     "ServerGroupSoftAffinityWeigher": "soft_affinity_weight_multiplier",
     "ServerGroupSoftAntiAffinityWeigher": "soft_anti_affinity_weight_multiplier",
     "TopologySpreadWeigher": "topology_spread_weight_multiplier",
+    "CrossCellWeigher": "cross_cell_move_weight_multiplier",
+    "HypervisorVersionWeigher": "hypervisor_version_weight_multiplier",
+    "BestFitWeigher": "best_fit_weight_multiplier",
+    "PCIWeigher": "pci_weight_multiplier",
+    "IoOpsWeigher": "io_ops_weight_multiplier",
+    "NumInstancesWeigher": "num_instances_weight_multiplier",
+    "ImagePropertiesWeigher": "image_props_weight_multiplier",
+    "MetricsWeigher": "metrics_weight_multiplier",
 }
 """Of each weigher: the key of an aggregate's metadata that sets another multiplier for its hosts."""
 
