@@ -16,6 +16,7 @@ from skep.domain.ids import CellUuid
 from skep.domain.nested.aliases import device_requests
 from skep.domain.nested.reading import wanted as wanted_inside
 from skep.domain.request_specs import RequestSpec
+from skep.domain.spread import read_extra_specs
 
 
 async def spec_of(
@@ -33,6 +34,10 @@ async def spec_of(
     found = await _flavor(request.services, flavor)
     devices = device_requests(found.extra_specs, request.services.aliases)
     wanted_inside(found, {}, devices)
+    try:
+        read_extra_specs(found.extra_specs)
+    except ValueError as error:
+        raise BadRequest(f"flavor: {error}.") from error
     return RequestSpec(
         project_id=request.context.project_id,
         user_id=request.context.user_id,

@@ -105,9 +105,9 @@ def explanation(found: Record) -> Iterator[str]:
     for stage, hosts in by_stage.items():
         yield f"rejected by {stage}: {_some(sorted(hosts))}"
     scores = found.get("scores", {})
-    for host, parts in sorted(scores.items(), key=lambda item: -sum(item[1].values()))[:SHOWN_HOSTS]:
-        each = ", ".join(f"{name} {score:.3g}" for name, score in parts.items())
-        yield f"score of {host}: {sum(parts.values()):.4g} ({each})"
+    for host, parts in list(scores.items())[:SHOWN_HOSTS]:  # the chosen host, then its alternates
+        each = ", ".join(f"{name} {score:.3g}" for name, score in parts.items()) or "not weighed: no other was left"
+        yield f"scores of {host}, before their multipliers: {each}"
 
 
 def amounts(resources: Mapping[str, int]) -> str:

@@ -55,6 +55,8 @@ def simulate(trace: Path | None, replay: Path | None, as_json: bool, **options: 
     TRACE is a CSV file (Huawei-East-1, Alibaba's openb, AzurePackingTraceV1) or a decision log. Policies: default,
     stack, best-fit, fill, random, a weigher's name (with `-` before it: the other way round), or a TOML file: the
     [scheduler] section of a configuration, or the fields of a policy.
+
+    Example: skep simulate trace.csv --hosts 20 --policy best-fit --against default
     """
     from skep.simulator.faults import FAULTS
 

@@ -136,7 +136,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     rejected: dict[str, str] = {}
     """Host -> the stage that rejected it; only when there is no valid host, bounded."""
     scores: dict[str, dict[str, float]] = {}
-    """Host -> weigher -> score of the best hosts."""
+    """Host -> weigher -> score before its multiplier: the chosen host first, then its alternates, best first."""
     verdict: Verdict = ""
     could_hold: int = 0
     """Hosts that could hold it if they were empty, up and enabled."""

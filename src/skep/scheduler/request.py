@@ -10,7 +10,7 @@ from skep.domain.guest_kinds import GuestKind, guest_kind
 from skep.domain.host_attributes import AMOUNTS
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.nested.reading import any_of
-from skep.domain.nested.wanted import Wanted
+from skep.domain.nested.wanted import GROUP_POLICY, Wanted
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Resources
 from skep.scheduler.options import DEFAULT_OPTIONS, PlacementOptions
@@ -157,7 +157,7 @@ def _capabilities(extra_specs: Mapping[str, str]) -> tuple[Capability, ...]:
         scope, *names = key.split(":")
         if scope == "capabilities" and names:
             found.append(Capability(tuple(names), wanted, scoped=True))
-        elif not names:
+        elif not names and key != GROUP_POLICY:
             found.append(Capability((key,), wanted, scoped=False))
     return tuple(sorted(found, key=lambda one: (one.path, one.wanted))) if found else ()
 

@@ -64,7 +64,7 @@ def test_a_server_that_was_built_at_the_second_try() -> None:
         "",
         "Attempt 2 on h2: built after 1.50 s",
         "  6 hosts considered",
-        "  score of h2: 1.5 (CPUWeigher 1, RAMWeigher 0.5)",
+        "  scores of h2, before their multipliers: CPUWeigher 1, RAMWeigher 0.5",
     ]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from skep.domain.errors import BadRequest
 from skep.domain.flavors import Flavor
 from skep.domain.nested.numa_reading import numa_wanted
-from skep.domain.nested.wanted import Affinity, DeviceRequest, Group, Wanted
+from skep.domain.nested.wanted import GROUP_POLICY, Affinity, DeviceRequest, Group, Wanted
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Resources
 
 AFFINITIES: tuple[Affinity, ...] = ("legacy", "preferred", "required", "socket")
@@ -52,7 +52,7 @@ def _wanted(
         numa=numa_wanted(flavor, properties),
         loose=tuple(item for item in loose.resources if item[0] not in _OF_HOST) if loose is not None else (),
         groups=numbered,
-        isolated=bool(numbered) and _isolated(flavor),
+        isolated=_isolated(flavor) and bool(numbered),
         devices=_near(flavor, properties, devices),
     )
     return None if found == Wanted() else found
@@ -139,7 +139,7 @@ def _choice(key: str, value: str) -> tuple[str, ...]:
 
 def _isolated(flavor: Flavor) -> bool:
     """Tell whether groups must have different providers; without a word of the operator they need not (Nova)."""
-    policy = flavor.extra_specs.get("group_policy")
+    policy = flavor.extra_specs.get(GROUP_POLICY)
     if policy not in (None, "none", "isolate"):
         raise BadRequest(f"group_policy: {policy[:80]!r} is none of none, isolate.")
     return policy == "isolate"

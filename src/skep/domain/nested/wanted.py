@@ -9,6 +9,9 @@ import msgspec
 
 from skep.domain.resources import Resources
 
+GROUP_POLICY = "group_policy"
+"""The extra spec that says whether groups may share a provider; it asks nothing of a host's attributes."""
+
 ThreadPolicy = Literal["prefer", "isolate", "require"]
 Affinity = Literal["legacy", "preferred", "required", "socket"]
 """How near devices must be to the guest's NUMA cells (Nova's `hw:pci_numa_affinity_policy`)."""

@@ -22,6 +22,8 @@ _MODES = {"pv": "xen", "hv": "hvm", "baremetal": "hvm"}
 def _has_capabilities(host: Host, asked: Question, *, changing: bool) -> bool:
     """Tell whether the host satisfies what is under `capabilities:`, and of what has no colon that which it knows."""
     for key, wanted in asked.request.spec.flavor.extra_specs.items():
+        if key == "group_policy":
+            continue
         scoped = key.startswith("capabilities:")
         path = key.split(":")[1:] if scoped else [key]
         if (not scoped and ":" in key) or (path[0] in CHANGING) != changing:

@@ -7,9 +7,12 @@ import pytest
 
 from skep.domain.errors import BadRequest
 from skep.domain.flavors import Flavor
+from skep.domain.ids import ProjectId, UserId
 from skep.domain.nested.aliases import DeviceAlias, device_requests
 from skep.domain.nested.reading import any_of, resources_of, wanted
 from skep.domain.nested.wanted import DeviceMatch, GuestCell, PageKind
+from skep.domain.request_specs import RequestSpec
+from skep.scheduler.request import placement_request
 
 
 def flavor(**specs: str) -> Flavor:
@@ -173,3 +176,13 @@ def test_aliases() -> None:
     for bad in ("gpu", "gpu:0", "gpu:x", "tpu:1", ""):
         with pytest.raises(BadRequest, match=r"^pci_passthrough:alias"):
             device_requests({"pci_passthrough:alias": bad}, aliases)
+
+
+def test_a_group_policy_that_is_none_is_refused_without_groups_too() -> None:
+    with pytest.raises(BadRequest, match="group_policy: 'both' is none of none, isolate"):
+        wanted(flavor(group_policy="both"), {})
+    assert placement_request(spec(flavor(group_policy="isolate"))).capabilities == ()
+
+
+def spec(asked: Flavor) -> RequestSpec:
+    return RequestSpec(project_id=ProjectId("p"), user_id=UserId("u"), flavor=asked)
