@@ -93,9 +93,9 @@ flavors = st.builds(
     lambda vcpus, memory, disk, specs, name: Flavor(
         flavorid="1", name=name, vcpus=vcpus, memory_mb=memory, root_gb=disk, extra_specs=specs
     ),
-    st.integers(1, 3),
-    st.sampled_from([32, 64, 256]),
-    st.sampled_from([0, 0, 1, 4]),
+    st.sampled_from([1, 1, 2, 3]),
+    st.sampled_from([32, 32, 64, 256]),
+    st.sampled_from([0, 0, 0, 4]),
     _mostly({}, extra_specs),
     st.sampled_from(["small", "small", "large"]),
 )
@@ -223,9 +223,11 @@ def begin(chosen: SchedulerSettings, reports: tuple[HostUsage, ...]) -> Pair:
     for number, usage in enumerate(reports):
         pair.wish(NODES[number], HOSTS[number], CELLS[number % 2])
         pair.report(NODES[number], CELLS[number % 2], usage)
-    pair.aggregate(1, HOSTS[:3], {"availability_zone": "east", "tier": "gold, 7"})
-    pair.aggregate(2, HOSTS[2:5], {"tier": "silver", "rack": "r1"})
-    pair.aggregate(3, HOSTS[4:], {"rack": "r2"})
+    pair.aggregate(1, HOSTS[:3], {"availability_zone": "east", "tier": "gold, 7", "max_instances_per_host": "2"})
+    pair.aggregate(
+        2, HOSTS[2:5], {"tier": "silver", "rack": "r1", "filter_tenant_id": "q", "max_instances_per_host": "4"}
+    )
+    pair.aggregate(3, HOSTS[4:], {"rack": "r2", "instance_type": "large", "os_distro": "debian"})
     for number, name in enumerate(HOSTS[1:4]):
         pair.state("volume", name, {"free_gb": 4 * number, "volumes": [f"v{number}"]})
     return pair
