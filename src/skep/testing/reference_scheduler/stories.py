@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule, SpreadConstraint
@@ -202,6 +203,7 @@ _event_of = {
     ),
     "leave": st.integers(0, 100),
     "settle": st.integers(0, 100),
+    "twins": st.tuples(requests, st.integers(0, 1)),
     "place": st.tuples(requests, st.sampled_from([1, 1, 1, 2, 4]), st.integers(1, 3), st.integers(0, 1)),
 }
 _weights = {"place": 16, "leave": 4, "settle": 3, "report": 2, "aggregate": 2}
@@ -233,6 +235,20 @@ def begin(chosen: SchedulerSettings, reports: tuple[HostUsage, ...]) -> Pair:
     return pair
 
 
+def _twins(request: PlacementRequest) -> list[PlacementRequest]:
+    """Return requests that differ in what few filters read: what is kept of one must not be said of the others."""
+    spec = request.spec
+    image = Image(id="guarded", properties={"os_distro": "windows"})
+    near = {"build_near_host_ip": "10.0.1.1"}
+    changed = (
+        replace(spec, project_id=ProjectId("q")),
+        replace(spec, flavor=replace(spec.flavor, name="large")),
+        replace(spec, image=image),
+        replace(spec, scheduler_hints=near),
+    )
+    return [placement_request(one) for one in (spec, *changed)]
+
+
 def tell(pair: Pair, event: tuple[str, Any]) -> None:
     """Tell or ask both schedulers. Raises AssertionError where they differ."""
     kind, what = event
@@ -261,6 +277,10 @@ def tell(pair: Pair, event: tuple[str, Any]) -> None:
         pair.leave(what)
     elif kind == "settle":
         pair.settle(what)
+    elif kind == "twins":
+        request, seed = what
+        for twin in _twins(request):
+            pair.place(twin, seed=seed)
     else:
         request, members, minimum, seed = what
         pair.place(request, members=members, min_count=min(minimum, members), seed=seed)
