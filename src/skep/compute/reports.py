@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 
 import msgspec
@@ -19,6 +20,9 @@ from skep.domain.hosts import AgentIdentity, HostUsage
 from skep.domain.ids import Incarnation
 from skep.domain.signatures import Signer
 from skep.messages.to_cell_conductor import Heartbeat, HostReported, RegisterAgent, ReportHost, SignedReport
+
+QUICK_TRIES = 5
+"""A new host is mapped within moments; one that is not after so many questions asks less and less often."""
 
 log = structlog.get_logger("skep.compute")
 
@@ -97,7 +101,7 @@ class Reports:
         signer = self._signer
         asked = RegisterAgent(identity=identity, public_key=signer.public_key, signature=signer.registration(identity))
         pause = self._host.settings.resend_seconds
-        while True:
+        for tries in itertools.count(1):
             answer = await self._host.upcalls.ask(asked)
             assert answer is not None
             self._number(answer.incarnation)
@@ -106,7 +110,8 @@ class Reports:
                 log.info("registered", host=self._host.name, node=self._host.node, incarnation=answer.incarnation)
                 return
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE * self._host.settings.resend_seconds)
+            if tries >= QUICK_TRIES:
+                pause = min(2 * pause, LONGEST_PAUSE * self._host.settings.resend_seconds)
 
     async def _beat(self) -> None:
         while True:
