@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
-LOOPBACK = "127.0.0.1"
+from skep.config.sections import LOOPBACK
 
 
 def family_of(host: str) -> socket.AddressFamily:

@@ -22,14 +22,14 @@ import msgspec
 import sqlalchemy as sa
 from msgspec.structs import replace
 
-from skep.config.sections import CellSettings, Config, SynchronizerSettings, TransportSettings
+from skep.config.sections import LOOPBACK, CellSettings, Config, SynchronizerSettings, TransportSettings
 from skep.database.api import cells as cell_rows
 from skep.domain.cells import Cell
 from skep.domain.ids import CELL0
 from skep.processes.directory import StateDirectory
 from skep.processes.http_services import HttpServices
 from skep.processes.installation import CELL0_NAME, open_installation
-from skep.processes.ports import LOOPBACK, free_ports
+from skep.processes.ports import free_ports
 from skep.processes.process import new_process
 from skep.processes.servers.nats import NatsServer
 from skep.processes.servers.postgres import PostgresServer

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import httpx
 
-from skep.processes.ports import LOOPBACK, free_ports
+from skep.config.sections import LOOPBACK
+from skep.processes.ports import free_ports
 from skep.processes.supervisor.child import Order
 from skep.testing.process_child import START_SECONDS, RoleDied
 

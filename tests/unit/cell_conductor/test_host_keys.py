@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,42 +13,15 @@ from skep.cell_conductor.host_keys import HostKeys
 from skep.cell_conductor.parts import Parts
 from skep.config.sections import ConductorSettings
 from skep.database.cell import host_keys
-from skep.database.cell.tables import metadata
-from skep.database.engine import Database
-from skep.domain.cells import Cell
-from skep.domain.clock import Clock
 from skep.domain.errors import BadRequest, Forbidden
 from skep.domain.hosts import AgentIdentity, HostUsage
 from skep.domain.ids import CellUuid, Incarnation, NodeUuid
 from skep.domain.resources import Inventory
 from skep.domain.signatures import Signer, new_seed
 from skep.messages.to_cell_conductor import RegisterAgent, ReportHost, SignedReport
-from skep.telemetry.metrics import Metrics
-from skep.telemetry.notifier import Notifier
-from skep.telemetry.steps import Steps
-from skep.transport.memory import MemoryTransport
 
 CELL, NODE = CellUuid("c"), NodeUuid("node-1")
 IDENTITY = AgentIdentity(node=NODE, host="h1", process=Incarnation("p"))
-
-
-@pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
-    database = Database(tmp_path / "cell1.db", readers=1)
-    metadata.create_all(database.engine)
-    transport, clock = MemoryTransport(), Clock()
-    yield Parts(
-        owner=Incarnation("me"),
-        cell=Cell(uuid=CELL, name="cell1"),
-        database=database,
-        transport=transport,
-        above=transport,
-        clock=clock,
-        steps=Steps(Metrics()),
-        notifier=Notifier(clock),
-        settings=ConductorSettings(),
-    )
-    await database.close()
 
 
 @pytest.fixture

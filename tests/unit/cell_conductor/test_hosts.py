@@ -3,55 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.parts import Parts
-from skep.config.sections import ConductorSettings
 from skep.database.cell import agents
-from skep.database.cell.tables import metadata
-from skep.database.engine import Database
-from skep.domain.cells import Cell
-from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, SkepError, StaleAgent, TooLarge
 from skep.domain.hosts import AgentIdentity, HostUsage
-from skep.domain.ids import CellUuid, Incarnation, InstanceUuid, NodeUuid
+from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid
 from skep.domain.resources import Inventory
 from skep.messages.to_cell_conductor import Heartbeat, MayBuild, RegisterAgent, ReportHost
 from skep.messages.to_compute import ReportHostNow
 from skep.messages.to_scheduler import ReportAnswer, UpdateHostState, UpdateHostStateReply
-from skep.telemetry.metrics import Metrics
-from skep.telemetry.notifier import Notifier
-from skep.telemetry.steps import Steps
 from skep.transport.base import compute, scheduler_for
-from skep.transport.memory import MemoryTransport
 
 NODES = tuple(NodeUuid(f"node-{number}") for number in range(3))
-
-
-@pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
-    database = Database(tmp_path / "cell1.db", readers=1)
-    metadata.create_all(database.engine)
-    transport, clock = MemoryTransport(), Clock()
-    yield Parts(
-        owner=Incarnation("me"),
-        cell=Cell(uuid=CellUuid("c"), name="cell1"),
-        database=database,
-        transport=transport,
-        above=transport,
-        clock=clock,
-        steps=Steps(Metrics()),
-        notifier=Notifier(clock),
-        settings=ConductorSettings(),
-    )
-    await database.close()
 
 
 def report_of(node: NodeUuid) -> ReportHost:

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from starlette.responses import PlainTextResponse
 
+from skep.config.sections import LOOPBACK
 from skep.processes import listener
 from skep.processes.listener import Listener
-from skep.processes.ports import LOOPBACK
 from skep.testing.eventually import eventually
 
 
