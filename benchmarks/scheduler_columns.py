@@ -1,6 +1,8 @@
-"""What one scheduler's knowledge costs: loading, applying changes, deciding. Run by hand; prints one JSON object.
+"""What one scheduler's knowledge costs: loading, applying changes, claiming. Run by hand; prints one JSON object.
 
-    python benchmarks/scheduler_columns.py [load|apply|claim|decide ...] --hosts 100000 --shapes 50
+    python benchmarks/scheduler_columns.py [load|apply|claim ...] --hosts 100000
+
+What a decision costs is measured by `skep bench scheduler`.
 
 Each part runs in a process of its own, so that its memory is its own. Hosts differ in size, traits and address, as
 those of a cloud bought over some years do; a body has about 1.6 kB.
@@ -18,22 +20,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from skep.cli.benchmarks.scheduler.loading import Stored
 from skep.domain.claims import Claim
-from skep.domain.flavors import Flavor
 from skep.domain.hosts import HostUsage
-from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, UserId
-from skep.domain.request_specs import RequestSpec
+from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.messages.to_scheduler import CellWish, HostReport, HostWish
-from skep.scheduler.placement import Choice
-from skep.scheduler.request import PlacementRequest, placement_request
 from skep.scheduler.service import changes, records
 from skep.scheduler.service.commits import Commits
 from skep.scheduler.service.mirror import Mirror
@@ -48,7 +46,7 @@ from skep.scheduler.service.records import (
 )
 from skep.scheduler.service.states import HostStates
 from skep.scheduler.settings import SchedulerSettings
-from skep.synchronizer.base import Cursor, Epoch, Key, Record, Snapshot, Write
+from skep.synchronizer.base import Key, Record, Write
 from skep.synchronizer.memory import MemoryBackend
 
 CELLS = 4
@@ -119,19 +117,6 @@ async def cloud(hosts: int) -> MemoryBackend:
     for key, value in values(hosts):
         await backend.publish((Write(key=key, expected=0, body=records.encode(epoch, 1, value)),))
     return backend
-
-
-class Stored(MemoryBackend):
-    """A backend that hands out what a file holds, and keeps nothing of it."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._path = path
-
-    async def snapshot(self) -> Snapshot:
-        """Read the file."""
-        packed = msgspec.msgpack.decode(self._path.read_bytes(), type=tuple[Record, ...])
-        return Snapshot(epoch=Epoch("stored"), records=packed, cursor=Cursor("stored/0"))
 
 
 async def load(options: argparse.Namespace) -> dict[str, Any]:
@@ -251,70 +236,6 @@ async def claim(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def requests(shapes: int) -> list[PlacementRequest]:
-    """Return requests for servers of so many kinds."""
-    dice = random.Random(11)
-    made = []
-    for number in range(shapes):
-        vcpus = dice.choice([1, 2, 4, 8])
-        flavor = Flavor(
-            flavorid=str(number),
-            name=f"f{number}",
-            vcpus=vcpus,
-            memory_mb=512 * dice.randrange(1, 16),
-            root_gb=5 + number,
-            extra_specs={f"trait:HW_CPU_X86_FEATURE_{dice.randrange(40):04}": "required"} if number % 4 == 3 else {},
-        )
-        made.append(placement_request(RequestSpec(project_id=ProjectId("p"), user_id=UserId("u"), flavor=flavor)))
-    return made
-
-
-async def decide(options: argparse.Namespace) -> dict[str, Any]:
-    """Whole decisions, each claimed before the next, one departure for each arrival."""
-    states = HostStates(SchedulerSettings(cached_shapes=max(64, options.shapes)))
-    states.begin("epoch")
-    for key, value in values(options.hosts):
-        states.take(key, 1, value, 0.0)
-    mix, dice = requests(options.shapes), random.Random(5)
-    living: deque[Claim] = deque()
-    latencies: list[float] = []
-    most = options.fill
-
-    def once(number: int) -> None:
-        began = time.perf_counter()
-        request = mix[dice.randrange(len(mix))]
-        choice = states.placement.choose(request, InstanceUuid(f"i{number}"), seed=0)
-        if isinstance(choice, Choice):
-            instance = InstanceUuid(f"i{number}")
-            claim = Claim(instance=instance, attempt=1, node=choice.node, resources=request.resources)
-            states.claims.assume(claim)
-            living.append(claim)
-        if len(living) > most:
-            states.claims.drop(living.popleft())
-        latencies.append(time.perf_counter() - began)
-
-    for number in range(options.fill):
-        once(number)
-    most = len(living)  # from now on each arrival is followed by a departure
-    latencies.clear()
-    began, cpu = time.perf_counter(), time.process_time()
-    number = 10**7
-    while time.perf_counter() - began < options.seconds:
-        number += 1
-        once(number)
-    spent, cpu = time.perf_counter() - began, time.process_time() - cpu
-    latencies.sort()
-    return {
-        "hosts": states.table.size,
-        "shapes": options.shapes,
-        "decisions_per_s": round(len(latencies) / spent),
-        "cpu_us_per_decision": round(cpu * 1e6 / len(latencies), 1),
-        "p50_us": round(latencies[len(latencies) // 2] * 1e6, 1),
-        "p99_us": round(latencies[len(latencies) * 99 // 100] * 1e6, 1),
-        "rss_mib": rss_mib(),
-    }
-
-
 def _alone(part: str, rest: list[str]) -> Any:
     """Run one part in a process of its own; return what it printed last."""
     command = [sys.executable, __file__, part, "--here", *rest]
@@ -325,7 +246,6 @@ def _alone(part: str, rest: list[str]) -> Any:
 PARTS: dict[str, Callable[[argparse.Namespace], Any]] = {
     "load": load,
     "apply": apply,
-    "decide": decide,
     "claim": claim,
     "store": store,
 }
@@ -334,12 +254,9 @@ PARTS: dict[str, Callable[[argparse.Namespace], Any]] = {
 def main() -> None:
     """Run the parts that are named, each in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["load", "apply", "claim", "decide"])
+    parser.add_argument("parts", nargs="*", default=["load", "apply", "claim"])
     parser.add_argument("--hosts", type=int, default=100_000)
-    parser.add_argument("--shapes", type=int, default=50)
     parser.add_argument("--records", type=int, default=5_000)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--fill", type=int, default=2_000, help="decide: servers placed before it is measured")
     parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
