@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from skep.cli.config import config_option
+from skep.cli.databases import loaded, locations, state_directory
 from skep.cli.failures import Refused
 from skep.cli.output import Format, format_option, print_rows, progress
-
-if TYPE_CHECKING:
-    from skep.config import Config
-    from skep.processes.directory import StateDirectory
 
 COLUMNS = {"name": "Database", "revision": "Revision", "file": "File"}
 
@@ -31,13 +26,12 @@ def backup(directory: Path, config_file: Path | None, form: Format) -> None:
     \b
     Example: skep db backup /srv/backups/skep-monday
     """
-    from skep.cli.db import locations
     from skep.domain.clock import Clock
     from skep.processes.backups import back_up
 
-    config = _config(config_file)
+    config = loaded(config_file)
     with progress("Copying databases"):
-        taken = back_up(locations(config)[0], _state(config), directory, Clock().now())
+        taken = back_up(locations(config)[0], state_directory(config), directory, Clock().now())
     print_rows(
         [{"name": one.name, "revision": one.revision, "file": one.file} for one in taken.databases], COLUMNS, form
     )
@@ -56,15 +50,14 @@ def restore(directory: Path, only: tuple[str, ...], yes: bool, config_file: Path
     \b
     Example: skep db restore /srv/backups/skep-monday --only cell2 --yes
     """
-    from skep.cli.db import locations
     from skep.processes.backups import read_manifest
     from skep.processes.backups import restore as put_back
 
     names = only or tuple(one.name for one in read_manifest(directory).databases)
     if not yes:
         raise Refused(f"this replaces what is in {', '.join(names)}; say --yes")
-    config = _config(config_file)
-    state = _state(config)
+    config = loaded(config_file)
+    state = state_directory(config)
     state.open()
     try:
         # The API database says where cells are, so it comes first.
@@ -74,15 +67,3 @@ def restore(directory: Path, only: tuple[str, ...], yes: bool, config_file: Path
     finally:
         state.close()
     click.echo(f"Restored: {', '.join(names)}. Next: `skep db upgrade`, start, `skep doctor --audit`.")
-
-
-def _config(file: Path | None) -> Config:
-    from skep.config import load
-
-    return load(file, os.environ).config
-
-
-def _state(config: Config) -> StateDirectory:
-    from skep.processes.directory import StateDirectory
-
-    return StateDirectory(Path(config.state.directory))

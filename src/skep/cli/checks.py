@@ -95,7 +95,7 @@ def disk(directory: Path) -> Check:
 
 def databases(config: Config) -> Check:
     """Whether all that should be there are, and have this release's schema. Opening them at a start upgrades them."""
-    from skep.cli.db import revisions, see_all_there
+    from skep.cli.databases import revisions, see_all_there
     from skep.domain.errors import Misconfigured, StorageUnavailable
 
     try:

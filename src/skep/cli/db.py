@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from skep.cli.backup import backup, restore
 from skep.cli.config import config_option
+from skep.cli.databases import loaded, locations, revisions, see_all_there, state_directory
 from skep.cli.failures import Failed, Refused
 from skep.cli.output import Format, format_option, print_rows, progress
 
 if TYPE_CHECKING:
     from skep.config import Config
-    from skep.database.schema import Kind
-    from skep.processes.databases import Location
-    from skep.processes.directory import StateDirectory
 
 COLUMNS = {"database": "Database", "revision": "Revision", "newest": "This release's", "file": "File"}
 
@@ -47,7 +43,7 @@ def current(config_file: Path | None, form: Format) -> None:
     \b
     Example: skep db current
     """
-    print_rows(list(revisions(_config(config_file))), COLUMNS, form)
+    print_rows(list(revisions(loaded(config_file))), COLUMNS, form)
 
 
 @db.command()
@@ -59,7 +55,7 @@ def check(config_file: Path | None, form: Format) -> None:
     \b
     Example: skep db check && skep up
     """
-    config = _config(config_file)
+    config = loaded(config_file)
     rows = list(revisions(config))
     print_rows(rows, COLUMNS, form)
     see_all_there(config)
@@ -83,7 +79,7 @@ def upgrade(config_file: Path | None, form: Format) -> None:
     \b
     Example: skep db upgrade
     """
-    config = _config(config_file)
+    config = loaded(config_file)
     with progress("Upgrading databases"):
         asyncio.run(_bring_up(config))
     print_rows(list(revisions(config)), COLUMNS, form)
@@ -103,7 +99,7 @@ def forget_cell(name: str, yes: bool, config_file: Path | None) -> None:
     """
     if not yes:
         raise Refused(f"this gives up every server of cell {name}; say --yes, or restore its database from a backup")
-    given_up = asyncio.run(_forget(_config(config_file), name))
+    given_up = asyncio.run(_forget(loaded(config_file), name))
     click.echo(f"Cell {name} is forgotten; {given_up} servers count as deleted.")
 
 
@@ -112,7 +108,7 @@ async def _bring_up(config: Config) -> None:
     from skep.processes.databases import Places
     from skep.processes.installation import known_cells, open_installation
 
-    directory = _state(config)
+    directory = state_directory(config)
     files = [location for location in locations(config)[0].values() if isinstance(location, Path)]
     directory.open(shared=not files)
     try:
@@ -132,7 +128,7 @@ async def _forget(config: Config, name: str) -> int:
     from skep.processes.databases import Places, is_absent, open_database, shown
     from skep.processes.installation import known_cells
 
-    directory = _state(config)
+    directory = state_directory(config)
     directory.open()
     try:
         places = Places(config, directory)
@@ -151,71 +147,3 @@ async def _forget(config: Config, name: str) -> int:
             await database.close()
     finally:
         directory.close()
-
-
-def _config(file: Path | None) -> Config:
-    from skep.config import load
-
-    return load(file, os.environ).config
-
-
-def _state(config: Config) -> StateDirectory:
-    from skep.processes.directory import StateDirectory
-
-    return StateDirectory(Path(config.state.directory))
-
-
-def locations(config: Config) -> tuple[dict[str, Location], set[str]]:
-    """Return where each database is: those above, of the cells that are known or configured, or whose file is there;
-    and the names of the cells that are known.
-
-    Raises Misconfigured, or StorageUnavailable when the API database cannot be reached now.
-    """
-    from skep.processes.databases import Places
-    from skep.processes.installation import known_cells
-
-    directory = _state(config)
-    places = Places(config, directory)
-    known = known_cells(places, directory)
-    names = {cell.name for cell in config.cells} | ({*places.files()} if not config.cells else set())
-    found = {name: places.of(name) for name in ("api", "cell0", *sorted(names - {"api", "cell0"}))}
-    return found | {name: one.location for name, one in known.items()}, {*known}
-
-
-def see_all_there(config: Config) -> None:
-    """See that no database is missing that the installation has. Raises Misconfigured naming it and what to do."""
-    from skep.processes.installation import refuse_missing
-
-    refuse_missing(*locations(config))
-
-
-def revisions(config: Config) -> Iterator[dict[str, Any]]:
-    """Return each database with the revision of its schema (None: it is not there, or cannot be reached), this
-    release's, and whether this release can work with it.
-    """
-    from skep.database import schema
-    from skep.domain.errors import StorageUnavailable
-    from skep.processes.databases import revision_of, shown
-
-    for name, location in locations(config)[0].items():
-        kind: Kind = "api" if name == "api" else "cell"
-        row = {"database": name, "newest": schema.head(kind), "file": shown(location), "fits": False}
-        try:
-            row["revision"] = revision_of(location)
-        except StorageUnavailable as error:
-            row |= {"revision": None, "error": str(error)}
-        if row["revision"] is not None:
-            row["fits"] = fits(location, kind)
-        yield row
-
-
-def fits(location: Location, kind: Kind) -> bool:
-    """Tell whether this release can work with a database that is there."""
-    from skep.database import schema
-    from skep.processes.databases import bare_engine
-
-    engine = bare_engine(location)
-    try:
-        return schema.is_fit(engine, kind)
-    finally:
-        engine.dispose()
