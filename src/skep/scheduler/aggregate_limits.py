@@ -2,8 +2,7 @@
 
 A host in several aggregates gets the least of what each would leave it, and never more than it offers itself: its own
 ledger has the last word, and counts with the host's own ratio. (Nova's Aggregate*Filters, while there were some, could
-raise a ratio too.) Records are checked with the host's ratio, so claims that several schedulers store at the same
-moment may go over an aggregate's by what those few ask for, never over the host's.
+raise a ratio too.) Both hold when a claim is decided, and again when it is stored: on the record that will hold it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
+from skep.domain.claims import Claim
+from skep.domain.hosts import HostUsage
+from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory, Resources
 
 if TYPE_CHECKING:
     from skep.scheduler.table import HostTable
@@ -48,12 +49,28 @@ class AggregateLimits:
             usage = table.usages[row]
             if usage is None:
                 continue
-            told = [table.aggregates[number].metadata for number in table.aggregates_of(table.hosts[row])]
+            told = self._told(row)
             for name in KEYS:
                 inventory, amounts = usage.inventory.get(name), table.resources.get(name)
                 if inventory is not None and amounts is not None:
                     capacity = capacity_under(name, inventory, told)
                     amounts.set_usage((row,), (capacity,), (amounts.used.item(row),))
+
+    def allow(self, row: int, usage: HostUsage, claims: Iterable[Claim], asked: Resources) -> bool:
+        """Tell whether a host's aggregates leave it enough for what is asked, beside what is used and claimed."""
+        names = [name for name in KEYS if name in asked and name in usage.inventory]
+        told = self._told(row) if self.used else ()
+        if not names or all(_NAMES.isdisjoint(metadata) for metadata in told):
+            return True
+        taken = {name: usage.used.get(name, 0) + asked[name] for name in names}
+        for claim in claims:
+            for name in names:
+                taken[name] += claim.resources.get(name, 0)
+        return all(taken[name] <= capacity_under(name, usage.inventory[name], told) for name in names)
+
+    def _told(self, row: int) -> list[Mapping[str, str]]:
+        table = self._table
+        return [table.aggregates[number].metadata for number in table.aggregates_of(table.hosts[row])]
 
 
 def capacity_under(name: str, inventory: Inventory, told: Iterable[Mapping[str, str]]) -> int:

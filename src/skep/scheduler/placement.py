@@ -15,15 +15,17 @@ from numpy.typing import NDArray
 
 from skep.domain.builds import Alternate, Explanation, StageCount
 from skep.domain.capacity import Capacity
+from skep.domain.claims import Claim
 from skep.domain.errors import Conflict
 from skep.domain.groups import GroupRule
+from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.providers import Allocation
 from skep.scheduler import explain
 from skep.scheduler.capacity import capacity
 from skep.scheduler.columns import Mask
 from skep.scheduler.explain.refusals import Refusals
-from skep.scheduler.filters.base import Filter
+from skep.scheduler.filters.base import Filter, Recorded
 from skep.scheduler.groups import GroupIndex, GroupSlot, member_nodes
 from skep.scheduler.min_max import Weighed
 from skep.scheduler.narrowing import Narrowing
@@ -114,6 +116,7 @@ class Placement:
         self._spreading = Spreading(self._table)
         self._refusals = Refusals(self._table, self._pipeline, self._settings)
         self._latest: _Running | None = None
+        self._limits = tuple(entry for entry in self._pipeline.filters if entry.still is not None)
 
     def choose(self, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice | NoHost:
         """Choose for one member. The caller counts the choice (`deciding.py`) before it asks for the next."""
@@ -267,6 +270,14 @@ class Placement:
         except PluginFailed:
             return False
         return row is not None and all(one.allowed()[row] for one in found if one.constraint.hard)
+
+    def still_fits(
+        self, request: PlacementRequest, node: NodeUuid, usage: HostUsage, claims: tuple[Claim, ...]
+    ) -> bool:
+        """Tell whether limits allow one more server on a host by its record, which others may have changed."""
+        record = Recorded(self._table.row_of[node], usage, claims)
+        limits = ((entry, entry.still) for entry in self._limits if explain.runs(entry, request))
+        return all(still(self._table, request, record) for _, still in limits if still is not None)
 
     def _spread(
         self, request: PlacementRequest, group: GroupRule, slots: Iterable[GroupSlot], instance: InstanceUuid

@@ -196,6 +196,8 @@ class Crowd:
     hosts: int = 12
     vcpus: int = 4
     partition: bool = True
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What else schedulers are told."""
     store: MemoryStore = field(default_factory=MemoryStore)
     processes: list[Process] = field(default_factory=list)
     book: dict[tuple[str, int], Row] = field(default_factory=dict)
@@ -220,7 +222,7 @@ class Crowd:
 
     async def join(self) -> Process:
         """Start one more scheduler."""
-        process = Process(self.store, self.dice, SchedulerSettings(partition=self.partition))
+        process = Process(self.store, self.dice, SchedulerSettings(partition=self.partition, **self.settings))
         await process.service.start()
         self.processes.append(process)
         await self.acquaint()

@@ -150,7 +150,7 @@ def test_no_more_than_so_many_for_each_host(make_world: Any, name: str, option: 
     ],
 )
 def test_the_least_limit_of_a_hosts_aggregates(
-    make_world: Any, name: str, key: str, field: str, first: str | None, second: str | None, fits: bool
+    make_world: Any, spec: Any, name: str, key: str, field: str, first: str | None, second: str | None, fits: bool
 ) -> None:
     """The last but one: what is no number leaves the option in force, here 1."""
     world = world_with(make_world, name, **{key: 1})
@@ -158,6 +158,8 @@ def test_the_least_limit_of_a_hosts_aggregates(
     for number, limit in enumerate((first, second)):
         world.table.set_aggregate(number, ["a"], {key: limit} if limit else {})
     assert bool(world.fitting()) is fits
+    usage = world.table.usages[world.table.row_of["node-a"]]
+    assert world.placement.still_fits(placement_request(spec()), NodeUuid("node-a"), usage, ()) is fits
 
 
 @pytest.mark.parametrize(("limit", "servers"), [("5", 5), ("9" * 200, 16), ("-" + "9" * 200, 0)])

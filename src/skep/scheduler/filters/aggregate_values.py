@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -45,6 +46,15 @@ def least(hosts: HostView, key: str, default: int) -> Floats:
             numbers[inside] = np.minimum(numbers[inside], _whole(aggregate.metadata, key))
     # NaN, of what is no number, stays NaN whatever else is there.
     return np.where(np.isfinite(numbers), numbers, float(default))
+
+
+def least_of(table: HostTable, row: int, key: str, default: int) -> float:
+    """Return the same of one host."""
+    told = (table.aggregates[number].metadata for number in table.aggregates_of(table.hosts[row]))
+    numbers = [_whole(metadata, key) for metadata in told if key in metadata]
+    if not numbers or any(math.isnan(number) for number in numbers):
+        return default
+    return min(numbers)
 
 
 def _whole(metadata: Mapping[str, str], key: str) -> float:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from skep.domain.claims import Claim
+from skep.domain.hosts import HostUsage
 from skep.scheduler.columns import Ints, Mask
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
@@ -40,6 +43,14 @@ class Named:
         through: Mask = np.zeros(len(mask), dtype=np.bool_)
         through[rows] = mask[rows]
         return through
+
+
+class Recorded(NamedTuple):
+    """What the record of a host holds in the moment when a claim is to be added to it."""
+
+    row: int
+    usage: HostUsage
+    claims: tuple[Claim, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +97,6 @@ class Filter:
     room: Callable[[HostView, PlacementRequest], Ints] | None = None
     """How many such servers, one after the other, it would let onto each host, of one that looks at what is free;
     PLENTY where that never ends, UNCOUNTED where it cannot say."""
+    still: Callable[[HostTable, PlacementRequest, Recorded], bool] | None = None
+    """The same answer by a host's record, of one that limits how much comes onto a host: it is asked again when the
+    claim is stored, since another scheduler may have been quicker. A host's own capacity is checked anyway."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.scheduler.columns import Mask
-from skep.scheduler.filters.base import Filter
+from skep.scheduler.filters.base import Filter, Recorded
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
@@ -34,6 +34,11 @@ def fits(table: HostTable, request: PlacementRequest, row: int) -> bool:
     return True
 
 
+def still(table: HostTable, request: PlacementRequest, record: Recorded) -> bool:
+    """Tell whether the host's aggregates leave it as much; its own capacity is checked with every record."""
+    return table.limits.allow(record.row, record.usage, record.claims, request.resources)
+
+
 FILTER = Filter(
     name="CapacityFilter",
     passes=passes,
@@ -44,4 +49,5 @@ FILTER = Filter(
     by_level=True,
     fits=fits,
     if_empty=if_empty,
+    still=still,
 )

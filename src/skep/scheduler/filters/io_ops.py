@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import partial
 
 from skep.scheduler.columns import Mask
-from skep.scheduler.filters.aggregate_values import least
-from skep.scheduler.filters.base import Filter
+from skep.scheduler.filters.aggregate_values import least, least_of
+from skep.scheduler.filters.base import Filter, Recorded
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
@@ -27,9 +27,17 @@ def _fits(table: HostTable, _request: PlacementRequest, row: int, *, most: int) 
     return table.io_ops.item(row) + table.claimed_servers.item(row) < most
 
 
+def _still(_table: HostTable, _request: PlacementRequest, record: Recorded, *, most: int) -> bool:
+    return record.usage.io_ops + len(record.claims) < most
+
+
 def _passes_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default: int) -> Mask:
     mask: Mask = hosts.io_ops < least(hosts, KEY, default)
     return mask
+
+
+def _still_by_aggregate(table: HostTable, _request: PlacementRequest, record: Recorded, *, default: int) -> bool:
+    return record.usage.io_ops + len(record.claims) < least_of(table, record.row, KEY, default)
 
 
 def made(options: PlacementOptions) -> tuple[Filter, ...]:
@@ -42,6 +50,7 @@ def made(options: PlacementOptions) -> tuple[Filter, ...]:
             stage=lambda _: "operations under way per host",
             asked=False,
             fits=partial(_fits, most=most),
+            still=partial(_still, most=most),
         ),
     )
 
@@ -54,5 +63,6 @@ def made_by_aggregate(options: PlacementOptions) -> tuple[Filter, ...]:
             passes=partial(_passes_by_aggregate, default=options.max_io_ops_per_host),
             stage=lambda _: "operations under way per host",
             asked=False,
+            still=partial(_still_by_aggregate, default=options.max_io_ops_per_host),
         ),
     )

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from skep.scheduler.columns import Ints, Mask
-from skep.scheduler.filters.aggregate_values import least
-from skep.scheduler.filters.base import PLENTY, Filter
+from skep.scheduler.filters.aggregate_values import least, least_of
+from skep.scheduler.filters.base import PLENTY, Filter, Recorded
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
@@ -31,6 +31,10 @@ def _room(hosts: HostView, _request: PlacementRequest, *, most: int) -> Ints:
     return room
 
 
+def _still(_table: HostTable, _request: PlacementRequest, record: Recorded, *, most: int) -> bool:
+    return record.usage.instances + len(record.claims) < most
+
+
 def _passes_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default: int) -> Mask:
     mask: Mask = hosts.servers < least(hosts, KEY, default)
     return mask
@@ -39,6 +43,10 @@ def _passes_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default
 def _room_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default: int) -> Ints:
     room: Ints = np.clip(least(hosts, KEY, default) - hosts.servers, 0, PLENTY).astype(np.int64)
     return room
+
+
+def _still_by_aggregate(table: HostTable, _request: PlacementRequest, record: Recorded, *, default: int) -> bool:
+    return record.usage.instances + len(record.claims) < least_of(table, record.row, KEY, default)
 
 
 def made(options: PlacementOptions) -> tuple[Filter, ...]:
@@ -52,6 +60,7 @@ def made(options: PlacementOptions) -> tuple[Filter, ...]:
             asked=False,
             fits=partial(_fits, most=most),
             room=partial(_room, most=most),
+            still=partial(_still, most=most),
         ),
     )
 
@@ -65,5 +74,6 @@ def made_by_aggregate(options: PlacementOptions) -> tuple[Filter, ...]:
             stage=lambda _: "servers per host",
             asked=False,
             room=partial(_room_by_aggregate, default=options.max_instances_per_host),
+            still=partial(_still_by_aggregate, default=options.max_instances_per_host),
         ),
     )

@@ -57,6 +57,7 @@ class Guard:
             stage=lambda request: ask(lambda: str(entry.stage(request)), entry.name),
             fits=None,
             named=None,
+            still=None,
         )
 
     def _weigher(self, entry: Weigher) -> Weigher:

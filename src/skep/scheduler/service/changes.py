@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.groups import GroupRule
-from skep.domain.hosts import RefusedReport
+from skep.domain.hosts import HostUsage, RefusedReport
 from skep.domain.ids import CellUuid
 from skep.domain.nested.wanted import Wanted
 from skep.messages.to_scheduler import CellWish, HeardPage, HostReport
@@ -96,11 +96,15 @@ def note_refused(report: HostReport, reason: str, at: int) -> Changing[bool]:
     return change
 
 
-def add_claim(claim: Claim, asked: Wanted | None = None) -> Changing[Claim | None]:
+StillFits = Callable[[HostUsage, tuple[Claim, ...]], bool]
+"""Whether limits that no record knows of itself allow one more claim beside those."""
+
+
+def add_claim(claim: Claim, asked: Wanted | None = None, still_fits: StillFits | None = None) -> Changing[Claim | None]:
     """Claim, if the record has room by its own account; answer the claim as it is stored, None where it is not.
 
     `asked`: of the inside of the host. Parts that others hold by now are replaced by others of the same host. A claim
-    that is there already is a yes.
+    that is there already is a yes. `still_fits`: judges the record, too.
     """
 
     def change(value: ComputeValue | None) -> Change[Claim | None]:
@@ -109,6 +113,8 @@ def add_claim(claim: Claim, asked: Wanted | None = None) -> Changing[Claim | Non
         there = next((held for held in value.claims if held.key == claim.key), None)
         if there is not None:
             return Change(value, there)
+        if still_fits is not None and not still_fits(value.report.usage, value.claims):
+            return Change(value, None)
         fitted = with_parts(value, claim, asked) if _has_amounts(value, claim) else None
         if fitted is None:
             return Change(value, None)

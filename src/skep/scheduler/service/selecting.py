@@ -154,7 +154,9 @@ class Selecting:
             if not taken.answer:
                 deciding.shun(seat)
                 return refused
-        adding: Changing[Claim | None] = self._as_decided(seat, changes.add_claim(claim, seat.request.nested), None)
+        still_fits = partial(self._states.placement.still_fits, seat.request, claim.node)
+        claiming = changes.add_claim(claim, seat.request.nested, still_fits)
+        adding: Changing[Claim | None] = self._as_decided(seat, claiming, None)
         stored = await self._commits.change(Key(COMPUTE, claim.node), adding, urgent=True)
         refused += stored.refused
         seat.stored = stored.answer is not None
