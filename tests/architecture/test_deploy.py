@@ -12,6 +12,7 @@ import pytest
 
 from skep.cli.serve import ALL_IN_ONE, ROLES, serve
 from skep.config import load
+from skep.testing.eventually import PATIENCE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
@@ -105,6 +106,6 @@ def test_systemd_understands_every_unit(tmp_path: Path) -> None:
     for unit, copy in zip(UNITS, copies, strict=True):
         copy.write_text(unit.read_text(encoding="utf-8").replace(PROGRAM, "/bin/true"), encoding="utf-8")
     said = ["systemd-analyze", "verify", "--man=no", *map(str, copies)]
-    done = subprocess.run(said, check=False, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(said, check=False, capture_output=True, text=True, timeout=PATIENCE)
     ours = [line for line in done.stderr.splitlines() if "skep" in line]
     assert (done.returncode, ours) == (0, [])

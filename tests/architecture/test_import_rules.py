@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from skep.testing.eventually import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 SCHEDULER = ROOT / "src" / "skep" / "scheduler"
 
@@ -41,7 +43,9 @@ LOADING = SCHEDULER / "plugins" / "loading.py"
 
 def test_layers() -> None:
     command = Path(sys.executable).parent / "lint-imports"
-    done = subprocess.run([command, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [command, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stdout
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from skep.testing.eventually import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 TOOLS = ("sh", "cat", "cut", "dirname", "mkdir", "rm", "rmdir", "sha256sum", "tr")
 
@@ -43,7 +45,7 @@ def bootstrap(clone: Path, **environ: str) -> tuple[int, list[str]]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
     return done.returncode, done.stderr.splitlines()
 
@@ -111,7 +113,7 @@ def test_an_absent_part_is_skipped_at_home_and_fails_in_ci(tmp_path: Path, ci: s
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert (done.returncode, outcome in done.stdout) == (status, True), done.stdout
     assert "no-such-program is not installed" in done.stdout

@@ -30,7 +30,7 @@ from skep.testing.eventually import eventually
 from skep.testing.witness import Asked
 from skep.transport.base import Address
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 Moment = tuple[int, int]
 

@@ -15,7 +15,7 @@ from skep.testing.chaos_transport import ChaosTransport, Fate
 from skep.testing.cloud import Cloud, quick_config, running_cloud
 from skep.testing.crash_takeover import Hold, SuspendedClock, findings, second_process
 from skep.testing.crash_walk import CELLS, FAILING, FAILURES, HOSTS, MEMBERS, MOVING
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.witness import Asked
 from skep.transport.base import Address
 
@@ -56,7 +56,7 @@ async def test_another_conductor_finishes_and_the_first_changes_nothing(tmp_path
                 cloud.plane.steps.crash_hook = hold.at_step
                 uuids = await cloud.create(MEMBERS, name=NAMES.get(step, "server"))
                 asked = Asked(created=set(uuids))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 await hold.reached.wait()
             async with second_process(cloud):
                 if step in DELETING:
@@ -77,7 +77,7 @@ async def test_another_conductor_finishes_and_the_first_changes_nothing(tmp_path
 async def test_a_host_that_is_held_too_long_loses_the_build_and_undoes_it(tmp_path: Path, step: str) -> None:
     quick = quick_config(
         conductor=ConductorSettings(
-            lease_seconds=1.0, resend_seconds=0.2, scheduled_deadline=0.5, building_deadline=0.5
+            lease_seconds=1.0, resend_seconds=0.2, scheduled_deadline=2.0, building_deadline=2.0
         )
     )
     async with running_cloud(tmp_path, quick, cells=1, hosts=2, transport=ChaosTransport(says_nothing)) as cloud:

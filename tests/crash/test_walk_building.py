@@ -10,7 +10,7 @@ from skep.domain.builds import STEPS
 from skep.testing.crash_points import UNREACHABLE, WAYS, Point, points_of
 from skep.testing.crash_scenarios import SCENARIOS
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 POINTS = [(step, point) for step in list(STEPS)[: len(STEPS) // 2] for point in points_of(step)]
 

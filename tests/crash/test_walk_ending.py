@@ -9,7 +9,7 @@ import pytest
 from skep.domain.builds import STEPS
 from skep.testing.crash_points import Point, points_of
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 POINTS = [(step, point) for step in list(STEPS)[len(STEPS) // 2 :] for point in points_of(step)]
 

@@ -11,7 +11,7 @@ from skep.testing.crash_operations import OPERATIONS, Operation, operate, points
 from skep.testing.crash_points import WRITES, Point
 from skep.testing.crash_walk import Walk
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 POINTS = [(operation, point) for operation in OPERATIONS for point in points_of(operation)]
 

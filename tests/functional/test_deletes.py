@@ -10,6 +10,7 @@ import pytest
 from skep.domain.ids import InstanceUuid
 from skep.telemetry.steps import CrashPoint
 from skep.testing.cloud import quick_config, running_cloud
+from skep.testing.eventually import PATIENCE
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ async def test_a_delete_at_any_point_leaves_nothing(tmp_path: Path, step: str, w
         cloud.plane.steps.crash_hook = delete_there
         wanted += await cloud.create()
         created.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await deleted.wait()
         await cloud.gone(wanted)
         await cloud.nothing_left()

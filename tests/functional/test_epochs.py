@@ -44,8 +44,8 @@ async def test_a_new_epoch_stops_placement_for_moments_only(tmp_path: Path) -> N
     async with running_cloud(tmp_path, cells=2, hosts=2) as cloud:
         await cloud.settled(await cloud.create(4))
         backend_of(cloud).wipe()
-        await eventually(lambda: is_ready(cloud), "all hosts may get servers again", seconds=10)
-        servers = await cloud.settled(await cloud.create(4), seconds=10)
+        await eventually(lambda: is_ready(cloud), "all hosts may get servers again")
+        servers = await cloud.settled(await cloud.create(4))
         assert {server.state for server in servers} == {State.ACTIVE}
 
 
@@ -67,7 +67,7 @@ def lose_data_before(cloud: Cloud, step: str, *, then: Callable[[], Awaitable[No
         if (point.step, point.when) == (step, "before") and left:
             left.pop()
             backend_of(cloud).wipe()
-            await eventually(lambda: is_ready(cloud), "the cell has asserted, hosts reported", seconds=15)
+            await eventually(lambda: is_ready(cloud), "the cell has asserted, hosts reported")
             if then is not None:
                 await then()
 
@@ -83,7 +83,7 @@ async def test_a_row_of_an_older_epoch_has_its_place_before_its_host_hears_of_it
         rule = rule_of("anti-affinity")
         lose_data_before(cloud, "stage")
         first = await cloud.create(group=rule)
-        [built] = await cloud.settled(first, seconds=30)
+        [built] = await cloud.settled(first)
         assert (built.state, built.attempt) == (State.ACTIVE, 1)
         assert await slots_of(cloud) == first
         second, third = await cloud.settled(await cloud.create(2, group=rule))
@@ -102,7 +102,7 @@ async def test_a_row_of_an_older_epoch_whose_place_is_taken_goes_to_another_host
             assert isinstance(reply.decisions[0], Placed)
 
         lose_data_before(cloud, "stage", then=taken_by_another)
-        [server] = await cloud.settled(await cloud.create(group=rule), seconds=30)
+        [server] = await cloud.settled(await cloud.create(group=rule))
         assert server.state is State.ERROR
         assert await cloud.guests() == []
 
@@ -113,7 +113,7 @@ async def test_what_was_built_under_an_older_epoch_is_asserted_with_the_rest(tmp
         rule = rule_of("anti-affinity")
         lose_data_before(cloud, "prepare")
         uuids = await cloud.create(2, group=rule)
-        servers = await cloud.settled(uuids, seconds=30)
+        servers = await cloud.settled(uuids)
         assert {server.state for server in servers} == {State.ACTIVE}
         assert len({server.host for server in servers}) == 2
         assert sorted(await slots_of(cloud)) == sorted(uuids)

@@ -44,7 +44,7 @@ async def test_spoiled_hosts_and_groups_are_told_again_and_hold_what_they_held(t
         slots = {one.key for one in (await cloud.plane.transport.call(SCHEDULER, ListClaims())).slots}
         assert len(slots) == 3
         assert await spoil(cloud, "compute", "groups") == 5
-        await eventually(lambda: healed(cloud), "all that was spoiled is known again", seconds=20)
+        await eventually(lambda: healed(cloud), "all that was spoiled is known again")
         assert await cloud.used_vcpus() == before
         assert {one.key for one in (await cloud.plane.transport.call(SCHEDULER, ListClaims())).slots} == slots
         [fourth] = await cloud.settled(await cloud.create(1, group=rule))

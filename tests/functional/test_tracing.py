@@ -88,7 +88,7 @@ async def _build(session: Session, images_url: str) -> str:
     async def active() -> bool:
         return bool((await session.ask("GET", f"/servers/{uuid}")).json()["server"]["status"] == "ACTIVE")
 
-    await eventually(active, "the server is ACTIVE", seconds=60)
+    await eventually(active, "the server is ACTIVE")
     return uuid
 
 
@@ -142,7 +142,7 @@ async def _ready(session: Session) -> None:
         except httpx.TransportError:
             return False
 
-    await eventually(probe, "the cloud is ready", seconds=60)
+    await eventually(probe, "the cloud is ready")
 
 
 def _written(folder: Path) -> set[tuple[str, str]]:

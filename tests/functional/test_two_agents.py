@@ -16,7 +16,7 @@ from skep.domain.instances import State
 from skep.messages.to_scheduler import GetHostStates
 from skep.processes.mapping import compute_settings
 from skep.testing.cloud import Cloud, running_cloud
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.transport.base import SCHEDULER
 
 
@@ -39,7 +39,7 @@ async def test_the_older_of_two_agents_with_one_identity_stops_and_the_younger_b
         [(host, older)] = cloud.plane.agents.items()
         [name] = cloud.names
         younger, driver = await start_double(cloud, host, tmp_path / "double")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await older.stopped()
         assert older.fenced
         assert not younger.fenced
@@ -71,7 +71,7 @@ async def test_an_older_agent_that_has_nothing_to_report_is_found_by_its_heartbe
 
         await eventually(reported, "the first agent has reported and is silent from now on")
         younger, driver = await start_double(cloud, host, tmp_path / "double")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await older.stopped()
         assert older.fenced
         await younger.stop(0)

@@ -41,6 +41,7 @@ from skep.messages.to_cell_conductor import (
     TaskDone,
 )
 from skep.messages.to_compute import BuildAndRunInstance, ChangePower, TerminateInstance
+from skep.testing.eventually import PATIENCE
 from skep.transport.base import cell_conductor, compute
 from skep.transport.memory import MemoryTransport
 
@@ -49,9 +50,6 @@ MessageT = TypeVar("MessageT")
 CELL = CellUuid("11111111-1111-4111-8111-111111111111")
 HOST = "host-1"
 CONTEXT = RequestContext(request_id=RequestId("req-1"), project_id=ProjectId("project"), user_id=UserId("user"))
-PATIENCE = 20.0
-"""Seconds after which something awaited is taken for never coming. No test measures with it."""
-
 QUICK = ComputeSettings(
     reserved_host_memory_mb=0,
     report_delay_seconds=0.001,

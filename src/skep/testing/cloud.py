@@ -39,7 +39,7 @@ from skep.processes.databases import locations_of, open_all
 from skep.processes.directory import StateDirectory
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notification, Notifier
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, Transport
 from skep.transport.host_states import host_states
 
@@ -188,7 +188,7 @@ class Cloud:
         mapping = await self.plane.databases.api.read(partial(mappings.get, instance=uuid))
         return None if mapping is None or mapping.cell is None else self.plane.cells[mapping.cell].name
 
-    async def settled(self, uuids: Sequence[InstanceUuid], *, seconds: float = 20.0) -> list[Instance]:
+    async def settled(self, uuids: Sequence[InstanceUuid], *, seconds: float = PATIENCE) -> list[Instance]:
         """Wait until all servers are ACTIVE, SHUTOFF or ERROR and return them."""
 
         async def probe() -> list[Instance]:

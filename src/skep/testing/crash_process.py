@@ -18,11 +18,10 @@ from skep.testing import witness, witness_guests
 from skep.testing.crash import Order, Said
 from skep.testing.crash_points import Point
 from skep.testing.crash_said import Hearing
+from skep.testing.eventually import PATIENCE
 from skep.testing.witness import HostSeen, Seen
 from skep.testing.witness_guests import Life
 
-START_SECONDS = 60.0
-STOP_SECONDS = 30.0
 POLL_SECONDS = 0.05
 MICROVERSION = "2.96"
 
@@ -75,14 +74,14 @@ class CrashProcess:
     def start(self) -> None:
         """Start the child and wait until all its hosts may get servers. Raises CloudDied when they do not."""
         self.launch()
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + PATIENCE
         said = self._heard(deadline)
         if said is None or said.event != "started":
             raise CloudDied(f"the cloud did not start; the end of its log:\n{self.tail()}")
         self.api_url, self._images_url = said.api_url, said.images_url
         self._disconnect()
         # Nothing here is encrypted, so reading certificates for each client would only cost time.
-        self._http = httpx.Client(timeout=30, trust_env=False, verify=False)
+        self._http = httpx.Client(timeout=PATIENCE, trust_env=False, verify=False)
         self._sign_in(said.identity_url)
         while self._hosts_up() < self.cells * self.hosts:
             if time.monotonic() > deadline or not self.running:
@@ -95,7 +94,7 @@ class CrashProcess:
         assert self._child.stdin is not None
         self._child.stdin.write(msgspec.json.encode(point) + b"\n")
         self._child.stdin.flush()
-        said = self._heard(time.monotonic() + STOP_SECONDS)
+        said = self._heard(time.monotonic() + PATIENCE)
         if said is None or said.event not in ("armed", "dies"):
             raise CloudDied(f"the cloud does not obey; the end of its log:\n{self.tail()}")
 
@@ -124,7 +123,7 @@ class CrashProcess:
         if self._child.stdin is not None and not self._child.stdin.closed:
             self._child.stdin.close()
         try:
-            self._child.wait(STOP_SECONDS)
+            self._child.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()

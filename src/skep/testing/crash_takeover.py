@@ -21,6 +21,7 @@ from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import CrashPoint
 from skep.testing import witness
 from skep.testing.cloud import Cloud
+from skep.testing.eventually import PATIENCE
 from skep.testing.witness import Asked, Findings, HostSeen
 from skep.transport.host_states import host_states
 
@@ -121,7 +122,7 @@ async def second_process(cloud: Cloud) -> AsyncIterator[ControlPlane]:
         await second.stop()
 
 
-async def findings(cloud: Cloud, asked: Asked, *, seconds: float = 30.0) -> Findings:
+async def findings(cloud: Cloud, asked: Asked, *, seconds: float = PATIENCE) -> Findings:
     """Look at a cloud in this loop until nothing is wrong, at most so long; return what was found last."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds

@@ -20,12 +20,12 @@ from skep.config.sections import QuotaSettings
 from skep.testing import witness
 from skep.testing.crash_points import Point
 from skep.testing.crash_process import POLL_SECONDS, CrashProcess
+from skep.testing.eventually import PATIENCE
 from skep.testing.http_cloud import http_config
 from skep.testing.witness import Asked, Findings, HostSeen
 
-RECOVERY_SECONDS = 60.0
+RECOVERY_SECONDS = PATIENCE
 """After the last fault every server is ACTIVE, ERROR with its reason, or gone as asked."""
-CRASH_SECONDS = 20.0
 CELLS, HOSTS = 2, 2
 MEMBERS = CELLS * HOSTS
 """Servers of one request: one for each host, so that one of them meets each failing host."""
@@ -127,7 +127,7 @@ class Walk:
         """
         self.process.arm(point)
         trigger()
-        if not self.process.died_by_itself(CRASH_SECONDS):
+        if not self.process.died_by_itself(PATIENCE):
             raise AssertionError(f"nothing came by {point}; the end of the log:\n{self.process.tail()}")
 
     def wait_statuses(self, wanted: str) -> list[str]:

@@ -20,14 +20,13 @@ from skep.testing import witness
 from skep.testing.crash_points import Point, points_of
 from skep.testing.crash_scenarios import SCENARIOS, delete, failing_build, moving_build
 from skep.testing.crash_walk import FAILING, FAILURES, MEMBERS, MOVING, RECOVERY_SECONDS, hosts_seen
+from skep.testing.eventually import PATIENCE
 from skep.testing.http_cloud import http_config
 from skep.testing.process_cloud import ProcessCloud
 from skep.testing.process_faults import ProcessFaults, Trigger
 from skep.testing.witness import Asked, Findings
 
 CELLS, HOSTS = 2, 2
-REACH_SECONDS = 20.0
-"""How long it may take until somebody comes to a point."""
 NAMES = {failing_build: f"{FAILING}-server", moving_build: f"{MOVING}-server"}
 """What a build is called that comes to the steps of a scenario; others are `server`."""
 
@@ -123,7 +122,7 @@ class RoleWalk:
 
     async def _crash(self, step: str, point: Point, trigger: Trigger) -> None:
         role = role_of(step)
-        if not await self.faults.die_at(role, point, seconds=REACH_SECONDS, trigger=trigger):
+        if not await self.faults.die_at(role, point, seconds=PATIENCE, trigger=trigger):
             raise AssertionError(f"no {role} came by {point}")
 
     def _observe(self) -> Findings:

@@ -6,10 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+PATIENCE = 60.0
+"""Seconds that a test waits for what must come true, wherever it waits: for a machine that is busy with much else.
+
+What comes ends the wait at once, so that only a test that fails takes so long."""
+
 T = TypeVar("T")
 
 
-async def eventually(probe: Callable[[], Awaitable[T]], what: str, *, seconds: float = 20.0) -> T:
+async def eventually(probe: Callable[[], Awaitable[T]], what: str, *, seconds: float = PATIENCE) -> T:
     """Return the first true answer of `probe`.
 
     Raises AssertionError naming `what` and the last answer when none came within `seconds`.

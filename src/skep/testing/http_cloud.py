@@ -21,7 +21,7 @@ from skep.config.sections import (
 from skep.processes.all_in_one import Cloud, make_cloud
 from skep.processes.seeds import passwords_in
 from skep.processes.supervisor.cloud import ProcessCloud
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 
 
 def http_config(
@@ -69,7 +69,7 @@ async def signed_in(
             "scope": {"project": {"name": project, "domain": {"id": "default"}}},
         }
     }
-    async with httpx.AsyncClient(base_url=at or cloud.api_url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=at or cloud.api_url, timeout=PATIENCE) as client:
         answer = await client.post(f"{cloud.identity_url}/auth/tokens", json=body)
         answer.raise_for_status()
         yield Session(client, answer.headers["X-Subject-Token"])
@@ -81,7 +81,7 @@ async def serving_cloud(config: Config, *, cells: int = 2, hosts: int = 3) -> As
     cloud = make_cloud(config, cells=cells, hosts=hosts)
     await cloud.start()
     try:
-        async with httpx.AsyncClient(base_url=cloud.api_url.removesuffix("/v2.1")) as client:
+        async with httpx.AsyncClient(base_url=cloud.api_url.removesuffix("/v2.1"), timeout=PATIENCE) as client:
 
             async def ready() -> bool:
                 answer = await client.get("/readyz")

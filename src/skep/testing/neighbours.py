@@ -24,6 +24,7 @@ from skep.standalone.identity.settings import IdentitySettings, standard_catalog
 from skep.standalone.images.app import images_app
 from skep.standalone.images.service import StandaloneImages
 from skep.standalone.images.settings import ImagesSettings
+from skep.testing.eventually import eventually
 
 PASSWORDS = {"admin": "admin-password", "demo": "demo-password"}
 """Of the first users in tests."""
@@ -48,7 +49,27 @@ class SteppedClock(Clock):
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals of the test's process alone."""
+    """Leaves the signals of the test's process alone, and ends as soon as it is told: uvicorn looks each 0.1 s only."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.end = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.end.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listening in self.servers:
+            listening.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await eventually(self._is_quiet, "all requests are answered, all connections closed")
+        for listener in sockets or ():
+            listener.close()
+
+    async def _is_quiet(self) -> bool:
+        return not (self.server_state.connections or self.server_state.tasks)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -72,7 +93,7 @@ async def serving(*apps: tuple[ASGIApp, socket.socket]) -> AsyncIterator[None]:
         yield
     finally:
         for server, _ in servers:
-            server.should_exit = True
+            server.end.set()
         await asyncio.gather(*tasks)
 
 

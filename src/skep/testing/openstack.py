@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from skep.cli.openstack_client import ClientFailed, OpenStackClient, client_environment, find_client
+from skep.testing.eventually import PATIENCE
 
 __all__ = ["ClientFailed", "OpenStackClient", "client_environment", "find_client", "openstack", "refusal"]
 
 
-async def openstack(clouds_yaml: Path, *arguments: str, cloud: str = "skep", timeout: float = 60.0) -> Any:
+async def openstack(clouds_yaml: Path, *arguments: str, cloud: str = "skep", timeout: float = PATIENCE) -> Any:
     """Run one command with `-f json` and return its value. Raises ClientFailed when it fails or takes too long."""
     return await OpenStackClient(clouds_yaml, cloud, timeout=timeout).json(*arguments)
 
 
-async def refusal(clouds_yaml: Path, *arguments: str, cloud: str = "skep", timeout: float = 60.0) -> str:
+async def refusal(clouds_yaml: Path, *arguments: str, cloud: str = "skep", timeout: float = PATIENCE) -> str:
     """Run one command that has to fail, and return what the client said.
 
     Raises AssertionError when it succeeds.

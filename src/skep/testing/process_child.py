@@ -21,9 +21,8 @@ from skep.processes.supervisor.child import Order
 from skep.testing.crash_points import Point
 from skep.testing.crash_role import RoleOrder, run_child
 from skep.testing.crash_said import Hearing
+from skep.testing.eventually import PATIENCE
 
-START_SECONDS = 60.0
-OBEY_SECONDS = 20.0
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["skep.testing.crash_role"])
 
@@ -75,7 +74,7 @@ class RoleChild:
         self._hearing, self._started = Hearing(self._said.fileno()), False
         self.lives += 1
 
-    def wait_started(self, seconds: float = START_SECONDS) -> None:
+    def wait_started(self, seconds: float = PATIENCE) -> None:
         """Wait until the role takes work. Raises RoleDied."""
         assert self._hearing is not None
         deadline = time.monotonic() + seconds
@@ -92,9 +91,9 @@ class RoleChild:
         try:
             self._orders.write(msgspec.json.encode(point) + b"\n")
         except BrokenPipeError:
-            self._child.join(OBEY_SECONDS)
+            self._child.join(PATIENCE)
             return
-        self._see_obeyed(time.monotonic() + OBEY_SECONDS)
+        self._see_obeyed(time.monotonic() + PATIENCE)
 
     def _see_obeyed(self, deadline: float) -> None:
         assert self._hearing is not None
@@ -103,7 +102,7 @@ class RoleChild:
             said = self._hearing.next(deadline)
             if said is None or said.event == "dies":
                 # What has said so, or hung up, is about to end: nobody shall take it for one that runs.
-                self._child.join(OBEY_SECONDS)
+                self._child.join(PATIENCE)
                 if self.running:
                     raise RoleDied(f"{self.order.name} does not obey; the end of its log:\n{self.tail()}")
                 return

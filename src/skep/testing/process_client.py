@@ -10,6 +10,8 @@ from pathlib import Path
 
 import httpx
 
+from skep.testing.eventually import PATIENCE
+
 MICROVERSION = "2.96"
 READY_SECONDS = 2.0
 """Who has not said in this time that he is ready gets a request only when nobody has."""
@@ -29,7 +31,7 @@ class CloudClient:
         # Nothing here is encrypted, so reading certificates for each client would only cost time. A connection for
         # each request: one that is kept may be closed by a server that stops just when the next request is sent.
         self._http = httpx.Client(
-            timeout=30, trust_env=False, verify=False, limits=httpx.Limits(max_keepalive_connections=0)
+            timeout=PATIENCE, trust_env=False, verify=False, limits=httpx.Limits(max_keepalive_connections=0)
         )
 
     def sign_in(self) -> None:

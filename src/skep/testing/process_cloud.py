@@ -36,7 +36,7 @@ from skep.processes.servers.postgres import PostgresServer
 from skep.processes.supervisor.child import Order
 from skep.processes.supervisor.plan import Numbers, orders_above, orders_inside
 from skep.testing import witness_guests, witness_rows
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.process_child import RoleChild, RoleDied, environment_without_skep
 from skep.testing.process_client import CloudClient
 from skep.testing.process_links import Link
@@ -45,7 +45,7 @@ from skep.testing.witness import HostSeen, Seen
 from skep.testing.witness_guests import Life
 
 NUMBERS = Numbers(api=2, super_conductor=2, scheduler=2, cell_conductor=2)
-HOSTS_SECONDS = 90.0
+HOSTS_SECONDS = 1.5 * PATIENCE
 STOPPING_ORDER = ("api", "super-conductor", "compute", "cell-conductor", "scheduler")
 CONNECTIONS = "400"
 

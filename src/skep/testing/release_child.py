@@ -14,7 +14,8 @@ import httpx
 from skep.config.sections import LOOPBACK
 from skep.processes.ports import free_ports
 from skep.processes.supervisor.child import Order
-from skep.testing.process_child import START_SECONDS, RoleDied
+from skep.testing.eventually import PATIENCE
+from skep.testing.process_child import RoleDied
 
 LOOK_SECONDS = 0.2
 ANSWER_SECONDS = 2.0
@@ -60,7 +61,7 @@ class ReleaseChild:
                 start_new_session=True,
             )
 
-    def wait_started(self, seconds: float = START_SECONDS) -> None:
+    def wait_started(self, seconds: float = PATIENCE) -> None:
         """Wait until the role takes work. Raises RoleDied."""
         deadline = time.monotonic() + seconds
         while not self._answers():

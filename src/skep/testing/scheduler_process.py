@@ -13,10 +13,8 @@ from msgspec.structs import replace
 
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import Config, SynchronizerSettings, TransportSettings
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.neighbours import bound
-
-STOP_SECONDS = 30.0
 
 
 def shared(config: Config, url: str, *, embedded: bool = True) -> Config:
@@ -82,7 +80,7 @@ class SchedulerProcess:
                 raise AssertionError(f"{self.name} ended:\n{self.tail()}")
             return not await self.reasons()
 
-        await eventually(probe, f"{self.name} is ready", seconds=30)
+        await eventually(probe, f"{self.name} is ready")
 
     async def reasons(self) -> list[str]:
         """Return why the child is not ready; that nobody answers is one."""
@@ -116,12 +114,12 @@ class SchedulerProcess:
     async def ended(self) -> int:
         """Wait for the end of the child and return its status."""
         assert self._child is not None
-        return await asyncio.wait_for(self._child.wait(), STOP_SECONDS)
+        return await asyncio.wait_for(self._child.wait(), PATIENCE)
 
     def tail(self, lines: int = 20) -> str:
         """Return the end of the child's log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     async def _get(self, path: str) -> httpx.Response:
-        async with httpx.AsyncClient(trust_env=False, verify=False, timeout=5.0) as client:
+        async with httpx.AsyncClient(trust_env=False, verify=False, timeout=PATIENCE) as client:
             return await client.get(f"http://127.0.0.1:{self.port}{path}")

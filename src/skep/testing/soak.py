@@ -30,7 +30,7 @@ from skep.config.sections import Config, TransportSettings
 from skep.testing.chaos import Chaos
 from skep.testing.chaos_load import Report, chaos_config
 from skep.testing.crash_walk import RECOVERY_SECONDS
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.soak_servers import BACKENDS, SoakServers
 from skep.testing.witness import Findings
 
@@ -40,7 +40,6 @@ BUILDS_PER_SECOND = 2.0
 CALM_SECONDS = (1.0, 5.0)
 """Between two faults."""
 PAUSED_SECONDS = (0.5, 12.0)
-STOP_SECONDS = 20.0
 
 
 class SchedulerChild:
@@ -78,7 +77,7 @@ class SchedulerChild:
         self._child.send_signal(signal.SIGCONT)
         self._child.terminate()
         try:
-            self._child.wait(STOP_SECONDS)
+            self._child.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
 

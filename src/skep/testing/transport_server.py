@@ -9,11 +9,12 @@ from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
 from skep.messages.to_cell_conductor import MayBuild, Permission
 from skep.messages.to_super_conductor import CellChanged
+from skep.testing.eventually import PATIENCE
 from skep.transport.base import Handlers
 
 SHORT = 0.05
 """Seconds that a call waits where nobody will answer."""
-LONG = 20.0
+LONG = PATIENCE
 """Seconds that a wait may take at most where an answer will come."""
 
 QUESTION = MayBuild(instance=InstanceUuid("i"), attempt=3, host="h")

@@ -14,6 +14,7 @@ from skep.neighbours.images.base import ImageService
 from skep.neighbours.images.glance import GlanceImages, GlanceSettings
 from skep.neighbours.service_session import ServiceCredentials
 from skep.standalone.images.embedded import EmbeddedImages
+from skep.testing.eventually import PATIENCE
 from skep.testing.neighbours import PASSWORDS, Neighbours, SteppedClock, neighbours
 
 
@@ -30,14 +31,18 @@ async def cloud(tmp_path: Path, clock: SteppedClock) -> AsyncIterator[Neighbours
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
         yield client
 
 
 @pytest.fixture
 def credentials(cloud: Neighbours) -> ServiceCredentials:
     return ServiceCredentials(
-        auth_url=cloud.identity_url, username="admin", password=PASSWORDS["admin"], project_name="admin", timeout=5
+        auth_url=cloud.identity_url,
+        username="admin",
+        password=PASSWORDS["admin"],
+        project_name="admin",
+        timeout=PATIENCE,
     )
 
 

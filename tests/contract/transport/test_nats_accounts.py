@@ -24,7 +24,7 @@ from skep.messages.to_scheduler import Beat, BeatReply, ListNamespaces, ListName
 from skep.messages.to_super_conductor import CellChanged
 from skep.processes.ports import free_port
 from skep.processes.servers.nats import NatsServer
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.transport.base import (
     SCHEDULER,
     SUPER_CONDUCTOR,
@@ -57,7 +57,7 @@ B = Cell(uuid=CellUuid("0b6c7f0e-1f4e-4f0e-8a57-0d8a3a3a1b02"), name="b")
 CELLS = (A, B, Cell(uuid=CELL0, name="cell0"))
 PASSWORDS = Passwords(b"secret")
 QUESTION = MayBuild(instance=InstanceUuid("i"), attempt=1, host="h")
-LONG, SHORT = 20.0, 0.3
+LONG, SHORT = PATIENCE, 0.3
 
 Open = Callable[[str], Awaitable[NatsTransport]]
 

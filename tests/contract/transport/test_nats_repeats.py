@@ -11,6 +11,7 @@ import pytest
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unreachable
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
+from skep.testing.eventually import PATIENCE
 from skep.transport import repeats
 from skep.transport.base import SCHEDULER
 from skep.transport.nats import NatsTransport
@@ -47,10 +48,10 @@ async def test_a_call_that_a_halted_scheduler_has_is_answered_by_another(connect
     serving, asking = await connect(), await connect()
     halting = Halting(halted=2)
     served = await serving.serve(SCHEDULER, {GetHostStates: halting.take})
-    reply = await asking.call(SCHEDULER, GetHostStates(), timeout=30)
+    reply = await asking.call(SCHEDULER, GetHostStates(), timeout=PATIENCE)
     assert reply.epoch == "asked 3"
     halting.on.set()
-    assert (await asking.call(SCHEDULER, GetHostStates(), timeout=30)).epoch != "asked 1"
+    assert (await asking.call(SCHEDULER, GetHostStates(), timeout=PATIENCE)).epoch != "asked 1"
     await served.close()
 
 
@@ -60,6 +61,6 @@ async def test_what_must_not_be_done_late_is_sent_once(connect: Connect) -> None
     served = await serving.serve(SCHEDULER, {PublishOperatorState: halting.take, GetHostStates: halting.take})
     with pytest.raises(Unreachable):
         await asking.call(SCHEDULER, PublishOperatorState(hosts=(), aggregates=(), cells=()), timeout=0.5)
-    assert (await asking.call(SCHEDULER, GetHostStates(), timeout=30)).epoch == "asked 2"
+    assert (await asking.call(SCHEDULER, GetHostStates(), timeout=PATIENCE)).epoch == "asked 2"
     halting.on.set()
     await served.close()

@@ -5,6 +5,7 @@ import asyncio
 from skep.domain.ids import new_uuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU
 from skep.testing.api import ApiUnderTest
+from skep.testing.eventually import PATIENCE
 
 COMPUTE = {"binary": "nova-compute"}
 
@@ -145,7 +146,7 @@ class TestServices:
     async def test_the_super_conductor_hears_of_each_change(self, api: ApiUnderTest) -> None:
         await api.map_host("h1")
         await api.good("PUT", "/os-services/disable", {"host": "h1", **COMPUTE})
-        await asyncio.wait_for(api.scheduler.nudged.wait(), 5)
+        await asyncio.wait_for(api.scheduler.nudged.wait(), PATIENCE)
 
     async def test_a_host_without_servers_can_be_forgotten(self, api: ApiUnderTest) -> None:
         node = await api.map_host("h1")

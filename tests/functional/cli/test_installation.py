@@ -18,7 +18,7 @@ from skep.config.sections import CellSettings, Config
 from skep.domain.errors import Misconfigured
 from skep.processes.all_in_one import Cloud, make_cloud
 from skep.processes.seeds import passwords_in
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.http_cloud import Session, http_config, signed_in
 
 
@@ -44,7 +44,7 @@ async def program(*arguments: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "skep.cli", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    _, errors = await asyncio.wait_for(process.communicate(), 60)
+    _, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
     return process.returncode, errors.decode()
 
 
@@ -54,7 +54,7 @@ async def started(config: Config, cells: int | None = None, hosts: int | None = 
     cloud = make_cloud(config, cells=cells, hosts=hosts)
     await cloud.start()
     try:
-        async with httpx.AsyncClient(base_url=cloud.api_url.removesuffix("/v2.1")) as client:
+        async with httpx.AsyncClient(base_url=cloud.api_url.removesuffix("/v2.1"), timeout=PATIENCE) as client:
 
             async def ready() -> bool:
                 answer = await client.get("/readyz")

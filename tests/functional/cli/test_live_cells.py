@@ -11,7 +11,7 @@ import pytest
 
 from skep.processes.all_in_one import Cloud
 from skep.processes.servers.postgres import PostgresServer
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 
@@ -29,7 +29,7 @@ async def cell(*arguments: str) -> tuple[int | None, dict[str, object], str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    output, errors = await asyncio.wait_for(process.communicate(), 60)
+    output, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
     return process.returncode, json.loads(output) if output else {}, errors.decode()
 
 

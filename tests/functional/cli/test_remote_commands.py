@@ -16,6 +16,7 @@ import pytest
 from skep.admin.app import AdminApi
 from skep.database.api.tables import build_requests, quota_sums
 from skep.testing.admin import CELL1, Admin, admin_under_test
+from skep.testing.eventually import PATIENCE
 from skep.testing.neighbours import address, bound, serving
 from skep.testing.served_admin import served_admin
 
@@ -35,7 +36,7 @@ class CommandLine:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        out, errors = await asyncio.wait_for(process.communicate(), 60)
+        out, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
         assert process.returncode is not None
         return process.returncode, out.decode(), errors.decode()
 

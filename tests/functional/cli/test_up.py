@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from skep.cli.openstack_client import OpenStackClient, client_environment
+from skep.testing.eventually import PATIENCE
 from skep.testing.neighbours import bound
 from skep.testing.openstack import openstack, refusal
 
 READY = "Ctrl-C stops"
-ONE_MINUTE = 60
 
 
 class Installation:
@@ -50,7 +50,7 @@ class Installation:
 
     async def run(self, *arguments: str) -> tuple[int | None, str, str]:
         process = await self.start(*arguments)
-        out, errors = await asyncio.wait_for(process.communicate(), ONE_MINUTE)
+        out, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
         return process.returncode, out.decode(), errors.decode()
 
     @contextlib.asynccontextmanager
@@ -62,7 +62,7 @@ class Installation:
         errors = asyncio.create_task(process.stderr.read())
         lines: list[str] = []
         try:
-            async with asyncio.timeout(ONE_MINUTE):
+            async with asyncio.timeout(PATIENCE):
                 async for line in process.stdout:
                     lines.append(line.decode().rstrip())
                     if READY in lines[-1]:
@@ -107,7 +107,7 @@ async def test_from_the_first_start_to_the_second(tmp_path: Path) -> None:
         (again,) = await openstack(installation.clouds_yaml, "server", "list", "--all-projects")
         assert again["ID"] == one["ID"]
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), ONE_MINUTE) == 0
+        assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
 
 
 async def an_ordinary_user_looks(installation: Installation, admins: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from skep.config.sections import QuotaSettings
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.http_cloud import http_config, serving_cloud
 from skep.testing.openstack import OpenStackClient, openstack, refusal
 
@@ -111,7 +111,7 @@ async def test_quota_flavors_and_limits(tmp_path: Path) -> None:
 
 async def openstack_quiet(yaml: Path, *arguments: str) -> None:
     """Run a command that prints nothing."""
-    await OpenStackClient(yaml, "skep", timeout=60).run(*arguments)
+    await OpenStackClient(yaml, "skep", timeout=PATIENCE).run(*arguments)
 
 
 async def status_is(yaml: Path, name: str, status: str) -> None:

@@ -9,7 +9,7 @@ import openstack
 import pytest
 
 from skep.processes.all_in_one import Cloud
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 pytestmark = [
@@ -33,16 +33,16 @@ async def test_the_sdk_builds_shows_and_deletes(tmp_path: Path) -> None:
             server = sdk.compute.create_server(
                 name="sdk", image_id=image.id, flavor_id=flavor.id, networks="none", metadata={"a": "b"}
             )
-            server = sdk.compute.wait_for_server(server, wait=30)
+            server = sdk.compute.wait_for_server(server, wait=PATIENCE)
             assert server.status == "ACTIVE"
             assert server.metadata == {"a": "b"}
             assert [one.id for one in sdk.compute.servers()] == [server.id]
             assert sdk.compute.find_server("sdk", ignore_missing=False).id == server.id
             sdk.compute.reboot_server(server, "SOFT")
-            sdk.compute.wait_for_server(server, wait=30)
+            sdk.compute.wait_for_server(server, wait=PATIENCE)
             assert {one.action for one in sdk.compute.server_actions(server)} == {"create", "reboot"}
             sdk.compute.delete_server(server)
-            sdk.compute.wait_for_delete(server, wait=30)
+            sdk.compute.wait_for_delete(server, wait=PATIENCE)
             assert list(sdk.compute.servers()) == []
             assert len(list(sdk.compute.hypervisors(details=True))) == 6
             assert len(list(sdk.compute.services())) >= 6

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from skep.processes.all_in_one import Cloud
+from skep.testing.eventually import PATIENCE
 from skep.testing.http_cloud import http_config, serving_cloud
 
 SCHEMA = {"fields": {"free_gb": {"type": "integer", "minimum": 0}}}
@@ -26,7 +27,7 @@ async def run(cloud: Cloud, *arguments: str, status: int = 0) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, errors = await asyncio.wait_for(process.communicate(), 60)
+    out, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
     assert process.returncode == status, errors.decode()
     return (out if status == 0 else errors).decode()
 
@@ -45,7 +46,9 @@ async def test_from_a_schema_to_states_and_away(tmp_path: Path) -> None:
         assert json.loads(await run(cloud, "namespace", "show", "volume")) == SCHEMA
         made = await read(cloud, "namespace", "credential", "create", "volume", "--description", "tests")
         headers = {"Authorization": f"Bearer {made['secret']}"}
-        async with httpx.AsyncClient(base_url=cloud.api_url.removesuffix("/v2.1"), headers=headers) as service:
+        async with httpx.AsyncClient(
+            base_url=cloud.api_url.removesuffix("/v2.1"), headers=headers, timeout=PATIENCE
+        ) as service:
             body = {"states": [{"key": "h1", "incarnation": 1, "seq": 1, "state": {"free_gb": 7}}]}
             assert (await service.put("/admin/v1/namespaces/volume/states", json=body)).status_code == 200
         (state,) = await read(cloud, "namespace", "states", "volume")
@@ -64,7 +67,9 @@ async def test_a_cells_credential(tmp_path: Path) -> None:
         (cell,) = [one["name"] for one in await read(cloud, "cell", "list") if one["name"] != "cell0"]
         made = await read(cloud, "cell", "credential", "create", cell, "--expires-in", "60")
         headers = {"Authorization": f"Bearer {made['secret']}"}
-        async with httpx.AsyncClient(base_url=cloud.api_url.removesuffix("/v2.1"), headers=headers) as program:
+        async with httpx.AsyncClient(
+            base_url=cloud.api_url.removesuffix("/v2.1"), headers=headers, timeout=PATIENCE
+        ) as program:
             shown = await program.get("/admin/v1/host-states?fields=usage.host,up")
         assert [one["up"] for one in shown.json()["host_states"]] == [True]
         broken = tmp_path / "broken.json"

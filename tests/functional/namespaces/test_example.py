@@ -18,11 +18,10 @@ import pytest
 from skep.config.scheduler import SchedulerSettings
 from skep.processes.all_in_one import Cloud
 from skep.scheduler.settings import DEFAULT_FILTERS
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "volume_states.py"
-SECONDS = 60
 VERSION = "2.96"
 
 
@@ -51,7 +50,7 @@ class Volumes:
         named = [word for host in hosts for word in ("--host", host)]
         command = [sys.executable, str(EXAMPLE), "--url", self.admin_url, "--admin-token", self.session.token, *named]
         done = await asyncio.to_thread(
-            subprocess.run, command, capture_output=True, text=True, timeout=SECONDS, check=False
+            subprocess.run, command, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
         assert done.returncode == 0, done.stderr
         known: dict[str, Any] = json.loads(done.stdout)

@@ -65,7 +65,7 @@ async def _ready(session: Session) -> None:
         except httpx.TransportError:
             return False
 
-    await eventually(probe, f"{address} is ready", seconds=60)
+    await eventually(probe, f"{address} is ready")
 
 
 async def _image(cloud: ProcessCloud, session: Session) -> str:
@@ -89,7 +89,7 @@ async def _served(session: Session, method: str, path: str, body: object = None,
         assert answer.status_code == status, answer.text
         return answer
 
-    served = await eventually(probe, f"{method} {path} is served", seconds=60)
+    served = await eventually(probe, f"{method} {path} is served")
     assert served is not None
     return served.json()
 
@@ -100,7 +100,7 @@ async def _settled(session: Session, count: int) -> list[dict[str, Any]]:
         done = len(servers) == count and not any(one["status"] == "BUILD" for one in servers)
         return servers if done else []
 
-    return await eventually(probe, f"{count} servers are settled", seconds=60)
+    return await eventually(probe, f"{count} servers are settled")
 
 
 async def test_each_kind_of_process_is_killed_while_servers_are_built(cloud: ProcessCloud) -> None:
@@ -125,7 +125,7 @@ async def test_each_kind_of_process_is_killed_while_servers_are_built(cloud: Pro
         await _ready(first)
         again = [child for child in cloud.children.values() if child.starts > 2]
         assert not again, "\n".join(child.tail(30) for child in again)
-        await eventually(lambda: _agrees(second), "the audit finds nothing", seconds=30)
+        await eventually(lambda: _agrees(second), "the audit finds nothing")
         assert await _services(first) == await _services(second)
 
 
@@ -155,7 +155,7 @@ async def test_a_cell_comes_and_goes_while_everything_runs(cloud: ProcessCloud) 
         new = {"name": "cell2", "database_url": cloud.servers.database_url("other")}
         answer = await admin.ask("POST", _admin(admin, "cells"), new)
         assert answer.status_code < 300, answer.text
-        await eventually(lambda: _hosts_up(admin, "cell2"), "the new cell has hosts", seconds=60)
+        await eventually(lambda: _hosts_up(admin, "cell2"), "the new cell has hosts")
         await admin.ask("PATCH", _admin(admin, "cells/cell1"), {"disabled": True})
         await _create(admin, await _image(cloud, admin), "there")
         found = await _settled(admin, TOGETHER)
@@ -163,12 +163,12 @@ async def test_a_cell_comes_and_goes_while_everything_runs(cloud: ProcessCloud) 
         assert {one["OS-EXT-SRV-ATTR:host"].partition("-")[0] for one in found} == {"cell2"}
         for one in found:
             await admin.ask("DELETE", f"/servers/{one['id']}")
-        await eventually(lambda: _deleted(admin, "cell2"), "the cell is deleted", seconds=60)
+        await eventually(lambda: _deleted(admin, "cell2"), "the cell is deleted")
 
         async def stopped() -> bool:
             return not any(child.order.cell == "cell2" for child in cloud.children.values())
 
-        await eventually(stopped, "its processes have stopped", seconds=60)
+        await eventually(stopped, "its processes have stopped")
 
 
 async def _hosts_up(session: Session, cell: str) -> bool:

@@ -20,7 +20,7 @@ from skep.domain.errors import Misconfigured
 from skep.messages.to_scheduler import ListNamespaces
 from skep.processes.servers.nats import NatsServer
 from skep.testing.cloud import Cloud, quick_config
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.neighbours import bound
 from skep.testing.scheduler_process import SchedulerProcess, shared
 from skep.transport.base import SCHEDULER
@@ -158,5 +158,5 @@ def test_it_knows_no_database_and_nobody_s_identity() -> None:
         "print([name for name in sys.modules if name.startswith(('skep.database', 'skep.standalone.identity', "
         "'skep.neighbours', 'skep.api', 'skep.admin', 'sqlalchemy'))])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert done.stdout.strip() == "[]"

@@ -22,7 +22,6 @@ from skep.testing.scheduler_process import SchedulerProcess
 
 pytestmark = pytest.mark.needs_part("nats-server")
 Make = Callable[..., SchedulerProcess]
-LONG = 60.0
 
 
 @pytest.mark.parametrize("embedded", [True, False])
@@ -83,7 +82,7 @@ async def has_placed(process: SchedulerProcess) -> None:
 
 async def all_active(cloud: Cloud, uuids: list[InstanceUuid]) -> None:
     """Every server runs, once; claims are gone, nothing differs."""
-    servers = await cloud.settled(uuids, seconds=LONG)
+    servers = await cloud.settled(uuids)
     assert {server.state for server in servers} == {State.ACTIVE}, [server.fault for server in servers if server.fault]
     guests = Counter(guest.instance for guest in await cloud.guests())
     assert {uuid: guests[uuid] for uuid in uuids} == dict.fromkeys(uuids, 1)

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.openstack import openstack
 
 pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres")]
-
-STOP_SECONDS = 40.0
 
 
 class Up:
@@ -43,7 +41,7 @@ class Up:
             assert self.process.returncode is None, self.output.read_text()
             return "Ctrl-C stops" in self.output.read_text()
 
-        await eventually(greeted, "the cloud greets", seconds=90)
+        await eventually(greeted, "the cloud greets", seconds=1.5 * PATIENCE)
         return self.output.read_text()
 
     async def refused(self, *arguments: str) -> str:
@@ -55,14 +53,14 @@ class Up:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        said, _ = await asyncio.wait_for(process.communicate(), STOP_SECONDS)
+        said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
         assert process.returncode == 2, said
         return said.decode()
 
     async def end(self, number: signal.Signals) -> int:
         """End it and return its status."""
         self.process.send_signal(number)
-        return await asyncio.wait_for(self.process.wait(), STOP_SECONDS)
+        return await asyncio.wait_for(self.process.wait(), PATIENCE)
 
     def running(self) -> list[str]:
         """Return the command lines of all processes of this cloud: roles, NATS, PostgreSQL."""

@@ -22,7 +22,7 @@ from skep.scheduler.service.decision_log.reading import entries, segments
 from skep.simulator import policies, recorded, simulation
 from skep.simulator.replay import Tally, replay
 from skep.testing.cloud import Cloud, quick_config, running_cloud
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.http_cloud import http_config, serving_cloud, signed_in
 
 LARGE = Flavor(flavorid="9", name="m1.vast", vcpus=1000, memory_mb=512, root_gb=1)
@@ -49,7 +49,7 @@ async def run(*arguments: str, **environment: str) -> tuple[int, str, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, errors = await asyncio.wait_for(process.communicate(), 60)
+    out, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
     assert process.returncode is not None
     return process.returncode, out.decode(), errors.decode()
 

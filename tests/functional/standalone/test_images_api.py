@@ -15,7 +15,7 @@ import pytest
 
 from skep.database.api.images import Viewer
 from skep.standalone.images.fields import BODY_PATCH, BODY_PATCH_BEFORE
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.neighbours import Neighbours, SteppedClock, token
 
 RAW = {"disk_format": "raw", "container_format": "bare"}
@@ -429,7 +429,7 @@ async def test_a_client_that_goes_away_leaves_nothing(
 ) -> None:
     image = await demo.create(name="left")
     user_token = await token(identity, "demo", "demo")
-    async with cloud.served(), asyncio.timeout(30):
+    async with cloud.served(), asyncio.timeout(PATIENCE):
         _, writer = await asyncio.open_connection("127.0.0.1", cloud.images_listener.getsockname()[1])
         head = (
             f"PUT /v2/images/{image['id']}/file HTTP/1.1\r\nHost: x\r\nX-Auth-Token: {user_token}\r\n"

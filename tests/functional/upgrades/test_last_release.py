@@ -19,10 +19,8 @@ from pathlib import Path
 import httpx
 
 from skep.config.sections import Config
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
-
-START_SECONDS = 60
 
 
 @dataclass
@@ -63,7 +61,7 @@ async def running(sources: Path, config: Config) -> AsyncIterator[tuple[Session,
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), START_SECONDS) == 0, end_of(log)
+        assert await asyncio.wait_for(process.wait(), PATIENCE) == 0, end_of(log)
 
 
 async def eventually_found(process: asyncio.subprocess.Process, state: Path, log: Path) -> Found:
@@ -77,7 +75,7 @@ async def eventually_found(process: asyncio.subprocess.Process, state: Path, log
             seen.append(await found_at(state / "clouds.yaml"))
         return bool(seen)
 
-    await eventually(is_ready, "the cloud is ready", seconds=START_SECONDS)
+    await eventually(is_ready, "the cloud is ready")
     return seen[0]
 
 
@@ -91,7 +89,7 @@ async def found_at(file: Path) -> Found:
     who = {"name": auth["username"], "password": auth["password"], "domain": {"id": "default"}}
     scope = {"project": {"name": auth["project_name"], "domain": {"id": "default"}}}
     body = {"auth": {"identity": {"methods": ["password"], "password": {"user": who}}, "scope": scope}}
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
         answer = await client.post(f"{auth['auth_url']}/auth/tokens", json=body)
         answer.raise_for_status()
         catalogue = answer.json()["token"]["catalog"]

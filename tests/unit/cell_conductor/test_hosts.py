@@ -19,6 +19,7 @@ from skep.domain.resources import Inventory
 from skep.messages.to_cell_conductor import Heartbeat, MayBuild, RegisterAgent, ReportHost
 from skep.messages.to_compute import ReportHostNow
 from skep.messages.to_scheduler import ReportAnswer, UpdateHostState, UpdateHostStateReply
+from skep.testing.eventually import PATIENCE
 from skep.transport.base import compute, scheduler_for
 
 NODES = tuple(NodeUuid(f"node-{number}") for number in range(3))
@@ -40,7 +41,7 @@ async def test_every_report_of_a_batch_is_answered_whatever_the_scheduler_says(p
         identity = AgentIdentity(node=node, host=f"host-{node}", process=Incarnation("p"))
         await hosts.register(RegisterAgent(identity=identity), None)
     hosts.reporting.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         answers = await asyncio.gather(*(hosts.report(report_of(node), None) for node in NODES), return_exceptions=True)
     assert [type(answer) for answer in answers] == [SkepError] * len(NODES)
     await hosts.reporting.stop()
@@ -64,7 +65,7 @@ async def conducting(parts: Parts, answer: ReportAnswer) -> Hosts:
 
 async def test_an_agent_whose_number_was_given_before_gets_a_higher_one(parts: Parts) -> None:
     hosts = await conducting(parts, ReportAnswer(node=NODES[0], stale=True, younger=7))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         answer = await hosts.report(report_of(NODES[0]), None)
     assert (answer.incarnation, answer.fenced) == (8, False)
     agent = await parts.database.read(partial(agents.get, node=NODES[0]))
@@ -79,7 +80,7 @@ async def test_an_agent_that_is_older_than_the_row_is_fenced_and_that_is_stored(
         partial(agents.register, identity=AgentIdentity(node=NODES[0], host="host-0", process=Incarnation("q")), now=5)
     )
     await hosts.heartbeat(Heartbeat(node=NODES[0], incarnation=2), None)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         assert (await hosts.report(report_of(NODES[0]), None)).fenced
     agent = await parts.database.read(partial(agents.get, node=NODES[0]))
     assert agent is not None
@@ -141,7 +142,7 @@ async def test_reports_that_no_message_holds_together_go_in_halves(parts: Parts)
         await hosts.register(RegisterAgent(identity=identity), None)
     asked = [asyncio.create_task(hosts.report(report_of(node), None)) for node in NODES]
     hosts.reporting.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         answers = await asyncio.gather(*asked)
     assert [answer.error for answer in answers] == [None] * len(NODES)
     assert sizes.count(1) == len(NODES)

@@ -11,6 +11,7 @@ import pytest
 from skep.cli import serving
 from skep.cli.failures import Failed
 from skep.domain.errors import Misconfigured
+from skep.testing.eventually import PATIENCE
 
 
 class Cloud:
@@ -43,7 +44,7 @@ async def test_serves_until_it_is_told(number: signal.Signals) -> None:
         await cloud.greet()
         os.kill(os.getpid(), number)
 
-    await asyncio.wait_for(serving.serve(cloud, greet), 10)
+    await asyncio.wait_for(serving.serve(cloud, greet), PATIENCE)
     assert cloud.log == ["started", "greeted", "stopped"]
 
 
@@ -54,7 +55,7 @@ async def test_a_signal_while_greeting_stops_at_once() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.Event().wait()
 
-    await asyncio.wait_for(serving.serve(cloud, greet), 10)
+    await asyncio.wait_for(serving.serve(cloud, greet), PATIENCE)
     assert cloud.log == ["started", "stopped"]
 
 
@@ -83,4 +84,4 @@ async def test_a_stop_that_hangs_is_given_up() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Failed, match="given up"):
-        await asyncio.wait_for(serving.serve(cloud, greet, 0.01), 10)
+        await asyncio.wait_for(serving.serve(cloud, greet, 0.01), PATIENCE)

@@ -16,6 +16,7 @@ from skep.messages.base import Cast
 from skep.messages.to_cell_conductor import BuildInstances, Heartbeat, MayBuild, RegisterAgent, ReportHost
 from skep.messages.to_compute import ReportHostNow
 from skep.testing.agents import CELL, HOST, QUICK, AgentStage, uuid_of
+from skep.testing.eventually import PATIENCE
 from skep.transport.base import Address, cell_conductor, compute
 from skep.transport.memory import MemoryTransport
 
@@ -131,7 +132,7 @@ class FlakyTransport(MemoryTransport):
 async def test_a_fenced_agent_stops(stage: AgentStage) -> None:
     stage.conductor.fenced = True
     agent = await stage.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await agent.stopped()
     assert agent.fenced
 
@@ -185,7 +186,7 @@ async def test_an_agent_whose_question_is_refused_as_stale_stops_and_undoes_noth
     stage.conductor.stale = {MayBuild}
     agent = await stage.start()
     await stage.build()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await agent.stopped()
     assert agent.fenced
     assert not stage.conductor.all(BuildInstances)

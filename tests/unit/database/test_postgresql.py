@@ -157,7 +157,7 @@ async def test_who_holds_the_lock_and_falls_silent_is_cut_off(url: str, database
             except StorageUnavailable:
                 return False
 
-        await eventually(written, "another process writes", seconds=20)
+        await eventually(written, "another process writes")
         go_on.set()
         with pytest.raises(StorageUnavailable):
             await paused

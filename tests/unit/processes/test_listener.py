@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 from skep.config.sections import LOOPBACK
 from skep.processes import listener
 from skep.processes.listener import Listener
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 
 
 async def test_a_request_that_comes_after_its_connection_is_answered_while_the_listener_stops(
@@ -32,7 +32,7 @@ async def test_a_request_that_comes_after_its_connection_is_answered_while_the_l
 
     await eventually(is_closed, "nobody else is let in")
     asks.write(b"GET / HTTP/1.1\r\nHost: skep\r\n\r\n")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         assert (await answers.read(4096)).startswith(b"HTTP/1.1 200")
         await stopping
     asks.close()
@@ -43,7 +43,7 @@ async def test_a_connection_that_never_says_anything_is_not_waited_for_long(monk
     serving = Listener(LOOPBACK, 0, "port")
     await serving.start(PlainTextResponse("here"))
     answers, asks = await asyncio.open_connection(LOOPBACK, serving.port)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await serving.stop()
         assert await answers.read() == b""
     asks.close()

@@ -10,10 +10,11 @@ import structlog
 
 from skep.domain.errors import Unavailable
 from skep.reconciler.loop import Loop
+from skep.testing.eventually import PATIENCE
 
 NEVER = 3600.0
 """A period that no test lives to see: a pass has another reason than time."""
-LONG = 20.0
+LONG = PATIENCE
 
 
 class Passes:

@@ -24,6 +24,16 @@ def test_hosts_are_spread_over_cells_and_zones() -> None:
     }
 
 
+def test_each_gpu_is_a_provider_of_its_own() -> None:
+    plan = made_up(MadeUp(hosts=(HostKind(count=1, vcpus=8, memory_gib=16, gpus=2),)))
+    topology = plan.hosts[0].usage.topology
+    assert topology is not None
+    assert [(one.name, one.inventory["CUSTOM_GPU_MILLI"].total) for one in topology.providers] == [
+        ("gpu-0", 1000),
+        ("gpu-1", 1000),
+    ]
+
+
 def test_amounts_may_be_counted_in_parts() -> None:
     plan = made_up(MadeUp(hosts=(HostKind(count=1, vcpus=8, memory_gib=16),)))
     parts = scaled(plan.hosts[0].usage, {"VCPU": 1000})
@@ -48,10 +58,12 @@ def test_a_file_describes_a_cloud(tmp_path: Path) -> None:
 
 def test_a_line_for_each_host(tmp_path: Path) -> None:
     path = tmp_path / "hosts.csv"
-    path.write_text("host,vcpus,memory_mb,disk_gb,zone\na,4,8192,0,east\nb,8,8192,10,\n")
+    path.write_text("host,vcpus,memory_mb,disk_gb,zone,gpus\na,4,8192,0,east,0\nb,8,8192,10,,3\n")
     first, second = read(path).hosts
     assert (first.usage.host, first.zone, sorted(first.usage.inventory)) == ("a", "east", ["MEMORY_MB", "VCPU"])
     assert (second.zone, second.usage.inventory["DISK_GB"].total) == (None, 10)
+    assert second.usage.inventory["CUSTOM_GPU_MILLI"].total == 3000
+    assert first.usage.topology is None
     path.write_text("sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\n")
     (node,) = read(path).hosts
     assert node.usage.traits == ("CUSTOM_GPU_P100",)
@@ -68,6 +80,7 @@ def test_a_line_for_each_host(tmp_path: Path) -> None:
         ("x.csv", "host,vcpus\na,1\n", "line 1: expected the columns"),
         ("x.csv", "host,vcpus,memory_mb,disk_gb\n", "no host"),
         ("x.csv", "host,vcpus,memory_mb,disk_gb\na,1,1,0\na,1,1,0\n", "the same name"),
+        ("x.csv", "sn,cpu_milli,memory_mib,gpu,model\nn0,1000,1,2000,\n", "line 2, column gpu: expected at most 1024"),
         ("x.csv", "sn,cpu_milli,memory_mib,gpu,model\nn0,500,1,0,\n", "line 2, column cpu_milli: expected whole cores"),
     ],
 )

@@ -11,8 +11,9 @@ import pytest
 
 from skep.domain.errors import Unavailable
 from skep.synchronizer.base import Backend, Changes, Cursor, CursorTooOld, Key, Snapshot, Write
+from skep.testing.eventually import PATIENCE
 
-LONG = 30.0
+LONG = PATIENCE
 """Seconds that a wait for a change may take at most; it ends when the change comes."""
 
 T = TypeVar("T")

@@ -17,6 +17,7 @@ OPENB = (
     "pod-0,12000,16384,1,460,,LS,Running,0,100,0\n"
     "pod-1,500,1024,2,1000,V100M16,LS,Running,5,,5\n"
     "pod-2,500,1024,0,0,,BE,Running,6,7,6\n"
+    "pod-3,500,1024,1,100,V100M16|V100M32| ,BE,Running,8,9,8\n"
 )
 AZURE = (
     "vmId,tenantId,cores,ram,vmTypeId,starttime,endtime\n"
@@ -46,12 +47,13 @@ def test_huawei(write: Callable[[str], Path]) -> None:
 def test_openb(write: Callable[[str], Path]) -> None:
     trace = read(write(OPENB))
     assert trace.units == {"VCPU": 1000}
-    shared, whole, none = trace.servers
+    shared, whole, none, either = trace.servers
     assert shared.spec.resources() == {"VCPU": 12000, "MEMORY_MB": 16384, "CUSTOM_GPU_MILLI": 460}
     assert whole.spec.resources()["CUSTOM_GPU_MILLI"] == 2000
     assert whole.spec.flavor.required_traits() == ("CUSTOM_GPU_V100M16",)
     assert whole.until is None
     assert none.spec.resources() == {"VCPU": 500, "MEMORY_MB": 1024}
+    assert either.spec.flavor.extra_specs["trait:any_of"] == "CUSTOM_GPU_V100M16,CUSTOM_GPU_V100M32"
 
 
 def test_azure(write: Callable[[str], Path]) -> None:
@@ -75,8 +77,8 @@ def test_azure(write: Callable[[str], Path]) -> None:
         (HUAWEI + "2,1,1,inf,1\n", "line 4, column at: expected a number from"),
         (HUAWEI + ",1,1,1,1\n", "line 4, column vmid: expected a name, found nothing"),
         (HUAWEI + "2,1,1\n", "line 4: expected 5 values, found 3"),
-        (OPENB + "p,1,1,1,2000,,LS,Running,0,1,0\n", "line 5, column gpu_milli: expected at most 1000, found 2000"),
-        (OPENB + "p,1,1,1,100,A|B,LS,Running,0,1,0\n", "line 5, column gpu_spec: expected one model"),
+        (OPENB + "p,1,1,1,2000,,LS,Running,0,1,0\n", "line 6, column gpu_milli: expected at most 1000, found 2000"),
+        (OPENB + "p,1,1,33,100,,LS,Running,0,1,0\n", "line 6, column num_gpu: expected at most 32, found 33"),
         (AZURE + "1,1,1,1,0,soon,1\n", "line 5, column starttime: expected a number, found 'soon'"),
         (HUAWEI + "\ud800", "line"),
     ],

@@ -32,7 +32,7 @@ from skep.super_conductor import builds
 from skep.super_conductor.reconcile import Retention
 from skep.telemetry.steps import CrashPoint
 from skep.testing.cloud import Cloud, quick_config, running_cloud
-from skep.testing.eventually import eventually
+from skep.testing.eventually import PATIENCE, eventually
 from skep.transport.base import cell_conductor
 
 POISON = Flavor(flavorid="6", name="poison", vcpus=1, memory_mb=512)
@@ -146,7 +146,7 @@ async def test_a_cell_that_cannot_store_is_left_out_and_then_used_again(
 
 
 async def test_a_host_that_never_begins_loses_the_build_and_undoes_it_when_it_is_back(tmp_path: Path) -> None:
-    conductor = quick(scheduled_deadline=0.3)
+    conductor = quick(scheduled_deadline=2.0)
     async with running_cloud(tmp_path, quick_config(conductor=conductor), cells=1, hosts=2) as cloud:
         await cloud.stop_agent("cell1-host1")
         uuids = await cloud.create(4)
@@ -191,7 +191,7 @@ async def given_up(cloud: Cloud, step: str) -> InstanceUuid:
 
     cloud.plane.steps.crash_hook = halt
     [uuid] = await cloud.create()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await halted.wait()
     await cloud.stop_agent("cell1-host1")
     server = await in_state(cloud, uuid, State.ERROR)

@@ -1,0 +1,15 @@
+"""One PostgreSQL for all tests of the session that ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from skep.processes.servers.postgres import PostgresServer
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
