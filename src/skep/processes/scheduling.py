@@ -55,6 +55,7 @@ def make_scheduler(process: Process, transport: Transport, backend: Backend) -> 
         on_conflict=metrics.claim_conflicts.inc,
         on_refused=metrics.reports_refused.inc,
         on_plugin_failure=lambda name: metrics.plugin_failures.labels(name).inc(),
+        on_plugin_slow=lambda name: metrics.plugins_slow.labels(name).inc(),
         decision_log=decision_log(process, settings),
     )
 

@@ -65,6 +65,12 @@ class Metrics:
             ("plugin",),
             registry=self.registry,
         )
+        self.plugins_slow = Counter(
+            "skep_placement_plugin_slow",
+            "How often a filter or weigher of another package ran for a second or longer, by its name",
+            ("plugin",),
+            registry=self.registry,
+        )
         self.claim_conflicts = Counter(
             "skep_placement_claim_conflicts",
             "Requests for hosts of which a write met a record that somebody else had changed meanwhile; their share is "

@@ -26,6 +26,10 @@ from skep.scheduler.plugins import column_filter, column_weigher, host_filter, h
 def raising(host, request):
     return 1 // 0
 
+@host_filter(stage="leaving")
+def leaving(host, request):
+    raise SystemExit(1)
+
 @column_filter(stage="short", per_request=False)
 def short(hosts, request):
     return hosts.all()[:-1]
@@ -80,7 +84,7 @@ def example(site: Path) -> None:
 
 @pytest.fixture
 def broken(site: Path) -> None:
-    filters = {name: f"broken_plugins:{name}" for name in ("raising", "short", "small", "text", "missing")}
+    filters = {name: f"broken_plugins:{name}" for name in ("raising", "leaving", "short", "small", "text", "missing")}
     filters["absent"] = "broken_nowhere:absent"
     weighers = {name: f"broken_plugins:{name}" for name in ("nan", "odd", "by_name", "small")}
     install(site, "broken_plugins", {"skep.filters": filters, "skep.weighers": weighers})
@@ -148,6 +152,7 @@ def test_a_name_of_two_packages_is_refused(make_world: Callable[..., Any], site:
     ("settings", "kind", "name", "error"),
     [
         (filters("raising"), "filter", "raising", "ZeroDivisionError"),
+        (filters("leaving"), "filter", "leaving", "SystemExit"),
         (filters("short"), "filter", "short", "ValueError"),
         (weighers(nan=1.0), "weigher", "nan", "ValueError"),
         (weighers(odd=1.0), "weigher", "odd", "AttributeError"),

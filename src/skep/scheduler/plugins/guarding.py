@@ -28,8 +28,12 @@ class Guard:
 
     def __init__(self, on_error: OnPluginError) -> None:
         """`on_error`: `fail` raises PluginFailed out of the decision, `skip` goes on as if the plug-in were not."""
-        self.on_failure: Callable[[str, Exception], None] | None = None
+        self.on_failure: Callable[[str, BaseException], None] | None = None
         """Told of each failure: the name that the operator chose, and the error."""
+        self.guards = False
+        """Whether there is any plug-in among what is asked."""
+        self.open: tuple[int, str | None] = (0, None)
+        """The number of the latest question, and who has not answered it yet; other threads may look."""
         self._on_error = on_error
 
     def around(self, pipeline: Pipeline) -> Pipeline:
@@ -48,8 +52,9 @@ class Guard:
     def _filter(self, entry: Filter) -> Filter:
         if not entry.plugin:
             return entry
+        self.guards = True
         ask = partial(self._ask, "filter", entry.name)
-        # The quicker ways to the same answer would have to be guarded, too: nobody needs them of a plug-in.
+        # Other ways to the same answer would have to be guarded, too: nobody needs them of a plug-in.
         return replace(
             entry,
             passes=lambda hosts, request: ask(lambda: _mask(entry.passes(hosts, request), len(hosts)), hosts.all()),
@@ -57,12 +62,15 @@ class Guard:
             stage=lambda request: ask(lambda: str(entry.stage(request)), entry.name),
             fits=None,
             named=None,
+            if_empty=None,
+            room=None,
             still=None,
         )
 
     def _weigher(self, entry: Weigher) -> Weigher:
         if not entry.plugin:
             return entry
+        self.guards = True
         ask = partial(self._ask, "weigher", entry.name)
         return replace(
             entry,
@@ -75,14 +83,20 @@ class Guard:
 
     def _ask(self, kind: str, name: str, question: Callable[[], AnswerT], instead: AnswerT) -> AnswerT:
         """Return the answer, or what holds without it. Raises PluginFailed where the operator wants that."""
+        number = self.open[0] + 1
+        self.open = (number, name)
         try:
             return question()
-        except Exception as error:  # what other packages raise is not ours to know
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # what other packages raise is not ours to know; SystemExit ends no scheduler
             if self.on_failure is not None:
                 self.on_failure(name, error)
             if self._on_error == "fail":
                 raise PluginFailed(f"the {kind} {name}, a plug-in, failed ({type(error).__name__})") from error
             return instead
+        finally:
+            self.open = (number, None)
 
 
 def _mask(answer: Mask, length: int) -> Mask:

@@ -50,6 +50,7 @@ from skep.scheduler.service.membership import Membership
 from skep.scheduler.service.mirror import Mirror
 from skep.scheduler.service.namespaced import Namespaced
 from skep.scheduler.service.operator import publish_operator_state
+from skep.scheduler.service.plugin_watch import PluginWatch
 from skep.scheduler.service.reading import Reading
 from skep.scheduler.service.releasing import release_claims, release_slots
 from skep.scheduler.service.reporting import Reporting
@@ -87,11 +88,13 @@ class SchedulerService:
         on_conflict: Callable[[], None] | None = None,
         on_refused: Callable[[], None] | None = None,
         on_plugin_failure: Callable[[str], None] | None = None,
+        on_plugin_slow: Callable[[str], None] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         decision_log: Log | None = None,
     ) -> None:
-        """`decision_log`: takes down all that is applied and decided. Raises Misconfigured for an unknown filter or
-        weigher.
+        """`decision_log`: takes down all that is applied and decided. `on_plugin_slow` is called by another thread.
+
+        Raises Misconfigured for an unknown filter or weigher.
         """
         self._transport = transport
         self._backend = backend
@@ -106,7 +109,9 @@ class SchedulerService:
         else:
             self._states = recorded = RecordedStates(config, decision_log)
             begin = partial(RecordedDeciding, recorded, config)
-        self._states.placement.guard.on_failure = self._plugin_failed
+        guard = self._states.placement.guard
+        guard.on_failure = self._plugin_failed
+        self._plugin_watch = PluginWatch(guard, on_plugin_slow or (lambda _: None))
         self._mirror = Mirror(backend, self._states, monotonic)
         self._commits = Commits(backend, self._states, self._mirror, monotonic)
         self._membership = Membership(
@@ -138,6 +143,7 @@ class SchedulerService:
         if self._decision_log is not None:
             self._decision_log.open(self._membership.run)
         await self._mirror.load()
+        self._plugin_watch.start()
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._membership.live())]
         handlers: Handlers = {
             SelectDestinations: self._select,
@@ -168,6 +174,7 @@ class SchedulerService:
         if self._tasks:
             await self._membership.leave()
         await self._commits.finish()
+        self._plugin_watch.stop()
         if self._decision_log is not None:
             await asyncio.to_thread(self._decision_log.close)
 
@@ -244,7 +251,7 @@ class SchedulerService:
         if self._on_decision is not None and not message.dry_run:
             self._on_decision(seconds, outcome)
 
-    def _plugin_failed(self, name: str, error: Exception) -> None:
+    def _plugin_failed(self, name: str, error: BaseException) -> None:
         log.error("a plug-in failed", plugin=name, exc_info=error)
         if self._on_plugin_failure is not None:
             self._on_plugin_failure(name)
