@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+KEPT_PART = 4
+"""One mark is kept for so many rows: to look at more changes than that is more work than to look at all rows."""
 _FIRST_LENGTH = 1024
 
 RowNumbers = NDArray[np.int64]
@@ -34,9 +36,13 @@ class ChangeLog:
         self._floor = 0
 
     def grow(self, rows: int) -> None:
-        """Keep as many marks as there are `rows`. Marks of before are forgotten: their readers take all rows."""
-        if rows > len(self._marks):
-            self._marks = np.zeros(rows, dtype=np.int64)
+        """Keep as many marks as readers of so many rows want: a quarter; who missed more takes all rows.
+
+        Marks of before are forgotten.
+        """
+        length = rows // KEPT_PART
+        if length > len(self._marks):
+            self._marks = np.zeros(length, dtype=np.int64)
             self._floor = self.position
 
     def amounts(self, row: int) -> None:
@@ -95,19 +101,22 @@ class ChangeLog:
 
 
 class HostLog(ChangeLog):
-    """All that changed; and beside it, only what may have changed what some filter says."""
+    """All that changed; and beside it, twice, only what may have changed what filters say."""
 
     def __init__(self) -> None:
         super().__init__()
         self.verdicts = ChangeLog()
         """Facts, reports, and claims that crossed a level (`levels.py`)."""
+        self.told = ChangeLog()
+        """Facts and reports: all but claims."""
         self.facts_noted = 0
         """How often facts of rows were noted: while it is the same nothing but amounts changed."""
 
     def grow(self, rows: int) -> None:
-        """Keep as many marks as there are `rows`, in both."""
+        """Keep marks for so many rows, in each."""
         super().grow(rows)
         self.verdicts.grow(rows)
+        self.told.grow(rows)
 
     def claimed(self, row: int, *, crossed: bool) -> None:
         """Note that something was taken or freed; `crossed`: so much that it may decide about a request."""
@@ -120,17 +129,20 @@ class HostLog(ChangeLog):
         self.facts_noted += 1
         super().facts(row)
         self.verdicts.facts(row)
+        self.told.facts(row)
 
     def all_amounts(self, rows: RowNumbers) -> None:
         """Note that what is used changed on many rows."""
         super().all_amounts(rows)
         self.verdicts.all_amounts(rows)
+        self.told.all_amounts(rows)
 
     def all_facts(self, rows: RowNumbers) -> None:
         """Note that many rows changed in any way."""
         self.facts_noted += 1
         super().all_facts(rows)
         self.verdicts.all_facts(rows)
+        self.told.all_facts(rows)
 
 
 def _distinct(numbers: RowNumbers) -> RowNumbers:

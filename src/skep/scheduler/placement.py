@@ -236,6 +236,7 @@ class Placement:
         """Return what of the pipeline concerns a request: the members of one ask one after another."""
         table, latest = self._table, self._latest
         if table.multipliers.names is not self._called:
+            self._shapes.close()
             self._configure()
         elif latest is not None and latest.asked is request and latest.version == table.log.facts_noted:
             return latest

@@ -1,8 +1,8 @@
 """Evaluated columns by request shape: equal requests share them, and only changed hosts are judged again.
 
 What a claim changes is little: how much a host has free, and seldom whether that is enough. So filters that do not look
-at it are asked again only for hosts whose facts changed, and those that compare it with an amount only where somebody's
-amount went or came (`levels.py`).
+at it are asked again only for hosts whose facts changed, and those that compare it with an amount only where the very
+amount that a shape asks for went or came (`levels.py`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from skep.domain.builds import StageCount
 from skep.domain.resources import Resources
 from skep.scheduler import explain
-from skep.scheduler.changelog import Changed, ChangeLog
+from skep.scheduler.changelog import KEPT_PART, Changed, ChangeLog
 from skep.scheduler.columns import Floats, Mask
 from skep.scheduler.filters.base import Filter
+from skep.scheduler.levels import Crossed
 from skep.scheduler.order import Order
 from skep.scheduler.ranking import NOBODY, Fitting, Listed, Ranking, best_of_one_cell
 from skep.scheduler.registry import Pipeline
@@ -65,6 +66,7 @@ class Evaluated:
     __slots__ = (
         "_stages",
         "counts",
+        "crossed",
         "fits",
         "judged",
         "own",
@@ -77,8 +79,10 @@ class Evaluated:
         "steady",
     )
 
-    def __init__(self, plan: _Plan, room: int) -> None:
+    def __init__(self, plan: _Plan, room: int, crossed: Crossed) -> None:
         self.plan = plan
+        self.crossed = crossed
+        """Rows to judge again because of claims, where amounts are only compared with the request's."""
         self.steady: Stages = np.full(room, NOT_MAPPED, dtype=np.uint8)
         """The first filter that rejected the row, of those that do not look at what is free."""
         self.stage: Stages = np.full(room, NOT_MAPPED, dtype=np.uint8)
@@ -153,8 +157,11 @@ class Shapes:
         known = self._cache.get(request.shape)
         if known is None or len(known.stage) != len(self._table.mapped):
             known = self._add(request)
-        elif known.position != self._log(known.plan).position:
-            self._refresh(known, request)
+        else:
+            if known.position != self._log(known.plan).position:
+                self._refresh(known, request)
+            if known.crossed.rows:
+                self._judge_crossed(known, request)
         self._cache.move_to_end(request.shape)
         return known
 
@@ -262,14 +269,26 @@ class Shapes:
         return score
 
     def _add(self, request: PlacementRequest) -> Evaluated:
-        known = self._cache[request.shape] = Evaluated(self._plan(request), len(self._table.mapped))
-        if len(self._cache) > self._limit:
-            self._cache.popitem(last=False)
-            self._table.levels.set_watched(one.plan.resources for one in self._cache.values())
-        else:
-            self._table.levels.watch(request.resources)
+        former = self._cache.pop(request.shape, None)
+        if former is None and len(self._cache) == self._limit:
+            _, former = self._cache.popitem(last=False)
+        if former is not None:
+            self._forget(former)
+        plan, table = self._plan(request), self._table
+        crossed = table.levels.watch(plan.resources) if plan.by_level else Crossed()
+        known = self._cache[request.shape] = Evaluated(plan, len(table.mapped), crossed)
         self._evaluate_all(known, request)
         return known
+
+    def _forget(self, known: Evaluated) -> None:
+        if known.plan.by_level:
+            self._table.levels.forget(known.plan.resources, known.crossed)
+
+    def close(self) -> None:
+        """Look at no changes any longer."""
+        for known in self._cache.values():
+            self._forget(known)
+        self._cache.clear()
 
     def _plan(self, request: PlacementRequest) -> _Plan:
         running = [
@@ -291,7 +310,7 @@ class Shapes:
         )
 
     def _log(self, plan: _Plan) -> ChangeLog:
-        return self._table.log.verdicts if plan.by_level else self._table.log
+        return self._table.log.told if plan.by_level else self._table.log
 
     def _refresh(self, known: Evaluated, request: PlacementRequest) -> None:
         log = self._log(known.plan)
@@ -305,6 +324,18 @@ class Shapes:
             else:
                 self._judge_changed(known, request, changed)
         known.position = log.position
+
+    def _judge_crossed(self, known: Evaluated, request: PlacementRequest) -> None:
+        """Judge rows on which one of the request's own amounts came or went."""
+        crossed = known.crossed
+        if crossed.too_many:
+            self._evaluate_all(known, request)
+        elif known.plan.one_by_one and len(crossed.rows) <= _FEW:
+            self._judge_few(known, request, crossed.rows)
+        else:
+            rows = np.array(sorted(crossed.rows), dtype=np.int64)
+            self._judge_changed(known, request, Changed(facts=rows[:0], amounts=rows))
+        crossed.clear()
 
     def _judge_few(self, known: Evaluated, request: PlacementRequest, rows: set[int]) -> None:
         """Judge rows of which only what is free changed, one by one."""
@@ -331,6 +362,7 @@ class Shapes:
         known.stage[:size] = self._judge(known.plan, known.steady[:size], slice(0, size), request)
         known.count(known.stage[:size])
         known.position = self._log(known.plan).position
+        known.crossed.clear()
         known.score = None
 
     def _judge_facts(self, plan: _Plan, hosts: HostView, request: PlacementRequest) -> Stages:
@@ -353,4 +385,4 @@ class Shapes:
 
 def _worth(rows: int) -> int:
     """Return how many changes are less work than all rows."""
-    return max(16, rows // 4)
+    return max(16, rows // KEPT_PART)

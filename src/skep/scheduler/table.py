@@ -213,7 +213,7 @@ class HostTable:
             free = column.add_claimed(row, change)
             limit = highest.get(name, -1)
             if free < limit or free + change < limit:
-                crossed = crossed or self.levels.crossed(name, free + change, free)
+                crossed = self.levels.cross(name, row, free + change, free) or crossed
         self.log.claimed(row, crossed=crossed)
 
     # --- what the operator wants -------------------------------------------------------------------

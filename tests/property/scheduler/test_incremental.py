@@ -140,16 +140,20 @@ def test_records_taken_by_the_batch_leave_what_records_taken_one_by_one_leave(ba
     st.integers(-3, 12),
     st.integers(-3, 12),
 )
-def test_a_level_is_crossed_where_somebody_fits_only_before_or_only_after(
+def test_who_asks_for_an_amount_is_told_where_it_fits_only_before_or_only_after(
     asked: list[tuple[str, int]], name: str, before: int, after: int
 ) -> None:
     levels = Levels()
-    levels.watch({"VCPU": 11})
-    levels.set_watched({one: amount} for one, amount in asked)
-    fits = [(before >= amount, after >= amount) for one, amount in asked if one == name]
-    assert levels.crossed(name, before, after) is any(one != other for one, other in fits)
-    highest = levels.highest.get(name, -1)
-    assert levels.crossed(name, before, after) is False or min(before, after) < highest
+    gone = levels.watch({"VCPU": 11, "CUSTOM_X": 3})
+    askers = [(one, amount, levels.watch({one: amount})) for one, amount in asked]
+    levels.forget({"VCPU": 11, "CUSTOM_X": 3}, gone)
+    told = [one == name and (before >= amount) != (after >= amount) for one, amount, _ in askers]
+    assert levels.cross(name, 7, before, after) is any(told)
+    assert [crossed.rows == {7} for _, _, crossed in askers] == told
+    one_row = (np.array([7]), np.array([before]), np.array([after]))
+    assert levels.cross_all(name, *one_row).tolist() == [any(told)]
+    assert not gone.rows
+    assert not any(told) or min(before, after) < levels.highest[name]
 
 
 @given(usages, st.dictionaries(st.sampled_from(["VCPU", "MEMORY_MB"]), st.integers(1, 9)))
@@ -276,15 +280,17 @@ def agrees(kept: Shapes, table: HostTable, request: PlacementRequest, most: int)
     assert kept.scores(one, request).tolist() == scores
 
 
-@pytest.mark.parametrize(("longest_walk", "most"), [(256, 5), (2, 2), (2, 3)], ids=["near", "far", "too far"])
+@pytest.mark.parametrize(
+    ("longest_walk", "most", "cached"), [(256, 5, 64), (2, 2, 64), (2, 3, 2)], ids=["near", "far", "too far"]
+)
 @given(st.lists(events, max_size=40))
 def test_evaluated_shapes_kept_in_step_equal_shapes_made_afresh(
-    longest_walk: int, most: int, story: list[tuple[str, Any]]
+    longest_walk: int, most: int, cached: int, story: list[tuple[str, Any]]
 ) -> None:
     states = HostStates(SchedulerSettings())
     states.take(Key(CELLS, CELL), 1, CellValue(wish=CellWish(uuid=CELL, name="c"), asserted=True), 0.0)
     states.take(Key(BEATS, f"{CELL}/one"), 1, BeatValue(heard=NODES, at=1), 0.0)
-    kept = Shapes(states.table, pipeline(SchedulerSettings()), 64)
+    kept = Shapes(states.table, pipeline(SchedulerSettings()), cached)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranking, "_LONGEST_WALK", longest_walk)
         for number, (kind, what) in enumerate(story, 2):
