@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import click
 
@@ -22,6 +22,8 @@ from skep.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 READY_SECONDS = 60.0
+HOSTS_SECONDS = 30.0
+"""How long hosts may take until they are up; who takes longer is counted as he is then."""
 BUILD_SECONDS = 60.0
 FIRST_SERVER = ("server", "create", "--image", "tiny", "--flavor", "m1.tiny", "one")
 
@@ -45,13 +47,24 @@ class Served(Protocol):
     def clouds_yaml(self) -> Path:
         """How clients find it."""
 
+    @property
+    def started_hosts(self) -> frozenset[str]:
+        """The hosts whose agents were started with it."""
+
+
+class Hosts(NamedTuple):
+    """How many hosts there are, and how many of them are up."""
+
+    known: int
+    up: int
+
 
 async def greet(cloud: Served, *, first_server: bool) -> None:
     """Say what runs; at the first start build a server and tell its way. A server that fails stops nothing.
 
     Warnings may go to the same terminal meanwhile, so all is said in one piece at the end.
     """
-    with progress("Waiting until every cell has a host", alone=False) as step:
+    with progress("Waiting until the hosts are up", alone=False) as step:
         async with CloudClient(cloud.api_url, cloud.clouds_yaml) as client:
             await client.until_ready(READY_SECONDS)
             lines = await _overview(cloud, client)
@@ -71,10 +84,28 @@ def warn(cloud: Served) -> None:
 async def _overview(cloud: Served, client: CloudClient) -> list[str]:
     try:
         await client.sign_in()
+        hosts = await _hosts(cloud.started_hosts, client)
         cells = (await client.admin("GET", "/cells"))["cells"]
     except RequestFailed as error:
         return [f"Skep serves at {cloud.api_url}; it cannot be looked into: {error}."]
-    return list(found(cells, cloud.api_url, first_start=cloud.first_start))
+    return list(found(cells, hosts, cloud.api_url, first_start=cloud.first_start))
+
+
+async def _hosts(started: frozenset[str], client: CloudClient) -> Hosts:
+    """Wait until each host that was started is up, unless an admin forced it down; count all that there are."""
+    seen: dict[str, dict[str, Any]] = {}
+
+    async def all_up() -> bool:
+        services = (await client.compute("GET", "/os-services?binary=nova-compute"))["services"]
+        seen.update({service["host"]: service for service in services})
+        return all(host in seen and (_is_up(seen[host]) or seen[host]["forced_down"]) for host in started)
+
+    await until(all_up, HOSTS_SECONDS)
+    return Hosts(known=len(seen.keys() | started), up=sum(map(_is_up, seen.values())))
+
+
+def _is_up(service: Mapping[str, Any]) -> bool:
+    return bool(service["state"] == "up")
 
 
 async def _newest_server(client: CloudClient) -> str | None:
@@ -109,11 +140,10 @@ async def _first_server(client: CloudClient, clouds_yaml: Path, step: Callable[[
     return [*lines, *first_server_lines(seen)]
 
 
-def found(cells: Sequence[Mapping[str, Any]], api_url: str, *, first_start: bool) -> Iterator[str]:
+def found(cells: Sequence[Mapping[str, Any]], hosts: Hosts, api_url: str, *, first_start: bool) -> Iterator[str]:
     """Say what a start found: cells, hosts, servers."""
     real = [cell for cell in cells if cell["name"] != "cell0"]
-    hosts, up = (sum(cell[key] or 0 for cell in real) for key in ("hosts", "hosts_up"))
-    yield f"Skep serves at {api_url}: {_count(len(real), 'cell')}, {_count(hosts, 'host')} ({up} up)."
+    yield f"Skep serves at {api_url}: {_count(len(real), 'cell')}, {_count(hosts.known, 'host')} ({hosts.up} up)."
     if first_start:
         yield "This is a new cloud."
         return

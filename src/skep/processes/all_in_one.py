@@ -83,6 +83,11 @@ class Cloud:
         return self.directory.clouds_yaml
 
     @property
+    def started_hosts(self) -> frozenset[str]:
+        """The fake hosts whose agents run here."""
+        return frozenset(self.plane.agents)
+
+    @property
     def admin_password(self) -> str | None:
         """The first password of `admin`, at the first start only."""
         return self.passwords.get("admin")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from skep.cli.greeting import found, hops, what_next
+from skep.cli.greeting import Hosts, found, hops, what_next
 
 CELLS: list[dict[str, Any]] = [
     {"name": "cell0", "hosts": 0, "hosts_up": 0, "servers": {"error": 1}},
@@ -15,16 +15,16 @@ CELLS: list[dict[str, Any]] = [
 
 
 def test_a_new_cloud() -> None:
-    assert list(found(CELLS, "http://x/v2.1", first_start=True)) == [
+    assert list(found(CELLS, Hosts(6, 5), "http://x/v2.1", first_start=True)) == [
         "Skep serves at http://x/v2.1: 2 cells, 6 hosts (5 up).",
         "This is a new cloud.",
     ]
 
 
 def test_a_cloud_that_was_there() -> None:
-    _, line = found(CELLS, "http://x/v2.1", first_start=False)
+    _, line = found(CELLS, Hosts(6, 5), "http://x/v2.1", first_start=False)
     assert line == "Found as it was left: 3 servers (2 active, 1 error)."
-    _, line = found(CELLS[2:], "http://x/v2.1", first_start=False)
+    _, line = found(CELLS[2:], Hosts(3, 2), "http://x/v2.1", first_start=False)
     assert line == "Found as it was left: 0 servers."
 
 

@@ -93,6 +93,12 @@ class ProcessCloud:
         return self.directory.clouds_yaml
 
     @property
+    def started_hosts(self) -> frozenset[str]:
+        """The fake hosts whose agents were started."""
+        agents = [child.order.name for child in self.children.values() if child.order.role == "compute"]
+        return frozenset(name.removeprefix("compute-") for name in agents)
+
+    @property
     def admin_password(self) -> str | None:
         """The first password of `admin`, at the first start only."""
         return self.passwords.get("admin")
