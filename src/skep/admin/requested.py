@@ -13,6 +13,7 @@ from skep.database.api.flavors import FlavorQuery
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.flavors import Flavor
 from skep.domain.ids import CellUuid
+from skep.domain.lifetimes import lifetime_from
 from skep.domain.nested.aliases import device_requests
 from skep.domain.nested.reading import wanted as wanted_inside
 from skep.domain.request_specs import RequestSpec
@@ -46,6 +47,7 @@ async def spec_of(
         availability_zone=zone,
         requested_host=host,
         scheduler_hints=dict(hints or {}),
+        lifetime=lifetime_from(hints or {}, request.services.clock.now()),
     )
 
 

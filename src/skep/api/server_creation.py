@@ -22,6 +22,7 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, InstanceUuid, new_uuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance
+from skep.domain.lifetimes import lifetime_from
 from skep.domain.request_specs import RequestSpec
 from skep.domain.spread import spread_group
 
@@ -87,8 +88,8 @@ def read(body: dict[str, Any], settings: ApiSettings, version: int) -> Wish:
     )
 
 
-def spec_of(wish: Wish, found: Resolved, context: RequestContext, settings: ApiSettings) -> RequestSpec:
-    """Return what placement will look at.
+def spec_of(wish: Wish, found: Resolved, context: RequestContext, settings: ApiSettings, now: int) -> RequestSpec:
+    """Return what placement will look at, of servers that are asked for `now`.
 
     Raises BadRequest, naming the key, for extra specs and image properties that contradict each other.
     """
@@ -110,6 +111,7 @@ def spec_of(wish: Wish, found: Resolved, context: RequestContext, settings: ApiS
         target_cell=found.cells[wish.hints.target_cell] if wish.hints.target_cell is not None else None,
         different_cells=tuple(found.cells[name] for name in wish.hints.different_cell),
         devices=devices(found.flavor, found.image, settings),
+        lifetime=lifetime_from(wish.hints.given, now),
     )
 
 

@@ -97,6 +97,7 @@ class Builds:
                 resources=work.spec.resources(),
                 allocation=work.allocation,
                 secrets=work.secrets,
+                expected_end=work.spec.expected_end,
             )
             await parts.transport.cast(compute(parts.cell.uuid, instance.host), message, work.context)
 

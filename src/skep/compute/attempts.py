@@ -42,6 +42,7 @@ class OpenAttempt(msgspec.Struct, kw_only=True):
 
     resources: Resources
     allocation: Allocation | None = None
+    expected_end: int | None = None
     order: BuildAccepted | None = None
     """What was asked; dropped once the guest is there."""
     granted: bool = False
@@ -177,7 +178,11 @@ class Attempts:
         record.highest = max(record.highest, entry.attempt)
         if entry.attempt not in record.over:
             record.open[entry.attempt] = OpenAttempt(
-                resources=entry.resources, allocation=entry.allocation, granted=True, built=entry
+                resources=entry.resources,
+                allocation=entry.allocation,
+                expected_end=entry.expected_end,
+                granted=True,
+                built=entry,
             )
 
     @_take.register
@@ -249,7 +254,9 @@ class Attempts:
 
 
 def _accepted(entry: BuildAccepted) -> OpenAttempt:
-    return OpenAttempt(resources=entry.resources, allocation=entry.allocation, order=entry)
+    return OpenAttempt(
+        resources=entry.resources, allocation=entry.allocation, expected_end=entry.expected_end, order=entry
+    )
 
 
 def _drop_old_tasks(record: InstanceRecord) -> None:

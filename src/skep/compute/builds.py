@@ -81,6 +81,7 @@ class Builds:
             resources=message.resources,
             context=message.context,
             allocation=message.allocation,
+            expected_end=message.expected_end,
         )
         instance, attempt = message.instance.uuid, message.attempt
         if attempt in self._runs.get(instance, ()):
@@ -160,7 +161,7 @@ class Builds:
             return failure("ComputeResourcesUnavailable", f"Host {host.name} does not have node {node}.")
         if any(amount < 0 for amount in order.resources.values()):
             return failure("InvalidInput", "An amount of a resource is negative.")
-        match host.ledger.claim(run.instance, order.attempt, order.resources, order.allocation):
+        match host.ledger.claim(run.instance, order.attempt, order.resources, order.allocation, order.expected_end):
             case Refused() as refused:
                 return failure("ComputeResourcesUnavailable", refused.message())
             case Replaced():
@@ -261,6 +262,7 @@ class Builds:
                 launched_at=self._host.clock.now(),
                 power_state=power_state,
                 image_properties=weighed_properties(run.order.instance.image),
+                expected_end=run.order.expected_end,
             )
         )
 

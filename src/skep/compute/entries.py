@@ -25,6 +25,7 @@ class BuildAccepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", t
     resources: Resources
     context: RequestContext
     allocation: Allocation | None = None
+    expected_end: int | None = None
 
 
 class SpawnGranted(msgspec.Struct, frozen=True, kw_only=True, tag="spawn_granted", tag_field="entry"):
@@ -45,6 +46,7 @@ class GuestBuilt(msgspec.Struct, frozen=True, kw_only=True, tag="built", tag_fie
     allocation: Allocation | None = None
     image_properties: dict[str, str] = {}
     """Those of the server's image that placement may weigh."""
+    expected_end: int | None = None
 
 
 class BuildFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="entry", omit_defaults=True):

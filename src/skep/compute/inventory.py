@@ -60,6 +60,7 @@ def with_use(
     taken: Allocation | None = None,
     io_ops: int = 0,
     image_properties: dict[str, int] | None = None,
+    expected_end: int | None = None,
 ) -> HostUsage:
     """Return `idle` with what changes from report to report. Every build under way will be a server."""
     return msgspec.structs.replace(
@@ -71,4 +72,5 @@ def with_use(
         instances=servers + io_ops,
         io_ops=io_ops,
         image_properties=image_properties or {},
+        expected_end=expected_end,
     )

@@ -34,6 +34,8 @@ class Ledger:
         self._used: Resources = {}
         self._layout: Layout | None = None
         self._allocations: dict[tuple[InstanceUuid, int], Allocation] = {}
+        self._ends: dict[tuple[InstanceUuid, int], int | None] = {}
+        """Of each attempt that is counted, when its server is expected to be gone."""
         self.set_inventory(inventory)
 
     def set_inventory(self, inventory: Mapping[str, Inventory]) -> None:
@@ -45,7 +47,12 @@ class Ledger:
         self._layout = None if usage.topology is None else layout_of(usage)
 
     def claim(
-        self, instance: InstanceUuid, attempt: int, resources: Resources, allocation: Allocation | None = None
+        self,
+        instance: InstanceUuid,
+        attempt: int,
+        resources: Resources,
+        allocation: Allocation | None = None,
+        expected_end: int | None = None,
     ) -> Accepted | Refused | Replaced:
         """Count the build if it fits. A repeat of what is counted is accepted and not counted again.
 
@@ -67,17 +74,23 @@ class Ledger:
             return Refused(lacks=lacks)
         if allocation is not None and not self._is_free(allocation):
             return Refused(lacks={}, reason="CPUs, pages or devices that were promised are held by others")
-        self.adopt(instance, attempt, resources, allocation)
+        self.adopt(instance, attempt, resources, allocation, expected_end)
         return Accepted()
 
     def adopt(
-        self, instance: InstanceUuid, attempt: int, resources: Resources, allocation: Allocation | None = None
+        self,
+        instance: InstanceUuid,
+        attempt: int,
+        resources: Resources,
+        allocation: Allocation | None = None,
+        expected_end: int | None = None,
     ) -> None:
         """Count what exists on the host or was accepted before a restart, without asking whether it fits."""
         held = self._held.setdefault(instance, {})
         if attempt in held:
             return
         held[attempt] = resources
+        self._ends[instance, attempt] = expected_end
         if allocation is not None:
             self._allocations[instance, attempt] = allocation
         for resource_class, amount in resources.items():
@@ -89,6 +102,7 @@ class Ledger:
         if held is None:
             return
         self._allocations.pop((instance, attempt), None)
+        self._ends.pop((instance, attempt), None)
         for resource_class, amount in held.pop(attempt, {}).items():
             self._used[resource_class] -= amount
         if not held:
@@ -109,6 +123,15 @@ class Ledger:
     def taken(self) -> Allocation | None:
         """Return the sum of the parts of the host that are held; None where nobody holds any."""
         return total(self._allocations.values()) if self._allocations else None
+
+    def expected_end(self) -> int | None:
+        """Return when the last of all that is counted is expected to be gone; None where one of them has no end."""
+        latest: int | None = None
+        for end in self._ends.values():
+            if end is None:
+                return None
+            latest = end if latest is None else max(latest, end)
+        return latest
 
     def _is_free(self, allocation: Allocation) -> bool:
         return self._layout is not None and Room(self._layout, self._allocations.values()).has(allocation)

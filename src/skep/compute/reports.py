@@ -191,6 +191,7 @@ class Reports:
             self._usage,
             used=host.ledger.usage(),
             taken=host.ledger.taken(),
+            expected_end=host.ledger.expected_end(),
             servers=len(host.guests),
             failed_builds=host.failed_builds,
             io_ops=building(host.journal.attempts),

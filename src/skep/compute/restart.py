@@ -35,7 +35,8 @@ class Restart:
         """Fill the ledger: guests as the hypervisor has them, and accepted builds that have none yet."""
         host = self._host
         for guest in self._guests.values():
-            host.ledger.adopt(guest.instance, guest.attempt, guest.resources, guest.allocation)
+            end = self._expected_end(guest)
+            host.ledger.adopt(guest.instance, guest.attempt, guest.resources, guest.allocation, end)
             if guest.whole:
                 host.guests[guest.instance] = guest.attempt
             if not self._is_known(guest):
@@ -51,7 +52,7 @@ class Restart:
         for instance, record in host.journal.attempts.records.items():
             for attempt, opened in record.open.items():
                 if opened.built is None:
-                    host.ledger.adopt(instance, attempt, opened.resources, opened.allocation)
+                    host.ledger.adopt(instance, attempt, opened.resources, opened.allocation, opened.expected_end)
                 elif host.guests.get(instance) != attempt:
                     log.error("a guest is missing or not whole", host=host.name, instance=instance, attempt=attempt)
 
@@ -80,6 +81,7 @@ class Restart:
                     launched_at=self._host.clock.now(),
                     power_state=guest.power_state,
                     image_properties=weighed_properties(opened.order.instance.image if opened.order else None),
+                    expected_end=opened.expected_end,
                 )
             )
         elif opened.built is None and opened.order is not None:
@@ -97,6 +99,12 @@ class Restart:
         for task_id, task in record.tasks.items():
             if not task.acknowledged:
                 self._outcomes.tell_task(instance, task_id)
+
+    def _expected_end(self, guest: Guest) -> int | None:
+        """Return when a guest is expected to be gone, as the journal remembers: the hypervisor knows nothing of it."""
+        record = self._host.journal.attempts.get(guest.instance)
+        opened = record.open.get(guest.attempt) if record is not None else None
+        return opened.expected_end if opened is not None else None
 
     def _is_known(self, guest: Guest) -> bool:
         record = self._host.journal.attempts.get(guest.instance)

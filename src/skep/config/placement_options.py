@@ -65,6 +65,10 @@ class PlacementOptionSettings(Section, frozen=True, kw_only=True):
     cross_cell_move_weight_multiplier: Annotated[
         float, Meta(description="How far a server that moves is kept in its cell")
     ] = 1000000.0
+    lifetime_weight_multiplier: Annotated[
+        float,
+        Meta(description="Weight, for servers with the hint `lifetime`, of hosts that are occupied for as long anyway"),
+    ] = 10.0
     image_props_weight_multiplier: Annotated[
         float, Meta(description="Weight of servers whose images have like properties; negative: they are kept apart")
     ] = 0.0

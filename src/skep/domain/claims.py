@@ -25,6 +25,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """The group whose slot goes with this claim, if its policy is hard."""
     allocation: Allocation | None = None
     """Which CPUs, pages and devices are promised, to a server that asks for some."""
+    expected_end: int | None = None
+    """When the server is expected to be gone, microseconds since the epoch; None: nobody knows."""
 
     @property
     def key(self) -> tuple[str, int]:

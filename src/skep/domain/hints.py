@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 
 from skep.domain.errors import BadRequest
 from skep.domain.host_queries import parse
+from skep.domain.lifetimes import HINT as LIFETIME_HINT
+from skep.domain.lifetimes import read_hint as read_lifetime
 from skep.domain.networks import near
 
 VOLUME_HINT = "same_host_as_volume"
@@ -38,6 +40,10 @@ def check_hints(hints: Mapping[str, object], filters: Collection[str]) -> None:
     except ValueError as error:
         name = "cidr" if "cidr" in hints else "build_near_host_ip"
         raise _refused(name, f"It makes no network: {error}") from error
+    try:
+        read_lifetime(hints)
+    except ValueError as error:
+        raise _refused(LIFETIME_HINT, str(error)) from error
     volume = hints.get(VOLUME_HINT, "any")
     if not isinstance(volume, str) or not 0 < len(volume) <= MAX_VOLUME or not volume.isprintable():
         raise _refused(VOLUME_HINT, f"Expected the id of one volume, 1 to {MAX_VOLUME} printable characters")

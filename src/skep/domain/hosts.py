@@ -58,6 +58,9 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """NUMA cells and nested providers; None: nothing is known of the inside, only flat amounts are given out."""
     taken: Allocation | None = None
     """What the ledger counts of them, in sum."""
+    expected_end: int | None = None
+    """When the last of the servers that the ledger counts is expected to be gone, microseconds since the epoch. None:
+    there is none, or one of them has no expected end (agents of before 0.5 say it of none)."""
 
 
 class RefusedReport(msgspec.Struct, frozen=True, kw_only=True):

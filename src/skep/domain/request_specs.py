@@ -9,6 +9,7 @@ from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, ProjectId, UserId
 from skep.domain.images import Image
+from skep.domain.lifetimes import Lifetime
 from skep.domain.nested.reading import resources_of, wanted
 from skep.domain.nested.wanted import DeviceRequest, Wanted
 from skep.domain.resources import Resources
@@ -48,6 +49,13 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of the hint `target_cell`: only hosts of this cell."""
     different_cells: tuple[CellUuid, ...] = ()
     """Of the hint `different_cell`: no host of these cells."""
+    lifetime: Lifetime | None = None
+    """Of the hint `lifetime`, worked out once where the server is asked for; None: nobody knows."""
+
+    @property
+    def expected_end(self) -> int | None:
+        """When the server is expected to be gone, microseconds since the epoch; None: nobody knows."""
+        return self.lifetime.end if self.lifetime is not None else None
 
     def resources(self) -> Resources:
         """Return what a host must have free. A server that boots from a volume has no local root disk.

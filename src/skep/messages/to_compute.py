@@ -22,6 +22,8 @@ class BuildAndRunInstance(Cast, frozen=True, kw_only=True):
     """Which CPUs, pages and devices the server gets; None: only flat amounts."""
     secrets: bytes | None = None
     """adminPass and injected files, encrypted; None when there are none."""
+    expected_end: int | None = None
+    """When the server is expected to be gone, microseconds since the epoch; None: nobody knows."""
 
 
 class TerminateInstance(Cast, frozen=True, kw_only=True):

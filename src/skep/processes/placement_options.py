@@ -52,6 +52,7 @@ def multipliers(config: Config) -> dict[str, float]:
         "HypervisorVersionWeigher": section.hypervisor_version_weight_multiplier,
         "PCIWeigher": section.pci_weight_multiplier,
         "CrossCellWeigher": section.cross_cell_move_weight_multiplier,
+        "LifetimeWeigher": section.lifetime_weight_multiplier,
         "ImagePropertiesWeigher": section.image_props_weight_multiplier,
         "BestFitWeigher": section.best_fit_weight_multiplier,
         "FragmentationWeigher": section.fragmentation_weight_multiplier,

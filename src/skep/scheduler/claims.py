@@ -58,7 +58,11 @@ class ClaimIndex:
             counted = assumed.pop(key, None) or before.get(key)
             if counted is None:
                 self._count(node, claim)
-            elif counted.resources != claim.resources or counted.allocation != claim.allocation:
+            elif (
+                counted.resources != claim.resources
+                or counted.allocation != claim.allocation
+                or counted.expected_end != claim.expected_end
+            ):
                 self._uncount(node, counted)
                 self._count(node, claim)
         if not assumed:
@@ -136,11 +140,15 @@ class ClaimIndex:
         self._table.add_claimed(node, claim.resources)
         if claim.allocation is not None:
             self._table.nested.hold(self._table.row_of[node], claim.key, claim.allocation)
+        if claim.expected_end is not None:
+            self._table.ends.hold(self._table.row_of[node], claim.key, claim.expected_end)
 
     def _uncount(self, node: NodeUuid, claim: Claim) -> None:
         self._table.add_claimed(node, claim.resources, -1)
         if claim.allocation is not None:
             self._table.nested.release(self._table.row_of[node], claim.key)
+        if claim.expected_end is not None:
+            self._table.ends.release(self._table.row_of[node], claim.key)
 
     def _counted(self, node: NodeUuid, key: AttemptKey) -> Claim | None:
         return self._assumed.get(node, {}).get(key) or self._stored.get(node, {}).get(key)
@@ -164,3 +172,5 @@ def _check(claim: Claim) -> None:
     for name, amount in claim.resources.items():
         if abs(amount) > MOST:
             raise OverflowError(f"claims: {name[:255]} is not within {-MOST} and {MOST}")
+    if claim.expected_end is not None and abs(claim.expected_end) > MOST:
+        raise OverflowError(f"claims: expected_end is not within {-MOST} and {MOST}")

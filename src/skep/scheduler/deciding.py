@@ -100,6 +100,7 @@ class Deciding:
             node=choice.node,
             resources=seat.request.resources,
             allocation=self._allocation(seat.request, choice.node),
+            expected_end=seat.request.spec.expected_end,
             group=group.uuid if group is not None and group.is_hard else None,
         )
         self._known.claims.assume(seat.claim)

@@ -94,6 +94,7 @@ class Intake:
         self._nodes.add(node)
         row = self._table.row_of[node]
         self._table.nested.set_usage(row, usage)
+        self._table.ends.report(row, usage.expected_end)
         for name, amount in usage.used.items():
             noted = self._used.get(name)
             if noted is None:
@@ -160,6 +161,7 @@ def _check(usage: HostUsage) -> None:
         ("hypervisor_version", usage.hypervisor_version),
         ("instances", usage.instances),
         ("io_ops", usage.io_ops),
+        ("expected_end", usage.expected_end or 0),
     ):
         if not -MOST <= count <= MOST:
             raise OverflowError(f"{name}: {count} is not within {-MOST} and {MOST}")

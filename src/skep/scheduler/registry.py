@@ -55,6 +55,7 @@ from skep.scheduler.weighers import (
     disk,
     fragmentation,
     hypervisor_version,
+    lifetime,
     pci,
     ram,
     soft_affinity,
@@ -128,6 +129,7 @@ WEIGHERS: dict[str, Weigher] = {
     "HypervisorVersionWeigher": hypervisor_version.WEIGHER,
     "BestFitWeigher": best_fit.WEIGHER,
     "PCIWeigher": pci.WEIGHER,
+    "LifetimeWeigher": lifetime.WEIGHER,
 }
 
 CONFIGURED_WEIGHERS: dict[str, Callable[[PlacementOptions], Weigher | None]] = {

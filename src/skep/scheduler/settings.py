@@ -33,6 +33,7 @@ DEFAULT_WEIGHERS = {
     "HypervisorVersionWeigher": 1.0,
     "PCIWeigher": 1.0,
     "CrossCellWeigher": 1_000_000.0,
+    "LifetimeWeigher": 10.0,
     "MetricsWeigher": 1.0,
     "NumInstancesWeigher": 0.0,
     "ImagePropertiesWeigher": 0.0,

@@ -19,6 +19,7 @@ from skep.scheduler.aggregate_limits import AggregateLimits
 from skep.scheduler.bounds import MOST_TRAITS
 from skep.scheduler.changelog import HostLog
 from skep.scheduler.columns import Amounts, BitSets, Ints, Mask, grown
+from skep.scheduler.ends import ExpectedEnds
 from skep.scheduler.intake import Intake
 from skep.scheduler.levels import Levels
 from skep.scheduler.mix import Mix
@@ -91,6 +92,8 @@ class HostTable:
         self.levels = Levels()
         self.nested = Rooms()
         """The inside of hosts: NUMA cells, devices and other nested providers."""
+        self.ends = ExpectedEnds()
+        """When hosts are expected to be empty."""
         self.mix = Mix()
         """What is asked for lately, if a weigher wants to know."""
         self.joined = JoinedStates(self)
@@ -160,6 +163,7 @@ class HostTable:
             self._place(row, usage.host, cell)
         self.traits.set_row(row, usage.traits)
         self.nested.set_usage(row, usage)
+        self.ends.report(row, usage.expected_end)
         self.usages[row] = usage
         self._name_hypervisor(row)
         self.hypervisor_version[row] = usage.hypervisor_version

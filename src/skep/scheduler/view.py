@@ -97,6 +97,15 @@ class HostView:
         """Operations on whole disks under way; each claim is a build that will be one."""
         return self.table.io_ops[self._rows] + self.table.claimed_servers[self._rows]
 
+    @property
+    def occupied_until(self) -> Floats:
+        """When each host is expected to be empty, microseconds since the epoch: inf where a server has no known end.
+
+        -inf of a host that is empty now.
+        """
+        table = self.table
+        return table.ends.occupied_until(self._rows, table.instances, table.claimed_servers)
+
     def usages(self) -> list[HostUsage | None]:
         """Return what each host said last; None of one that said nothing."""
         return self._of_each(self.table.usages)

@@ -71,3 +71,18 @@ def test_a_smaller_inventory_keeps_what_is_counted() -> None:
 def test_a_negative_amount_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError):
         Ledger(INVENTORY).claim(uuid_of(1), 1, {"VCPU": -1})
+
+
+def test_the_last_end_is_known_if_all_servers_have_one() -> None:
+    ledger = Ledger(INVENTORY)
+    assert ledger.expected_end() is None
+    ledger.claim(uuid_of(1), 1, ONE, expected_end=20)
+    ledger.adopt(uuid_of(2), 1, ONE, expected_end=10)
+    assert ledger.expected_end() == 20
+    ledger.adopt(uuid_of(3), 1, {})
+    assert ledger.expected_end() is None
+    ledger.release(uuid_of(3), 1)
+    ledger.release(uuid_of(1), 1)
+    assert ledger.expected_end() == 10
+    ledger.release(uuid_of(2), 1)
+    assert ledger.expected_end() is None

@@ -149,7 +149,7 @@ async def _store(request: ApiRequest, wish: Wish, found: Resolved) -> tuple[Inst
     new = NewRequest(
         context=context,
         instances=server_creation.instances_of(wish, found, context, now),
-        spec=server_creation.spec_of(wish, found, context, services.settings),
+        spec=server_creation.spec_of(wish, found, context, services.settings, now),
         min_count=wish.min_count,
         now=now,
         secrets=services.seal(msgspec.json.encode(secrets)),

@@ -146,6 +146,7 @@ def _owned(found: sa.CursorResult[Any], claiming: set[str]) -> Owned:
                     resources=spec.resources(),
                     allocation=load(one.allocation, Allocation) if one.allocation is not None else None,
                     group=group.uuid if group is not None and group.is_hard else None,
+                    expected_end=spec.expected_end,
                 )
             )
         if group is not None:

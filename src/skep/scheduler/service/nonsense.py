@@ -75,6 +75,7 @@ def _faults(report: HostReport) -> Iterator[str]:
         ("usage.hypervisor_version", usage.hypervisor_version, MOST),
         ("usage.service_version", usage.service_version, MOST),
         ("usage.started_at", usage.started_at, MOST_COUNTED),
+        ("usage.expected_end", usage.expected_end or 0, MOST_COUNTED),
     )
     for name, number, most in counters:
         if not 0 <= number <= most:

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from skep.domain.images import Image
+from skep.domain.lifetimes import Lifetime
 from skep.domain.providers import Allocation, Provider, ProviderShare, Topology
 from skep.domain.resources import Inventory
 from skep.scheduler.options import PlacementOptions
@@ -26,6 +27,7 @@ def _inside(devices: int, held: int) -> dict[str, Any]:
 _facts = st.fixed_dictionaries(
     {"instances": st.integers(0, 3), "io_ops": st.integers(0, 3)},
     optional={
+        "expected_end": st.sampled_from([1_000, 2_500, 6_000]),
         "hypervisor_type": st.sampled_from(["QEMU", "xen"]),
         "hypervisor_version": st.sampled_from([6_002_000, 8_000_001]),
         "host_ip": st.sampled_from(["10.0.0.7", "10.0.1.7", "fe80::1", "none"]),
@@ -79,6 +81,7 @@ METADATA = {
     "io_ops_weight_multiplier": ("-3", "0"),
     "best_fit_weight_multiplier": ("4", "x"),
     "pci_weight_multiplier": ("2",),
+    "lifetime_weight_multiplier": ("-1", "4"),
     "image_props_weight_multiplier": ("-1.5",),
 }
 _PROPERTIES = {
@@ -104,6 +107,9 @@ _queries: list[list[Any]] = [
     [">", "$total_usable_ram_mb", "$free_disk_mb"],
     ["=", "$uuid", "n1"],
 ]
+lifetimes = st.builds(
+    lambda begin, length: Lifetime(begin, begin + length), st.sampled_from([0, 2_000]), st.sampled_from([500, 3_000])
+)
 hints = st.sampled_from(
     [
         *({"query": query} for query in _queries),

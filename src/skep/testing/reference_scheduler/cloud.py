@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -195,3 +196,12 @@ def free_share(host: Host, resource_class: str) -> float:
     """Return the free part of the host's own capacity."""
     total = capacity(host, resource_class)
     return free(host, resource_class) / total if total > 0 else 0.0
+
+
+def occupied_until(host: Host) -> float:
+    """Return when the host is expected to be empty: inf where a server has no known end, -inf where there is none."""
+    ends: list[int | None] = [claim.expected_end for claim in host.claims.values()]
+    if host.usage is not None and max(host.usage.instances, host.usage.servers) > 0:
+        ends.append(host.usage.expected_end)
+    known = [end for end in ends if end is not None]
+    return math.inf if len(known) < len(ends) else max(known, default=-math.inf)

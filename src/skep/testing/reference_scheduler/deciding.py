@@ -90,7 +90,15 @@ class ReferenceScheduler:
             verdict = self.choose(request, instance, seed=seed)
             verdicts.append(verdict)
             if verdict.node is not None:
-                taken.append(Claim(instance=instance, attempt=1, node=verdict.node, resources=request.resources))
+                end = request.spec.expected_end
+                claim = Claim(
+                    instance=instance,
+                    attempt=1,
+                    node=verdict.node,
+                    resources=request.resources,
+                    expected_end=end,
+                )
+                taken.append(claim)
                 self.take(request, taken[-1])
         if len(taken) < min(min_count, len(instances)):
             for claim in taken:

@@ -126,6 +126,7 @@ class Pair:
             used=add(host.usage.used, claim.resources),
             failed_builds=0,
             instances=host.usage.instances + 1,
+            expected_end=_later(host.usage, claim),
         )
         self.known.claims.drop(claim)
         self.cloud.release(claim)
@@ -210,3 +211,12 @@ class Pair:
                 entry = found.setdefault(group.uuid, (group.uuid, group.policy, group.max_server_per_host, []))
                 entry[3].append(guest.claim.node)
         return list(found.values())
+
+
+def _later(usage: HostUsage, claim: Claim) -> int | None:
+    """Return the end that a host tells once it counts the claim's server, too."""
+    if max(usage.instances, usage.servers) == 0:
+        return claim.expected_end
+    if usage.expected_end is None or claim.expected_end is None:
+        return None
+    return max(usage.expected_end, claim.expected_end)

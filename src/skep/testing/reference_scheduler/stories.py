@@ -134,6 +134,7 @@ _hints = _mostly(
     st.fixed_dictionaries({"required_aggregates": st.lists(st.integers(1, 2), max_size=2).map(tuple)}),
     st.fixed_dictionaries({"scheduler_hints": st.just({"same_host_as_volume": "v1"})}),
     *[st.fixed_dictionaries({"scheduler_hints": attributes.hints})] * 2,
+    *[st.fixed_dictionaries({"lifetime": attributes.lifetimes})] * 2,
 )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from skep.testing.reference_scheduler.attributes import io_ops, servers
-from skep.testing.reference_scheduler.cloud import Host, capacity, free, free_share
+from skep.testing.reference_scheduler.cloud import Host, capacity, free, free_share, occupied_until
 from skep.testing.reference_scheduler.filters import domain_of
 from skep.testing.reference_scheduler.question import Question
 
@@ -96,6 +96,15 @@ def free_and_all_devices(host: Host) -> tuple[int, int]:
     return len(devices) - len(held), len(devices)
 
 
+def lifetime(host: Host, asked: Question) -> float:
+    """The share of the server's lifetime for which the host is occupied without it."""
+    expected = asked.request.spec.lifetime
+    if expected is None:
+        return 0.0
+    share = (occupied_until(host) - expected.begin) / (expected.end - expected.begin)
+    return min(max(share, 0.0), 1.0)
+
+
 def operations(host: Host, asked: Question) -> float:
     """Operations under way, of those that may be."""
     return io_ops(host) / asked.options.max_io_ops_per_host
@@ -140,6 +149,7 @@ SCORES: dict[str, Score] = {
     "HypervisorVersionWeigher": hypervisor_version,
     "BestFitWeigher": best_fit,
     "PCIWeigher": pci,
+    "LifetimeWeigher": lifetime,
     "IoOpsWeigher": operations,
     "NumInstancesWeigher": instances,
     "ImagePropertiesWeigher": image_properties,
@@ -159,6 +169,7 @@ KEYS: dict[str, str] = {
     "HypervisorVersionWeigher": "hypervisor_version_weight_multiplier",
     "BestFitWeigher": "best_fit_weight_multiplier",
     "PCIWeigher": "pci_weight_multiplier",
+    "LifetimeWeigher": "lifetime_weight_multiplier",
     "IoOpsWeigher": "io_ops_weight_multiplier",
     "NumInstancesWeigher": "num_instances_weight_multiplier",
     "ImagePropertiesWeigher": "image_props_weight_multiplier",

@@ -32,6 +32,8 @@ WEST = Cell(uuid=CellUuid("22222222-2222-2222-2222-222222222222"), name="west")
         {"build_near_host_ip": "fd00::1", "cidr": "/64"},
         {"cidr": "/99"},
         {"same_host_as_volume": "v"},
+        {"lifetime": 1},
+        {"lifetime": "86400"},
         {"color": {"of": "anything"}},
     ],
 )
@@ -49,6 +51,10 @@ def test_hints_that_are_taken(given: dict[str, Any]) -> None:
         ({"query": {"a": 1}}, r"scheduler_hints\.query\. .*expected a list"),
         ({"build_near_host_ip": "10.0.0.1", "cidr": "/33"}, r"scheduler_hints\.cidr\. It makes no network"),
         ({"build_near_host_ip": "10.0.0.1", "cidr": "/::"}, r"scheduler_hints\.cidr\. It makes no network"),
+        *(
+            ({"lifetime": given}, r"scheduler_hints\.lifetime\. Expected how many seconds")
+            for given in (0, -1, True, 1.5, None, "", "1h", "-5", "1.5", "٣", "9" * 4000, 3153600001, [3600], {"s": 1})
+        ),
         ({"build_near_host_ip": "near"}, r"scheduler_hints\.build_near_host_ip\. It makes no network"),
     ],
 )
