@@ -115,6 +115,8 @@ class Amounts:
 class _NameSet:
     """One set of names that rows have."""
 
+    names: Names
+    """Of the rows that have it: one object for all of them."""
     words: tuple[int, ...]
     rows: int = 0
 
@@ -136,7 +138,7 @@ class BitSets:
         """In how many sets each name is."""
         self._free_bits: list[int] = []
         """A heap: low bits first, so that columns stay few."""
-        self._sets: dict[Names, _NameSet] = {(): _NameSet(())}
+        self._sets: dict[Names, _NameSet] = {(): _NameSet((), ())}
         self._names: list[Names] = [()] * length
 
     @property
@@ -149,6 +151,10 @@ class BitSets:
         self._names.extend([()] * (length - self._length))
         self._length = length
         self._words = [grown(word, length) for word in self._words]
+
+    def names_of(self, row: int) -> Names:
+        """Return the set of this row, as it was set."""
+        return self._names[row]
 
     def new_names(self, names: Names) -> int:
         """Return how many of `names` no row has."""
@@ -170,7 +176,7 @@ class BitSets:
         if chosen is None:
             chosen = self._sets[names] = self._worked_out(names)
         chosen.rows += 1
-        self._names[row] = names
+        self._names[row] = chosen.names
         for number, column in enumerate(self._words):
             column[row] = chosen.words[number] if number < len(chosen.words) else 0
         self._leave(former)
@@ -191,7 +197,7 @@ class BitSets:
             values.extend([0] * (word + 1 - len(values)))
             values[word] |= 1 << bit
             self._sets_with[name] += 1
-        return _NameSet(tuple(values))
+        return _NameSet(names, tuple(values))
 
     def _leave(self, names: Names) -> None:
         """Note that one row has this set no longer."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from skep.domain.hosts import HostUsage
+
 
 class RowNames:
     """A name for each row, the empty one by default."""
@@ -33,6 +35,11 @@ class RowNames:
             else:
                 known.add(row)
 
+    def first(self, name: str) -> int | None:
+        """Return one of the rows of this name; None where there is none."""
+        known = self._rows.get(name)
+        return next(iter(known)) if isinstance(known, set) else known
+
     def rows(self, name: str) -> set[int]:
         """Return the rows of this name; nobody is found by the empty one."""
         known = self._rows.get(name)
@@ -48,3 +55,34 @@ class RowNames:
         known.discard(row)
         if len(known) == 1:
             self._rows[name] = known.pop()
+
+
+class HypervisorNames:
+    """By which names the hypervisors of rows go; most go by that of their host, and are not noted again."""
+
+    def __init__(self, hosts: RowNames, usages: list[HostUsage | None]) -> None:
+        """`hosts`: the names of the hosts; `usages`: by row, what each host said last."""
+        self._hosts = hosts
+        self._usages = usages
+        self._others: dict[int, str] = {}
+        """By row, the names that are not the host's."""
+        self._rows: dict[str, set[int]] = {}
+
+    def note(self, row: int) -> None:
+        """Look anew at what a row's host said, and at its name."""
+        usage = self._usages[row]
+        name = usage.hypervisor_hostname if usage is not None else ""
+        former = self._others.pop(row, "")
+        if former:
+            self._rows[former].discard(row)
+            if not self._rows[former]:
+                del self._rows[former]
+        if name and name != self._hosts.names[row]:
+            self._others[row] = name
+            self._rows.setdefault(name, set()).add(row)
+
+    def rows(self, name: str) -> set[int]:
+        """Return the rows whose hypervisor said this name; nobody is found by the empty one."""
+        usages = self._usages
+        alike = {row for row in self._hosts.rows(name) if (said := usages[row]) and said.hypervisor_hostname == name}
+        return alike | self._rows.get(name, set())

@@ -20,17 +20,17 @@ from skep.scheduler.bounds import MOST_TRAITS
 from skep.scheduler.changelog import HostLog
 from skep.scheduler.columns import Amounts, BitSets, Ints, Mask, grown
 from skep.scheduler.ends import ExpectedEnds
+from skep.scheduler.heard_rows import HeardRows
 from skep.scheduler.intake import Intake
 from skep.scheduler.levels import Levels
+from skep.scheduler.memberships import Memberships
 from skep.scheduler.mix import Mix
 from skep.scheduler.multipliers import Multipliers
-from skep.scheduler.names import RowNames
+from skep.scheduler.names import HypervisorNames, RowNames
 from skep.scheduler.namespaces import JoinedStates
 from skep.scheduler.nested.rooms import Rooms
-from skep.scheduler.published import Aggregate, CellFlags, Memberships
+from skep.scheduler.published import DEFAULT_ZONE, Aggregate, CellFlags
 
-DEFAULT_ZONE = "nova"
-ZONE_KEY = "availability_zone"
 _NO_CELL = -1
 
 
@@ -42,11 +42,10 @@ def stable_hash(text: str) -> int:
 class HostTable:
     """The columns. Rows are never reused by another node."""
 
-    def __init__(self) -> None:  # noqa: PLR0915  # one statement for each column
+    def __init__(self) -> None:  # one statement for each column
         length = 16
         self.nodes: list[NodeUuid] = []
         self._host_names = RowNames()
-        self._hypervisors = RowNames()
         self.hosts = self._host_names.names
         self.row_of: dict[NodeUuid, int] = {}
         self.cells: dict[CellUuid, CellFlags] = {}
@@ -78,13 +77,11 @@ class HostTable:
         self._length = length
         self._classes: list[tuple[str, ...]] = []
         """The resource classes of each row's report."""
-        self._beats: dict[CellUuid, tuple[frozenset[NodeUuid], int]] = {}
-        self._heard_rows: dict[CellUuid, NDArray[np.intp]] = {}
-        """Rows that a cell's beat names, as far as they were looked up."""
-        self._memberships = Memberships()
-        self._zone_codes: dict[str, int] = {DEFAULT_ZONE: 0}
+        self._heard_rows = HeardRows(self)
+        self._memberships = Memberships(self, self._host_names)
         self.usages: list[HostUsage | None] = []
         """What each host said last, with all that has no column."""
+        self._hypervisors = HypervisorNames(self._host_names, self.usages)
         self.multipliers = Multipliers()
         """What aggregates say of the multipliers of weighers."""
         self.limits = AggregateLimits(self)
@@ -129,6 +126,10 @@ class HostTable:
         """Return the ids of the aggregates that name `host`."""
         return self._memberships.of(host)
 
+    def aggregates_of_row(self, row: int) -> tuple[int, ...]:
+        """Return the ids of the aggregates that name the row's host."""
+        return self._memberships.of_row(row)
+
     def cell_of(self, row: int) -> CellUuid:
         """Return the row's cell."""
         return self.cell_names[self.cell.item(row)]
@@ -139,9 +140,7 @@ class HostTable:
 
     def rows_of_hypervisor(self, name: str) -> set[int]:
         """Return the rows whose hypervisor reported this host name."""
-        usages = self.usages
-        alike = {row for row in self.rows_named(name) if (said := usages[row]) and said.hypervisor_hostname == name}
-        return alike | self._hypervisors.rows(name)
+        return self._hypervisors.rows(name)
 
     def rows_of(self, nodes: Iterable[NodeUuid]) -> set[int]:
         """Return the rows of those of the nodes that are known."""
@@ -165,7 +164,7 @@ class HostTable:
         self.nested.set_usage(row, usage)
         self.ends.report(row, usage.expected_end)
         self.usages[row] = usage
-        self._name_hypervisor(row)
+        self._hypervisors.note(row)
         self.hypervisor_version[row] = usage.hypervisor_version
         return row
 
@@ -197,7 +196,7 @@ class HostTable:
         self.reported[row] = False
         self.usages[row] = None
         self.instances[row] = self.io_ops[row] = 0
-        self._hypervisors.assign(row, "")
+        self._hypervisors.note(row)
         self.failed_builds[row] = 0
         for name in self._classes[row]:
             self.resources[name].set_usage((row,), (0,), (0,))
@@ -241,17 +240,17 @@ class HostTable:
     def set_aggregate(self, number: int, hosts: Iterable[str], metadata: Mapping[str, str]) -> None:
         """Set one aggregate; `availability_zone` in its metadata puts its hosts into that zone."""
         before = self.aggregates.get(number, Aggregate())
-        after = self.aggregates[number] = Aggregate(frozenset(hosts), dict(metadata))
+        after = self.aggregates[number] = Aggregate(tuple(hosts), dict(metadata))
         self.multipliers.set_aggregate(number, metadata, self._length)
         self.limits.note(metadata)
-        self._regroup(number, before.hosts, after.hosts)
+        self._memberships.regroup(number, before.hosts, after.hosts)
 
     def drop_aggregate(self, number: int) -> None:
         """Forget one aggregate."""
         before = self.aggregates.pop(number, None)
         if before is not None:
             self.multipliers.set_aggregate(number, {}, self._length)
-            self._regroup(number, before.hosts, frozenset())
+            self._memberships.regroup(number, before.hosts, ())
 
     def set_cell(
         self,
@@ -276,26 +275,11 @@ class HostTable:
 
     def set_heard(self, cell: CellUuid, nodes: tuple[NodeUuid, ...], at: int) -> None:
         """Take which nodes a cell's latest beat names; `at`: when it was sent, microseconds since the epoch."""
-        code = self._cell(cell).code
-        self._beats[cell] = (frozenset(nodes), at)
-        now: Mask = np.zeros(self._length, dtype=np.bool_)
-        named = [row for node in nodes if (row := self.row_of.get(node)) is not None]
-        now[named] = True
-        mine = self.cell == code
-        now &= mine
-        self.last_heard[now] = at
-        self._heard_rows[cell] = np.flatnonzero(now)
-        changed = np.flatnonzero((now != self.heard) & mine)
-        self.heard[changed] = now[changed]
-        self._derive(changed)
+        self._derive(self._heard_rows.set(cell, self._cell(cell).code, nodes, at))
 
     def touch_heard(self, cell: CellUuid, at: int) -> None:
         """Take that the nodes which the cell's beat named before are still heard; `at`: when that was said."""
-        self._beats[cell] = (self._beats.get(cell, (frozenset(), 0))[0], at)
-        rows = self._heard_rows.get(cell)
-        if rows is None:
-            rows = self._heard_rows[cell] = np.flatnonzero(self.heard & (self.cell == self._cell(cell).code))
-        self.last_heard[rows] = at
+        self._heard_rows.touch(cell, self._cell(cell).code, at)
 
     # --- inside ------------------------------------------------------------------------------------
 
@@ -307,7 +291,6 @@ class HostTable:
                 self._grow(self._length * 2)
             self.nodes.append(node)
             self._host_names.append()
-            self._hypervisors.append()
             self._classes.append(())
             self.usages.append(None)
             self.row_of[node] = row
@@ -331,16 +314,13 @@ class HostTable:
     def _place(self, row: int, host: str, cell: CellUuid) -> None:
         """Set a row's name and cell; a beat or an aggregate that was there before the row takes effect now."""
         if self.hosts[row] != host:
-            self._host_names.assign(row, host)
-            self._name_hypervisor(row)
-            self._set_membership(row)
+            self._memberships.rename(row, host)
+            self._hypervisors.note(row)
         code = self._cell(cell).code
         if self.cell[row] != code:
-            self._heard_rows.clear()
+            former = None if self.cell[row] == _NO_CELL else self.cell_of(row)
             self.cell[row] = code
-            named, at = self._beats.get(cell, (frozenset(), 0))
-            self.heard[row] = self.nodes[row] in named
-            self.last_heard[row] = at if self.heard[row] else 0
+            self._heard_rows.move(row, former, cell)
 
     def _cell(self, cell: CellUuid) -> CellFlags:
         flags = self.cells.get(cell)
@@ -349,41 +329,12 @@ class HostTable:
             self.cell_names.append(cell)
         return flags
 
-    def _name_hypervisor(self, row: int) -> None:
-        """Note by which name the hypervisor goes; most go by that of their host, which is noted already."""
-        usage = self.usages[row]
-        name = usage.hypervisor_hostname if usage is not None else ""
-        self._hypervisors.assign(row, "" if name == self.hosts[row] else name)
-
     def amounts(self, name: str) -> Amounts:
         """Return the columns of a resource class, made where there are none."""
         amounts = self.resources.get(name)
         if amounts is None:
             amounts = self.resources[name] = Amounts(self._length)
         return amounts
-
-    def _regroup(self, number: int, before: frozenset[str], after: frozenset[str]) -> None:
-        for host in before - after:
-            self._memberships.leave(host, number)
-        for host in after - before:
-            self._memberships.join(host, number)
-        for host in before | after:
-            for row in self.rows_named(host):
-                self._set_membership(row)
-
-    def _set_membership(self, row: int) -> None:
-        numbers = self.aggregates_of(self.hosts[row])
-        self.membership.set_row(row, numbers)
-        if self.multipliers.names:
-            self.multipliers.set_row(row, numbers)
-        named = (self.aggregates[number].metadata.get(ZONE_KEY) for number in numbers)
-        zone = next((name for name in named if name), DEFAULT_ZONE)
-        if zone not in self._zone_codes:
-            self._zone_codes[zone] = len(self.zones)
-            self.zones.append(zone)
-        self.zone[row] = self._zone_codes[zone]
-        self.limits.limit((row,))
-        self.log.facts(row)
 
     def _derive_row(self, row: int) -> None:
         cell = self.cell.item(row)

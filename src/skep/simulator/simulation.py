@@ -17,8 +17,8 @@ from skep.domain.request_specs import RequestSpec
 from skep.scheduler.deciding import Deciding, Seat
 from skep.scheduler.intake import Intake
 from skep.scheduler.knowledge import Knowledge
+from skep.scheduler.published import ZONE_KEY
 from skep.scheduler.request import PlacementRequest, placement_request
-from skep.scheduler.table import ZONE_KEY
 from skep.simulator.clouds import Plan, PlannedHost, scaled
 from skep.simulator.events import Departure, HostChange, Server, Trace, in_order, requests_of
 from skep.simulator.measures import empty_hosts, fragmentation, utilisation
