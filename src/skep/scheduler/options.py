@@ -31,5 +31,10 @@ class PlacementOptions(msgspec.Struct, frozen=True, kw_only=True):
     fragmentation_slot_exponent: float = 0.5
     fragmentation_departures: int = 1
 
+    @property
+    def of_prefilters(self) -> tuple[object, ...]:
+        """What pre-filters are told (`prefilters.py`)."""
+        return (self.query_placement_for_image_type_support, self.image_metadata_prefilter)
+
 
 DEFAULT_OPTIONS = PlacementOptions()

@@ -243,7 +243,7 @@ class Placement:
         pipeline, asked = self._pipeline, request
         if pipeline.shape_parts:
             parts = (part(table, request) for part in pipeline.shape_parts)
-            request = replace(request, shape=(*request.shape, *parts))
+            request = replace(request, shape=(request.shape, *parts))
         self._latest = _Running(
             asked=asked,
             version=table.log.facts_noted,

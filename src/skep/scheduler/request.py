@@ -1,10 +1,16 @@
-"""One request as placement sees it: everything that filters and weighers read, worked out once."""
+"""One request as placement sees it: everything that filters and weighers read, worked out once.
+
+Requests come in few kinds: what was worked out for one is remembered for the next that asks for the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from skep.domain.guest_kinds import GuestKind, guest_kind
 from skep.domain.host_attributes import AMOUNTS
@@ -20,6 +26,21 @@ from skep.scheduler.spreading import Domains
 AGGREGATE_SCOPE = "aggregate_instance_extra_specs:"
 VOLUME_SCOPE = "volume:"
 VOLUME_HINT = "same_host_as_volume"
+
+_MOST_REMEMBERED = 4096
+"""Kinds of requests."""
+
+
+class Shape(tuple[object, ...]):
+    """What filters and weighers read that are not per request.
+
+    One shape is one object as long as it is remembered, and looked up as that: its many parts need not be compared.
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
 
 
 class Capability(msgspec.Struct, frozen=True):
@@ -43,9 +64,9 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Key and wanted value of the extra specs scoped to aggregates."""
     cell: CellUuid | None
     exclude_cells: tuple[CellUuid, ...]
-    prefer: tuple[NodeUuid, ...]
-    ignore: tuple[NodeUuid, ...]
-    alternates: int
+    prefer: tuple[NodeUuid, ...] = ()
+    ignore: tuple[NodeUuid, ...] = ()
+    alternates: int = 2
     shape: tuple[object, ...]
     """Requests with equal shapes get equal answers from every filter and weigher that is not per request."""
     volume_specs: tuple[tuple[str, str], ...] = ()
@@ -86,6 +107,60 @@ def placement_request(
     source_cell: CellUuid | None = None,
     options: PlacementOptions = DEFAULT_OPTIONS,
 ) -> PlacementRequest:
+    """Return what `spec` asks of a host."""
+    asked = _asked(spec, cell, exclude_cells, source_cell, options)
+    known = _remembered.get(asked)
+    if known is None:
+        known = _remembered[asked] = _worked_out(spec, cell, exclude_cells, source_cell, options)
+        if len(_remembered) > _MOST_REMEMBERED:
+            _remembered.popitem(last=False)
+    return replace(known, spec=spec, prefer=prefer, ignore=ignore, alternates=alternates)
+
+
+_remembered: OrderedDict[Hashable, PlacementRequest] = OrderedDict()
+
+
+def _asked(
+    spec: RequestSpec,
+    cell: CellUuid | None,
+    exclude_cells: tuple[CellUuid, ...],
+    source_cell: CellUuid | None,
+    options: PlacementOptions,
+) -> Hashable:
+    """Return all that `_worked_out` reads."""
+    flavor, image = spec.flavor, spec.image
+    return (
+        flavor.vcpus,
+        flavor.memory_mb,
+        flavor.root_gb,
+        flavor.ephemeral_gb,
+        flavor.swap_mb,
+        tuple(flavor.extra_specs.items()),
+        None if image is None else (image.disk_format, *image.properties.items(), *options.of_prefilters),
+        spec.boot_from_volume,
+        spec.devices,
+        _volume_wanted(spec),
+        cell,
+        exclude_cells,
+        source_cell,
+        spec.availability_zone,
+        spec.forced_host,
+        spec.forced_node,
+        spec.requested_host,
+        spec.requested_node,
+        spec.required_aggregates,
+        spec.target_cell,
+        spec.different_cells,
+    )
+
+
+def _worked_out(
+    spec: RequestSpec,
+    cell: CellUuid | None,
+    exclude_cells: tuple[CellUuid, ...],
+    source_cell: CellUuid | None,
+    options: PlacementOptions,
+) -> PlacementRequest:
     """Work out what `spec` asks of a host."""
     resources = spec.resources()
     required: tuple[str, ...] = ()
@@ -100,7 +175,6 @@ def placement_request(
     forbidden = _with(forbidden, *image_traits(spec, "forbidden"))
     kind = guest_kind(spec.image.properties) if spec.image is not None and spec.image.properties else None
     nested, choices = spec.wanted(), any_of(spec.flavor.extra_specs)
-    volume = spec.scheduler_hints.get(VOLUME_HINT)
     shape = (
         tuple(sorted(resources.items())),
         required,
@@ -131,19 +205,28 @@ def placement_request(
         aggregate_specs=scoped,
         cell=cell,
         exclude_cells=exclude_cells,
-        prefer=prefer,
-        ignore=ignore,
-        alternates=alternates,
         nested=nested,
         any_of_traits=choices,
-        shape=shape,
+        shape=_shape(shape),
         volume_specs=volumes,
-        volume_wanted=volume if isinstance(volume, str) else None,
+        volume_wanted=_volume_wanted(spec),
         capabilities=tuple(one for one in capabilities if one.path[0] not in AMOUNTS),
         capabilities_of_amounts=tuple(one for one in capabilities if one.path[0] in AMOUNTS),
         guest_kind=kind,
         source_cell=source_cell,
     )
+
+
+@functools.lru_cache(maxsize=_MOST_REMEMBERED)
+def _shape(parts: tuple[object, ...]) -> Shape:
+    """Return the one object for these parts."""
+    return Shape(parts)
+
+
+def _volume_wanted(spec: RequestSpec) -> str | None:
+    """Return the volume next to which the server shall be."""
+    volume = spec.scheduler_hints.get(VOLUME_HINT) if spec.scheduler_hints else None
+    return volume if isinstance(volume, str) else None
 
 
 def _with(traits: tuple[str, ...], *more: str) -> tuple[str, ...]:
