@@ -42,7 +42,7 @@ def stable_hash(text: str) -> int:
 class HostTable:
     """The columns. Rows are never reused by another node."""
 
-    def __init__(self) -> None:  # one statement for each column
+    def __init__(self) -> None:  # noqa: PLR0915  # one statement for each column
         length = 16
         self.nodes: list[NodeUuid] = []
         self._host_names = RowNames()
