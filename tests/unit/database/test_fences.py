@@ -18,7 +18,13 @@ DEAD = fences.FencedHost(node=NODE, host=HOST)
 CLAIM = ClaimKey(ONE, 1, NODE)
 
 
+def register(cell: sa.Connection) -> None:
+    agents.register(cell, AgentIdentity(node=NODE, host=HOST, process=Incarnation("a")), 1)
+
+
 def fence(cell: sa.Connection) -> fences.Closed:
+    register(cell)
+    assert fences.declare(cell, NODE, NOW)
     return fences.close(cell, DEAD, NOW, 10)
 
 
@@ -88,7 +94,7 @@ def test_other_hosts_keep_what_they_have(cell: sa.Connection) -> None:
 
 @pytest.mark.parametrize("deleted", [False, True])
 def test_a_host_that_comes_back_is_told_to_undo_all_that_it_had(cell: sa.Connection, deleted: bool) -> None:
-    agents.register(cell, AgentIdentity(node=NODE, host=HOST, process=Incarnation("a")), 1)
+    register(cell)
     bring_to(cell, State.ACTIVE)
     if deleted:
         deletes.begin(cell, ONE, context("req-d"), NOW)
@@ -110,3 +116,15 @@ def test_a_host_that_comes_back_is_told_to_undo_all_that_it_had(cell: sa.Connect
     assert attempts.close(cell, ONE, HOST, 1, NOW) == [CLAIM]
     assert outcomes(cell) == [(1, False, "fenced")]
     assert state_of(cell) is state
+
+
+def test_what_a_host_that_came_back_has_to_undo_is_not_closed_by_who_still_takes_it_for_dead(
+    cell: sa.Connection,
+) -> None:
+    bring_to(cell, State.ACTIVE)
+    deletes.begin(cell, ONE, context("req-d"), NOW)
+    assert fence(cell) == fences.Closed(released=(CLAIM,), deleted=1)
+    assert fences.came_back(cell, NODE) == 1
+    before = everything(cell)
+    assert fences.close(cell, DEAD, NOW, 10) == fences.Closed()
+    assert everything(cell) == before

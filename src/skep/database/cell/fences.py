@@ -64,8 +64,11 @@ def close(connection: sa.Connection, host: FencedHost, now: int, limit: int) -> 
     """Close up to `limit` open attempts of a fenced host.
 
     Builds go to another host, also past the point of no return: nobody is there to finish them. Servers that ran are
-    ERROR and keep the host's name; those that are being deleted are deleted.
+    ERROR and keep the host's name; those that are being deleted are deleted. Nothing is closed of a host that came back
+    since it was looked up: it undoes what is open.
     """
+    if not _is_fenced(connection, host.node):
+        return Closed()
     mine = [
         (one.instance, one.attempt)
         for one in connection.execute(
@@ -101,6 +104,12 @@ def came_back(connection: sa.Connection, node: NodeUuid) -> int:
         .where(attempt.node == node, attempt.outcome == OUTCOME, ~attempt.open)
         .values(open=True, sent_at=None, sends=0)
     ).rowcount
+
+
+def _is_fenced(connection: sa.Connection, node: NodeUuid) -> bool:
+    """Whether the host of a node is still fenced; it stays so until the transaction ends, for the row is written."""
+    mine = sa.and_(agents.c.node == node, agents.c.fenced_at.is_not(None))
+    return connection.execute(agents.update().where(mine).values(fenced_at=agents.c.fenced_at)).rowcount == 1
 
 
 def _groups(connection: sa.Connection, uuids: Sequence[InstanceUuid]) -> dict[str, GroupUuid]:
