@@ -140,6 +140,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict = ""
     could_hold: int = 0
     """Hosts that could hold it if they were empty, up and enabled."""
+    not_reported: int = 0
+    """How many of these have not reported, so that they may be too small."""
+    left_aside: tuple[str, ...] = ()
+    """Stages that say nothing of an empty host, because they are about other servers or what other services tell."""
     changes: tuple[Change, ...] = ()
     """The smallest changes that would fit, each by itself, best first; none where nothing small would."""
 
@@ -169,8 +173,15 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
             parts.append("no host could ever hold it, even one that is empty, up and enabled")
         elif self.verdict == "not_now":
             hosts = "1 host" if self.could_hold == 1 else f"{self.could_hold} hosts"
-            parts.append(f"{hosts} could hold it if empty, up and enabled")
+            aside = [f"not asking for {' and '.join(self.left_aside)}"] if self.left_aside else []
+            if self.not_reported:
+                aside.append(f"{self.not_reported} of them not heard of yet, so perhaps too small")
+            parts.append(" ".join((f"{hosts} could hold it if empty, up and enabled", *_in_brackets(aside))))
         return "; ".join(parts)
+
+
+def _in_brackets(words: list[str]) -> tuple[str, ...]:
+    return (f"({', '.join(words)})",) if words else ()
 
 
 class Alternate(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,9 @@ _NOTHING = Inventory(total=0)
 
 Path = tuple[str, ...]
 
+PASSING = frozenset({"failed_builds", "metrics"})
+"""Attributes that say nothing of what the host will be like when nothing runs on it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Values:

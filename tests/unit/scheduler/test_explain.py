@@ -10,6 +10,8 @@ import pytest
 from skep.domain.builds import Explanation
 from skep.domain.claims import Claim
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+from skep.scheduler.options import PlacementOptions
+from skep.testing.inside import GPU, devices, host_with_inside, spec_for_parts
 
 
 @pytest.fixture
@@ -151,3 +153,90 @@ def test_changes_names_of_hosts_and_amounts_follow_what_happens(
 def test_no_hosts_have_no_verdict(explained: Any) -> None:
     found = explained()
     assert (found.verdict, found.advice()) == ("", "")
+
+
+def inside(world: Any, name: str, **amounts: Any) -> NodeUuid:
+    disabled = amounts.pop("disabled", False)
+    usage = host_with_inside(name, **amounts)
+    node: NodeUuid = world.host(name, inventory=usage.inventory, topology=usage.topology, disabled=disabled)
+    return node
+
+
+PINNED = {"hw:cpu_policy": "dedicated"}
+SMALL = {"cells": 1, "cores": 4, "threads": 2, "nics": 0}
+
+
+def test_a_device_that_is_missing_is_one_thing(world: Any, explained: Any) -> None:
+    for name in ("a", "b"):
+        inside(world, name, **SMALL, gpus=0)
+    world.host("flat")
+    found = explained(spec_for_parts(2, 256, PINNED, devices(GPU, 1, "required")))
+    assert [(miss.host, miss.stage, miss.lacks) for miss in found.nearest] == [
+        (name, "capacity", {GPU: 1}) for name in ("a", "b")
+    ]
+    assert parts(found) == [((f"without any {GPU} ({GPU.lower()})",), 2)]
+
+
+def test_fewer_devices_and_fewer_pinned_cpus(world: Any, explained: Any) -> None:
+    inside(world, "a", **SMALL, gpus=2)
+    assert parts(explained(spec_for_parts(2, 256, PINNED, devices(GPU, 3)))) == [
+        ((f"with 1 {GPU} ({GPU.lower()}) less",), 1)
+    ]
+    assert parts(explained(spec_for_parts(9, 256, PINNED))) == [(("with 1 PCPU less",), 1)]
+    over_two = PINNED | {"hw:numa_nodes": "2"}
+    inside(world, "b", cells=2, cores=2, threads=2)
+    assert parts(explained(spec_for_parts(10, 256, over_two))) == [(("with 2 PCPU less",), 1)]
+
+
+def test_a_group_of_resources_that_is_too_large(world: Any, explained: Any) -> None:
+    inside(world, "a", **SMALL, vgpus=2)
+    wanted = {"resources1:VGPU": "3", "trait1:CUSTOM_FIRST": "required"}
+    found = explained(spec_for_parts(1, 256, wanted))
+    assert parts(found) == [(("with 1 VGPU less",), 1)]
+    none = explained(spec_for_parts(1, 256, {"resources1:CUSTOM_A": "1", "trait1:CUSTOM_B": "required"}))
+    assert parts(none) == [(("without any CUSTOM_A",), 1)]
+
+
+def test_what_is_missing_inside_alone_is_no_lack_of_capacity(world: Any, explained: Any) -> None:
+    inside(world, "a", cells=2, cores=2, threads=2)
+    found = explained(spec_for_parts(6, 256, PINNED))
+    assert [(miss.host, miss.stage, miss.lacks) for miss in found.nearest] == [("a", "NUMA topology", {})]
+    assert parts(found) == [(("without NUMA topology",), 1)]
+
+
+def test_two_lacks_are_two_changes(world: Any, explained: Any) -> None:
+    inside(world, "a", **SMALL, gpus=0)
+    page = PINNED | {"hw:mem_page_size": "1048576"}
+    found = explained(spec_for_parts(2, 1024, page, devices(GPU, 1)))
+    assert found.nearest == ()
+    assert parts(found) == []
+    off = explained(spec_for_parts(16, 1024, page))
+    assert parts(off) == [(("with 8 PCPU less", "without NUMA topology"), 1)]
+
+
+def test_a_lack_inside_and_another_thing_are_two(world: Any, explained: Any) -> None:
+    inside(world, "a", **SMALL, gpus=0, disabled=True)
+    found = explained(spec_for_parts(2, 256, PINNED, devices(GPU, 1)))
+    assert found.nearest == ()
+    assert parts(found) == [(("on a host that is down or disabled", f"without any {GPU} ({GPU.lower()})"), 1)]
+
+
+def test_less_memory_that_pages_do_not_divide_is_no_change(world: Any, explained: Any) -> None:
+    node = inside(world, "a", **SMALL, gpus=0, memory_mb=4096, huge_mb=4096)
+    world.claims.assume(Claim(instance=InstanceUuid("i"), attempt=1, node=node, resources={"MEMORY_MB": 2049}))
+    huge = {"hw:mem_page_size": "2048"}
+    found = explained(spec_for_parts(1, 2048, huge))
+    assert parts(found) == []
+    world.claims.assume(Claim(instance=InstanceUuid("i"), attempt=1, node=node, resources={"MEMORY_MB": 2050}))
+    assert parts(explained(spec_for_parts(1, 2048, huge))) == [(("with 2 MEMORY_MB less",), 1)]
+
+
+def test_equal_words_are_said_once(make_world: Any, spec: Any) -> None:
+    options = PlacementOptions(max_instances_per_host=1)
+    world = make_world(filters=("NumInstancesFilter", "AggregateNumInstancesFilter"), options=options)
+    world.host("a", instances=1)
+    world.host("b")
+    world.table.set_aggregate(1, ["a"], {"max_instances_per_host": "5"})
+    world.table.set_aggregate(2, ["b"], {"max_instances_per_host": "0"})
+    found = world.choose(spec()).explanation
+    assert parts(found) == [(("without servers per host",), 1)]

@@ -12,7 +12,9 @@ import msgspec
 import numpy as np
 
 from skep.domain.builds import Change
+from skep.domain.resources import Resources
 from skep.scheduler.explain.failures import Failures, FilterSet, RowNumbers
+from skep.scheduler.explain.less import LOOKED_AT, aliases, enough, would_fit
 from skep.scheduler.explain.misses import nearest, shortage
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.filters.traits import with_any
@@ -41,40 +43,53 @@ def smallest_changes(
 ) -> tuple[Change, ...]:
     """Return what would fit if one thing were changed; where nothing would, the best of two things.
 
-    `by_capacity`: the nearest of the hosts that fail on capacity alone, nearest first.
+    `by_capacity`: the nearest of the hosts that lack nothing but capacity, nearest first.
     """
-    found = []
+    found: dict[tuple[str, ...], tuple[tuple[object, ...], Change]] = {}
     for number, entry in enumerate(failures.filters):
-        hosts = failures.counts.get(1 << number, 0)
-        if hosts:
-            is_capacity = entry.name == "CapacityFilter"
-            rows = by_capacity if is_capacity else failures.some(1 << number)
-            part = _relaxing(entry)(table, request, rows)
-            if part is not None:
-                of_all = part.hosts if is_capacity or part.hosts < len(rows) else hosts
-                order = (entry.name in _OF_OPERATOR, len(part.words), not is_capacity, -of_all)
-                found.append((order, Change(parts=part.words, hosts=of_all)))
+        is_capacity = 1 << number == failures.capacity
+        rows = by_capacity if is_capacity else failures.some(1 << number)
+        part = _relaxing(entry)(table, request, rows) if len(rows) else None
+        if part is not None:
+            of_all = part.hosts if is_capacity or part.hosts < len(rows) else failures.hosts(1 << number)
+            order = (entry.name in _OF_OPERATOR, len(part.words), not is_capacity, -of_all)
+            found.setdefault(part.words, (order, Change(parts=part.words, hosts=of_all)))
     if found:
-        found.sort(key=lambda item: item[0])
-        return tuple(change for _, change in found[:MOST_CHANGES])
-    pairs = [failed for failed, hosts in failures.counts.items() if hosts and failed.bit_count() == 2]
+        best = sorted(found.values(), key=lambda item: item[0])
+        return tuple(change for _, change in best[:MOST_CHANGES])
+    pairs = [failed for failed, hosts in failures.counts.items() if hosts and _is_pair(failures, failed)]
     pairs.sort(key=lambda failed: (-failures.counts[failed], failed))
     both = (_both(table, request, failures, failed) for failed in pairs[:_MOST_PAIRS])
     return tuple(sorted((change for change in both if change), key=lambda change: len(change.parts))[:1])
 
 
+def _is_pair(failures: Failures, failed: FilterSet) -> bool:
+    return failed.bit_count() == 2 or failures.things(failed) == 2
+
+
 def _both(table: HostTable, request: PlacementRequest, failures: Failures, failed: FilterSet) -> Change | None:
-    """Return what must be changed about two filters for some of the hosts that fail on both."""
+    """Return what must be changed about two things for some of the hosts that fail on both."""
     rows = failures.some(failed)
-    entries = [entry for number, entry in enumerate(failures.filters) if failed >> number & 1]
-    if any(entry.name == "CapacityFilter" for entry in entries):
+    if failed & failures.capacity:
         rows = nearest(table, request, rows)
-    rows = rows[:1]
-    first = _relaxing(entries[0])(table, request, rows)
-    second = _relaxing(entries[1])(table, request, rows)
-    if first is None or second is None:
-        return None
-    return Change(parts=first.words + second.words, hosts=1)
+    less = _less
+    if failures.things(failed) == 1:
+        if not failures.is_widest(failed):
+            return None
+        less = _less_of_all
+    elif failed.bit_count() > 2:
+        # What is missing inside must be missing for want of capacity: then it is no third thing.
+        rows = np.array([row for row in rows[:LOOKED_AT].tolist() if enough(table, request, row)], dtype=np.intp)
+        failed &= ~sum(failures.inside)
+    words: list[str] = []
+    for number, entry in enumerate(failures.filters):
+        if failed >> number & 1:
+            relaxing = less if 1 << number == failures.capacity else _relaxing(entry)
+            part = relaxing(table, request, rows[:1]) if len(rows) else None
+            if part is None:
+                return None
+            words += part.words
+    return Change(parts=tuple(words), hosts=1)
 
 
 def _relaxing(entry: Filter) -> Relaxing:
@@ -91,7 +106,22 @@ def _said(words: str) -> Relaxing:
 
 
 def _less(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Part | None:
-    """Ask for what the nearest host has, of those that have some of everything that no flavor can be without."""
+    """Ask for what the nearest host has, of those that are enough for a server then."""
+    if request.nested is None:
+        return _less_of_all(table, request, rows)
+    for row in rows.tolist():
+        smaller = enough(table, request, row)
+        if smaller is not None:
+            hosts = sum(would_fit(table, smaller, other) for other in rows.tolist())
+            return Part(_words(request, smaller.lacks), hosts)
+    return None
+
+
+def _less_of_all(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Part | None:
+    """Ask for what the nearest host has, of those that have some of everything that no flavor can be without.
+
+    Only what hosts have in all is looked at, not where inside of them.
+    """
     for row in rows.tolist():
         lacks = shortage(table, request, row)
         if lacks and not any(lacks.get(name) == request.resources.get(name) for name in _NEEDED if name in lacks):
@@ -102,11 +132,17 @@ def _less(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Part
     fits = hosts.all()
     for name, amount in request.resources.items():
         fits &= hosts.free(name) >= amount - lacks.get(name, 0)
-    words = (
-        f"without any {name}" if amount == request.resources[name] else f"with {amount} {name} less"
-        for name, amount in sorted(lacks.items())
-    )
-    return Part(tuple(words), int(np.count_nonzero(fits)))
+    return Part(_words(request, lacks), int(np.count_nonzero(fits)))
+
+
+def _words(request: PlacementRequest, lacks: Resources) -> tuple[str, ...]:
+    """Say by how much less is asked for; devices by the names that flavors give them."""
+    alias_of = aliases(request)
+    words = []
+    for name, amount in sorted(lacks.items()):
+        called = f"{name} ({alias_of[name]})" if name in alias_of else name
+        words.append(f"without any {called}" if amount == request.resources[name] else f"with {amount} {called} less")
+    return tuple(words)
 
 
 def _elsewhere(table: HostTable, _request: PlacementRequest, rows: RowNumbers) -> Part | None:

@@ -6,14 +6,18 @@ nobody, so they share one code, and a row costs a byte.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from skep.domain.nested.wanted import Wanted
 from skep.scheduler.changelog import Changed, ChangeLog
 from skep.scheduler.columns import Mask
+from skep.scheduler.emptied import EmptyHosts, cannot_say, could_hold
 from skep.scheduler.filters.base import Filter
+from skep.scheduler.nested.judging import has_room
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
@@ -25,25 +29,44 @@ _Codes = NDArray[np.uint8]
 
 SOME = 1024
 """So many hosts are looked at where one of many is to be found."""
+ASKED = 32
+"""So many where each must be asked by a slow filter."""
+CAPACITY = "CapacityFilter"
+INSIDE = ("ResourceGroupsFilter", "PciPassthroughFilter", "NUMATopologyFilter")
+"""Each asks for all that the one before it asks for, and more: who fails on one fails on the next for the same lack."""
 _NOT_MAPPED = 0
 """Code of a row that is no host which the operator knows."""
 _MANY = 255
-"""Code of a host that fails on more than `_MOST_BITS` filters."""
-_MOST_BITS = 2
-_STATE_FILTERS = frozenset({"ReportsFilter", "ComputeFilter", "CellFilter", "IgnoredHostsFilter"})
-"""They judge the state a host is in, or what was tried, not whether it could hold the server one day."""
+"""Code of a host that fails on more than `_MOST_THINGS`."""
+_MOST_THINGS = 2
 
 
 class Failures:
-    """The filters that reject each host, for one request."""
+    """The filters that reject each host, for one request. Of those in `INSIDE` it is the first only."""
 
-    def __init__(self, filters: Sequence[Filter], column: NDArray[np.int64] | _Codes, codes: dict[FilterSet, int]):
+    def __init__(
+        self,
+        table: HostTable,
+        filters: Sequence[Filter],
+        asked: Wanted | None,
+        column: NDArray[np.int64] | _Codes,
+        codes: dict[FilterSet, int],
+    ) -> None:
+        """`asked`: of the inside of hosts."""
+        self._table = table
+        self._asked = asked
         self.filters = tuple(filters)
         self.column = column
         """A code for each row."""
         self.codes = codes
         self.counts: dict[FilterSet, int] = {}
         """Hosts by the set of filters that reject them; sets of few filters only."""
+        self.unasked: Callable[[RowNumbers, FilterSet], RowNumbers] | None = None
+        """Where slow filters were asked of those hosts only that all others let through: returns which of some rows
+        they would let through."""
+        self.capacity = self._bit(CAPACITY)
+        """The set that holds this filter alone; the empty one if it does not run."""
+        self.inside = tuple(bit for name in INSIDE if (bit := self._bit(name)))
         self._some: dict[FilterSet, RowNumbers] = {}
 
     def rows(self, failed: FilterSet) -> RowNumbers:
@@ -54,14 +77,51 @@ class Failures:
         return np.flatnonzero(self.column == code)
 
     def some(self, failed: FilterSet) -> RowNumbers:
-        """Return the first `SOME` of these rows."""
+        """Return the first `SOME` of these rows; of the first `ASKED` where others must be asked that were not yet."""
         found = self._some.get(failed)
         if found is None:
-            found = self._some[failed] = self.rows(failed)[:SOME].copy()
+            found = self._some[failed] = self._nothing_else(self.rows(failed)[:SOME].copy(), failed)
         return found
 
-    def bit(self, name: str) -> FilterSet:
-        """Return the set that holds the filter of this name alone; the empty one if it does not run."""
+    def _nothing_else(self, rows: RowNumbers, failed: FilterSet) -> RowNumbers:
+        """Return which of some rows nothing else rejects, neither slow filters nor those that come next in `INSIDE`."""
+        rows = self.let_through(rows, failed)
+        rest = self._rest(failed)
+        if rest is None:
+            return rows
+        return np.array([row for row in rows[:ASKED].tolist() if has_room(self._table, rest, row)], dtype=np.intp)
+
+    def _rest(self, failed: FilterSet) -> Wanted | None:
+        """Return what is asked of the inside of hosts beside what such a set rejects; None if that is nothing."""
+        if self._asked is None or not failed & sum(self.inside[:-1]):
+            return None
+        without_groups = replace(self._asked, groups=(), loose=(), isolated=False)
+        rest = without_groups if failed & self._bit(INSIDE[0]) else replace(self._asked, devices=())
+        return rest if rest != Wanted() else None
+
+    def let_through(self, rows: RowNumbers, failed: FilterSet) -> RowNumbers:
+        """Return which of some rows slow filters let through that `failed` does not name; the first `ASKED` at most."""
+        return rows if self.unasked is None else self.unasked(rows[:ASKED], failed)
+
+    def hosts(self, failed: FilterSet) -> int:
+        """Return how many hosts exactly these filters reject; how many at least where others must be asked."""
+        known = self.unasked is None and self._rest(failed) is None
+        return self.counts.get(failed, 0) if known else len(self.some(failed))
+
+    def is_widest(self, failed: FilterSet) -> bool:
+        """Tell whether a set's filter of `INSIDE` is the one that asks for all of it."""
+        return bool(self.inside and failed & self.inside[-1])
+
+    @property
+    def perhaps_one_lack(self) -> list[FilterSet]:
+        """Sets of two filters that may reject a host for the same lack."""
+        return [failed for bit in self.inside if self.counts.get(failed := self.capacity | bit) and self.capacity]
+
+    def things(self, failed: FilterSet) -> int:
+        """Return how many things a set of filters stands for at least."""
+        return failed.bit_count() - bool(failed & self.capacity and failed & sum(self.inside))
+
+    def _bit(self, name: str) -> FilterSet:
         return next((1 << number for number, entry in enumerate(self.filters) if entry.name == name), 0)
 
 
@@ -69,18 +129,21 @@ class ShapeFailures(Failures):
     """The same for all requests of a shape, by the filters that they share; only changed hosts are judged again."""
 
     def __init__(self, table: HostTable, filters: Sequence[Filter], request: PlacementRequest) -> None:
-        super().__init__(filters, np.zeros(0, dtype=np.uint8), {})
-        self._table = table
+        super().__init__(table, filters, request.nested, np.zeros(0, dtype=np.uint8), {})
         self._sets: list[FilterSet] = [-1]
         """By code."""
         varying = [entry for entry in self.filters if not entry.steady]
         self._varying = sum(1 << number for number, entry in enumerate(self.filters) if not entry.steady)
         self._log: ChangeLog = table.log.verdicts if all(entry.by_level for entry in varying) else table.log
-        self._holding: Mask = np.zeros(0, dtype=np.bool_)
+        self.holding: Mask = np.zeros(0, dtype=np.bool_)
         """Which hosts could hold the server if they were empty, up and enabled."""
-        self._position = -1
+        self._not_heard: Mask = np.zeros(0, dtype=np.bool_)
         self.could_hold = 0
-        """How many."""
+        """How many could."""
+        self.not_reported = 0
+        """How many of these have not reported."""
+        self.left_aside = cannot_say(table, self.filters, request)
+        self._position = -1
         self.refresh(request)
 
     def refresh(self, request: PlacementRequest) -> RowNumbers | None:
@@ -105,8 +168,10 @@ class ShapeFailures(Failures):
         self.column = self._codes_of(self._judge(HostView(self._table), request, -1))
         numbers = np.bincount(self.column, minlength=_MANY + 1).tolist()
         self.counts = {failed: numbers[code] for failed, code in self.codes.items() if numbers[code]}
-        self._holding = _could_hold(HostView(self._table), self.filters, request)
-        self.could_hold = int(np.count_nonzero(self._holding))
+        self.holding = np.zeros(self._table.size, dtype=np.bool_)
+        self._not_heard = self.holding.copy()
+        self.could_hold = self.not_reported = 0
+        self._hold(EmptyHosts(self._table), request)
 
     def _take(self, changed: Changed, request: PlacementRequest) -> RowNumbers:
         rows = np.union1d(changed.facts, changed.amounts)
@@ -126,12 +191,16 @@ class ShapeFailures(Failures):
             self.column[rows] = codes
             self._some.clear()
         if len(changed.facts):
-            was = self._holding[changed.facts]
-            now = self._holding[changed.facts] = _could_hold(
-                HostView(self._table, changed.facts), self.filters, request
-            )
-            self.could_hold += int(np.count_nonzero(now)) - int(np.count_nonzero(was))
+            self._hold(EmptyHosts(self._table, changed.facts), request)
         return rows
+
+    def _hold(self, hosts: EmptyHosts, request: PlacementRequest) -> None:
+        """Judge anew which of some hosts could hold the server if empty, and count."""
+        holding = could_hold(hosts, self.filters, request)
+        not_heard = holding & ~hosts.reported
+        self.could_hold += _more(self.holding[hosts.selected], holding)
+        self.not_reported += _more(self._not_heard[hosts.selected], not_heard)
+        self.holding[hosts.selected], self._not_heard[hosts.selected] = holding, not_heard
 
     def _count(self, code: int, change: int) -> None:
         if code not in (_NOT_MAPPED, _MANY):
@@ -144,6 +213,8 @@ class ShapeFailures(Failures):
         for number, entry in enumerate(self.filters):
             if which >> number & 1:
                 failed |= (~entry.passes(hosts, request)).astype(np.int64) << number
+        for number, bit in enumerate(self.inside):
+            failed[(failed & bit) != 0] &= ~sum(self.inside[number + 1 :])
         if which == -1:
             failed[~hosts.mapped] = -1
         return failed
@@ -158,7 +229,7 @@ class ShapeFailures(Failures):
             return _NOT_MAPPED
         code = self.codes.get(failed)
         if code is None:
-            if failed.bit_count() > _MOST_BITS or self._is_full:
+            if self.things(failed) > _MOST_THINGS or self._is_full:
                 return _MANY
             code = self.codes[failed] = len(self._sets)
             self._sets.append(failed)
@@ -169,38 +240,42 @@ class ShapeFailures(Failures):
         return self._sets[code] if code not in (_NOT_MAPPED, _MANY) else None
 
 
+def _more(before: Mask, now: Mask) -> int:
+    return int(np.count_nonzero(now)) - int(np.count_nonzero(before))
+
+
 def with_request_filters(
     shared: ShapeFailures, table: HostTable, filters: Sequence[Filter], request: PlacementRequest
 ) -> Failures:
-    """Join what a shape's filters say and what those do that read more of this request than its shape."""
+    """Join what a shape's filters say and what those do that read more of this request than its shape.
+
+    Slow filters are asked, as in decisions, of hosts only that all others let through.
+    """
     hosts, width = HostView(table), len(filters)
     column = shared.column.astype(np.int64) << width
-    for number, entry in enumerate(filters):
-        column |= (~entry.passes(hosts, request)).astype(np.int64) << number
-    joint = Failures((*shared.filters, *filters), column, {})
+    nobody_yet = shared.codes.get(0, -1) << width
+    slow: list[tuple[FilterSet, Filter]] = []
+    for number, entry in sorted(enumerate(filters), key=lambda item: item[1].survivors_only):
+        if entry.survivors_only:
+            slow.append((1 << number + len(shared.filters), entry))
+            rows = np.flatnonzero(column == nobody_yet)
+            column[rows] |= (~entry.passes(HostView(table, rows), request)).astype(np.int64) << number
+        else:
+            column |= (~entry.passes(hosts, request)).astype(np.int64) << number
+    joint = Failures(table, (*shared.filters, *filters), request.nested, column, {})
     distinct, numbers = np.unique(column, return_counts=True)
     for code, hosts_of in zip(distinct.tolist(), numbers.tolist(), strict=True):
         first = shared.set_of(code >> width)
         if first is not None:
             failed = first | (code & (1 << width) - 1) << len(shared.filters)
             joint.codes[failed], joint.counts[failed] = code, hosts_of
+
+    def unasked(rows: RowNumbers, failed: FilterSet) -> RowNumbers:
+        for bit, entry in slow:
+            if len(rows) and not failed & bit:
+                rows = rows[entry.passes(HostView(table, rows), request)]
+        return rows
+
+    if slow:
+        joint.unasked = unasked
     return joint
-
-
-def _could_hold(hosts: HostView, filters: Sequence[Filter], request: PlacementRequest) -> Mask:
-    """Return who could hold the server if empty, up and enabled, for all that is known.
-
-    A filter that looks at what is free and cannot say what it would say of an empty host rules out nobody; nor does
-    what a host would have to report, of one that has not.
-    """
-    mask = hosts.mapped.copy()
-    unknown = ~hosts.reported
-    for entry in filters:
-        limited_to_cell = entry.name == "CellFilter" and request.cell is not None
-        if entry.name in _STATE_FILTERS and not limited_to_cell:
-            continue
-        judge = entry.passes if entry.steady else entry.if_empty
-        if judge is not None:
-            passed = judge(hosts, request)
-            mask &= passed if entry.from_operator else passed | unknown
-    return mask

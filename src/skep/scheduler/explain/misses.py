@@ -115,15 +115,14 @@ def near_misses(
 ) -> tuple[NearMiss, ...]:
     """Return hosts that failed one filter only: those of the last stage first, then by how little is missing.
 
-    `by_capacity`: the nearest of those that fail on capacity.
+    `by_capacity`: the nearest of those that lack nothing but capacity.
     """
     ranked: list[tuple[bool, float, NearMiss]] = []
     for number, entry in enumerate(failures.filters):
-        if not failures.counts.get(1 << number):
-            continue
-        is_capacity = entry.name == "CapacityFilter"
-        stage = entry.stage(request)
-        for row in (by_capacity if is_capacity else failures.some(1 << number))[:most].tolist():
+        is_capacity = 1 << number == failures.capacity
+        rows = by_capacity if is_capacity else failures.some(1 << number)
+        stage = entry.stage(request) if len(rows) else ""
+        for row in rows[:most].tolist():
             lacks = shortage(table, request, row) if is_capacity else {}
             size = sum(1 + amount / request.resources[name] for name, amount in lacks.items())
             miss = NearMiss(node=table.nodes[row], host=table.hosts[row], stage=stage, lacks=lacks)

@@ -7,10 +7,13 @@ from collections import OrderedDict
 import numpy as np
 
 from skep.domain.builds import Explanation, StageCount
+from skep.scheduler.emptied import EmptyHosts, cannot_say, could_hold
 from skep.scheduler.explain.changes import smallest_changes
-from skep.scheduler.explain.failures import Failures, RowNumbers, ShapeFailures, with_request_filters
+from skep.scheduler.explain.failures import Failures, FilterSet, RowNumbers, ShapeFailures, with_request_filters
+from skep.scheduler.explain.less import LOOKED_AT, enough
 from skep.scheduler.explain.misses import Nearest, near_misses, nearest
 from skep.scheduler.explain.stages import runs
+from skep.scheduler.filters.base import Filter, nobody_can_say, whatever_it_is
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
@@ -19,7 +22,6 @@ from skep.scheduler.view import HostView
 
 _MOST_SHAPES = 32
 """So many refused shapes are kept: each costs two bytes for each host."""
-_CAPACITY = "CapacityFilter"
 _ANY_ROW = 2**62
 
 
@@ -28,11 +30,12 @@ class _Refused:
 
     __slots__ = ("failures", "nearest", "rejected", "shared")
 
-    def __init__(self, shared: object, failures: ShapeFailures, near: Nearest) -> None:
+    def __init__(self, shared: object, failures: ShapeFailures) -> None:
         self.shared = shared
         """The evaluated shape, which sees to it that changes are noted that decide about it."""
         self.failures = failures
-        self.nearest = near
+        self.nearest: dict[FilterSet, Nearest] = {}
+        """By the filters that reject them: capacity, alone or with another one that looks for the same."""
         self.rejected: tuple[dict[str, str], int] | None = None
         """Host -> the stage that rejected it; and up to which row that may depend on a host."""
 
@@ -65,14 +68,17 @@ class Refusals:
         else:
             rejected, _ = refused.rejected = refused.rejected or self._rejected(failures, request)
         by_capacity = self._by_capacity(refused, failures, request)
+        holding, not_reported = self._holding(refused.failures, running, request)
         last = stages[-1].stage if stages else ""
         return Explanation(
             considered=considered,
             stages=stages,
             nearest=near_misses(self._table, request, failures, by_capacity, last, self._most_near),
             rejected=rejected,
-            verdict="" if not considered else "not_now" if refused.failures.could_hold else "never",
-            could_hold=refused.failures.could_hold,
+            verdict="" if not considered else "not_now" if holding else "never",
+            could_hold=holding,
+            not_reported=not_reported,
+            left_aside=self._left_aside(refused, running, request) if holding else (),
             changes=smallest_changes(self._table, request, failures, by_capacity),
         )
 
@@ -81,7 +87,7 @@ class Refusals:
         if known is None or known.shared is not shared:
             filters = [entry for entry in self._pipeline.shared_filters if runs(entry, request)]
             failures = ShapeFailures(self._table, filters, request)
-            known = self._known[request.shape] = _Refused(shared, failures, Nearest(self._table, self._most_near))
+            known = self._known[request.shape] = _Refused(shared, failures)
             if len(self._known) > self._limit:
                 self._known.popitem(last=False)
         else:
@@ -91,22 +97,51 @@ class Refusals:
         self._known.move_to_end(request.shape)
         return known
 
+    def _holding(self, failures: ShapeFailures, running: list[Filter], request: PlacementRequest) -> tuple[int, int]:
+        """Return how many hosts could hold it if empty, up and enabled; and how many of these have not reported."""
+        judging = [entry for entry in running if entry.if_empty not in (None, whatever_it_is, nobody_can_say)]
+        if not judging:
+            return failures.could_hold, failures.not_reported
+        rows = np.flatnonzero(failures.holding)
+        rows = rows[could_hold(EmptyHosts(self._table, rows), judging, request)]
+        return len(rows), int(np.count_nonzero(~self._table.reported[rows]))
+
+    def _left_aside(self, refused: _Refused, running: list[Filter], request: PlacementRequest) -> tuple[str, ...]:
+        return refused.failures.left_aside + cannot_say(self._table, running, request)
+
     def _by_capacity(self, refused: _Refused, failures: Failures, request: PlacementRequest) -> RowNumbers:
-        """Return the nearest of the hosts that fail on capacity alone."""
-        failed = failures.bit(_CAPACITY)
+        """Return the nearest of the hosts that lack nothing but capacity, however many filters notice it."""
+        if not failures.capacity:
+            return np.zeros(0, dtype=np.intp)
+        rows = self._nearest(refused, failures, failures.capacity, request, self._most_near)
+        for failed in failures.perhaps_one_lack:
+            near = self._nearest(refused, failures, failed, request, LOOKED_AT).tolist()
+            alike = [row for row in near if enough(self._table, request, row) is not None]
+            rows = np.concatenate((rows, np.array(alike, dtype=np.intp)))
+        return nearest(self._table, request, rows)[: self._most_near]
+
+    def _nearest(
+        self, refused: _Refused, failures: Failures, failed: FilterSet, request: PlacementRequest, most: int
+    ) -> RowNumbers:
+        """Return the nearest of the hosts that exactly these filters reject."""
         if not failures.counts.get(failed):
             return np.zeros(0, dtype=np.intp)
         if failures is refused.failures:
-            return refused.nearest.rows(failures, failed, request)
-        return nearest(self._table, request, failures.rows(failed))[: self._most_near]
+            known = refused.nearest.get(failed)
+            if known is None:
+                known = refused.nearest[failed] = Nearest(self._table, most)
+            return known.rows(failures, failed, request)
+        return failures.let_through(nearest(self._table, request, failures.rows(failed)), failed)[:most]
 
     def _rejected(self, failures: Failures, request: PlacementRequest) -> tuple[dict[str, str], int]:
         """Return the stage that rejected each of the first hosts, and up to which row that may depend on a host."""
         table = self._table
         rows = np.flatnonzero(table.mapped[: table.size])[: self._most_rejected]
-        hosts, first = HostView(table, rows), np.full(len(rows), -1)
-        for number, entry in reversed(list(enumerate(failures.filters))):
-            first[~entry.passes(hosts, request)] = number
+        first = np.full(len(rows), -1)
+        for number, entry in enumerate(failures.filters):
+            left = np.flatnonzero(first < 0)
+            if len(left):
+                first[left[~entry.passes(HostView(table, rows[left]), request)]] = number
         words = [entry.stage(request) for entry in failures.filters]
         found = {
             table.hosts[row]: words[number]

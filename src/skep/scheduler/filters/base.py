@@ -26,6 +26,15 @@ def always(request: PlacementRequest) -> bool:  # noqa: ARG001  # the signature 
     return True
 
 
+def whatever_it_is(hosts: HostView, request: PlacementRequest) -> Mask:  # noqa: ARG001  # the signature of `if_empty`
+    """Let everybody through: the `if_empty` of filters that judge a state which hosts leave again."""
+    return hosts.all()
+
+
+def nobody_can_say(hosts: HostView, request: PlacementRequest) -> None:
+    """Give no answer: the `if_empty` of filters that are about other servers, or about what other services tell."""
+
+
 @dataclass(frozen=True, slots=True)
 class Named:
     """The answer of a filter that knows the rows it is about by name, and so need not look at all others."""
@@ -92,8 +101,10 @@ class Filter:
     """Whether another package brought it: what it does wrong is held against its name (`plugins/guarding.py`)."""
     from_operator: bool = False
     """Whether it needs only what the operator published, so that it can judge a host that has not reported."""
-    if_empty: Callable[[HostView, PlacementRequest], Mask] | None = None
-    """What it would say if nothing were used, of one that looks at what is free: tells "never" from "not now"."""
+    if_empty: Callable[[HostView, PlacementRequest], Mask | None] | None = None
+    """What it would say of hosts on which nothing runs, up and enabled, in cells that are open: tells "never" from "not
+    now". It gets hosts of which everything is free (`emptied.py`); None: it cannot say, because that is no property of
+    the host. A `steady` filter needs none if it would say the same as now."""
     room: Callable[[HostView, PlacementRequest], Ints] | None = None
     """How many such servers, one after the other, it would let onto each host, of one that looks at what is free;
     PLENTY where that never ends, UNCOUNTED where it cannot say."""

@@ -17,14 +17,6 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     return mask
 
 
-def if_empty(hosts: HostView, request: PlacementRequest) -> Mask:
-    """Let through who could hold what is asked for if nothing were used."""
-    mask = hosts.all()
-    for resource_class, amount in request.resources.items():
-        mask &= hosts.capacity(resource_class) >= amount
-    return mask
-
-
 def fits(table: HostTable, request: PlacementRequest, row: int) -> bool:
     """Tell whether one row has everything free that is asked for."""
     for resource_class, amount in request.resources.items():
@@ -48,6 +40,6 @@ FILTER = Filter(
     when_forced=True,
     by_level=True,
     fits=fits,
-    if_empty=if_empty,
+    if_empty=passes,
     still=still,
 )

@@ -33,6 +33,16 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     return ~np.isin(hosts.cell, shut)
 
 
+def if_empty(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through hosts of the cells that the request may be in, if all were open and none had been tried."""
+    wanted = {cell for cell in (request.cell, request.spec.target_cell) if cell is not None}
+    mask = hosts.all()
+    for cell, flags in hosts.table.cells.items():
+        if cell in request.spec.different_cells or wanted - {cell}:
+            mask &= hosts.cell != flags.code
+    return mask
+
+
 FILTER = Filter(
     name="CellFilter",
     passes=passes,
@@ -41,4 +51,5 @@ FILTER = Filter(
     when_forced=True,
     from_operator=True,
     steady=True,
+    if_empty=if_empty,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.scheduler.columns import Mask
-from skep.scheduler.filters.base import Filter
+from skep.scheduler.filters.base import Filter, whatever_it_is
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.view import HostView
 
@@ -20,4 +20,5 @@ FILTER = Filter(
     asked=False,
     steady=True,
     of_host=True,
+    if_empty=whatever_it_is,
 )

@@ -12,7 +12,7 @@ from typing import Any
 from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.filters.extra_spec_values import matches
-from skep.scheduler.host_attributes import Values, attribute
+from skep.scheduler.host_attributes import PASSING, Values, attribute
 from skep.scheduler.request import Capability
 from skep.scheduler.view import HostView
 
@@ -25,6 +25,11 @@ def _passes(hosts: HostView, capabilities: tuple[Capability, ...]) -> Mask:
         satisfied = values.judge(partial(_is, capability.wanted))
         mask &= satisfied if capability.scoped else satisfied | _lacking(values)
     return mask
+
+
+def _if_empty(hosts: HostView, capabilities: tuple[Capability, ...]) -> Mask | None:
+    passing = any(capability.path[0] in PASSING for capability in capabilities)
+    return None if passing else _passes(hosts, capabilities)
 
 
 def _is(wanted: str, value: Any) -> bool:
@@ -48,12 +53,14 @@ FILTERS = (
         stage=lambda request: _stage(request.capabilities),
         applies=lambda request: bool(request.capabilities),
         steady=True,
+        if_empty=lambda hosts, request: _if_empty(hosts, request.capabilities),
     ),
     Filter(
         name="ComputeCapabilitiesOfAmountsFilter",
         passes=lambda hosts, request: _passes(hosts, request.capabilities_of_amounts),
         stage=lambda request: _stage(request.capabilities_of_amounts),
         applies=lambda request: bool(request.capabilities_of_amounts),
+        if_empty=lambda hosts, request: _if_empty(hosts, request.capabilities_of_amounts),
     ),
 )
 """The second asks for what changes with every claim, and so is asked again after each."""

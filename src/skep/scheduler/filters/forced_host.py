@@ -11,10 +11,11 @@ from skep.scheduler.view import HostView
 def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     """Let through what was named."""
     mask = hosts.all()
+    # What a hypervisor is called is not known before its host reports; ReportsFilter holds such a host back.
     if request.spec.forced_host is not None:
         mask &= hosts.named((request.spec.forced_host,))
     if request.spec.forced_node is not None:
-        mask &= hosts.called(request.spec.forced_node)
+        mask &= hosts.called(request.spec.forced_node) | ~hosts.reported
     return mask
 
 
@@ -25,4 +26,5 @@ FILTER = Filter(
     applies=lambda request: request.is_forced,
     when_forced=True,
     steady=True,
+    from_operator=True,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skep.domain.ids import NodeUuid
 from skep.scheduler.columns import Mask
-from skep.scheduler.filters.base import Filter, Named
+from skep.scheduler.filters.base import Filter, Named, nobody_can_say
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
@@ -34,4 +34,5 @@ FILTER = Filter(
     applies=lambda request: request.spec.group is not None and request.spec.group.policy == "anti-affinity",
     per_request=True,
     when_forced=True,
+    if_empty=nobody_can_say,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.scheduler.columns import Mask
-from skep.scheduler.filters.base import Filter, Named
+from skep.scheduler.filters.base import Filter, Named, whatever_it_is
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
@@ -29,4 +29,5 @@ FILTER = Filter(
     per_request=True,
     when_forced=True,
     from_operator=True,
+    if_empty=whatever_it_is,
 )

@@ -50,6 +50,7 @@ def made(options: PlacementOptions) -> tuple[Filter, ...]:
             stage=lambda _: "operations under way per host",
             asked=False,
             fits=partial(_fits, most=most),
+            if_empty=partial(_passes, most=most),
             still=partial(_still, most=most),
         ),
     )
@@ -63,6 +64,7 @@ def made_by_aggregate(options: PlacementOptions) -> tuple[Filter, ...]:
             passes=partial(_passes_by_aggregate, default=options.max_io_ops_per_host),
             stage=lambda _: "operations under way per host",
             asked=False,
+            if_empty=partial(_passes_by_aggregate, default=options.max_io_ops_per_host),
             still=partial(_still_by_aggregate, default=options.max_io_ops_per_host),
         ),
     )

@@ -13,7 +13,7 @@ import numpy as np
 from skep.domain.host_queries import Attribute, Compared, Constant, Joined, Operand, Query, parse
 from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Filter
-from skep.scheduler.host_attributes import Values, attribute
+from skep.scheduler.host_attributes import PASSING, Values, attribute
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.view import HostView
 
@@ -37,6 +37,22 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     """Let through hosts that satisfy the query; nobody where it is none (the API refuses such)."""
     query = _read(written(request))
     return hosts.none() if query is None else _Asked(hosts).satisfying(query)
+
+
+def if_empty(hosts: HostView, request: PlacementRequest) -> Mask | None:
+    """Let through hosts that would satisfy the query; None where it asks for what an empty host need not have."""
+    query = _read(written(request))
+    return None if query is not None and _names_passing(query) else passes(hosts, request)
+
+
+def _names_passing(query: Query) -> bool:
+    match query:
+        case Compared(_, operands):
+            return any(isinstance(one, Attribute) and one.path[0] in PASSING for one in operands)
+        case Joined(_, parts):
+            return any(map(_names_passing, parts))
+        case _:
+            return False
 
 
 @lru_cache(maxsize=256)
@@ -109,5 +125,6 @@ FILTER = Filter(
     passes=passes,
     stage=lambda _: "hint query",
     applies=lambda request: bool(request.spec.scheduler_hints.get("query")),
+    if_empty=if_empty,
     shaped_by=lambda _, request: written(request) if request.spec.scheduler_hints.get("query") else None,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.scheduler.columns import Mask
-from skep.scheduler.filters.base import Filter
+from skep.scheduler.filters.base import Filter, whatever_it_is
 from skep.scheduler.host_attributes import attribute
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
@@ -28,5 +28,6 @@ def made(options: PlacementOptions) -> tuple[Filter, ...]:
             applies=lambda _: bool(names),
             asked=False,
             steady=True,
+            if_empty=whatever_it_is,
         ),
     )

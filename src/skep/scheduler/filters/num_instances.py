@@ -60,6 +60,7 @@ def made(options: PlacementOptions) -> tuple[Filter, ...]:
             asked=False,
             fits=partial(_fits, most=most),
             room=partial(_room, most=most),
+            if_empty=partial(_passes, most=most),
             still=partial(_still, most=most),
         ),
     )
@@ -74,6 +75,7 @@ def made_by_aggregate(options: PlacementOptions) -> tuple[Filter, ...]:
             stage=lambda _: "servers per host",
             asked=False,
             room=partial(_room_by_aggregate, default=options.max_instances_per_host),
+            if_empty=partial(_passes_by_aggregate, default=options.max_instances_per_host),
             still=partial(_still_by_aggregate, default=options.max_instances_per_host),
         ),
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from skep.scheduler.columns import Ints, Mask
 from skep.scheduler.filters.base import PLENTY, Filter
-from skep.scheduler.nested.judging import numa_asked, passes_row, passing, servers
+from skep.scheduler.nested.judging import numa_asked, passes_row, passing, passing_if_empty, servers
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
@@ -19,6 +19,12 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     """Let through who has a cell for each cell of the guest, with CPUs, pages and devices."""
     asked = numa_asked(request)
     return hosts.all() if asked is None else passing(hosts, asked)
+
+
+def if_empty(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through who would have room if nothing of it were taken."""
+    asked = numa_asked(request)
+    return hosts.all() if asked is None else passing_if_empty(hosts, asked)
 
 
 def fits(table: HostTable, request: PlacementRequest, row: int) -> bool:
@@ -41,4 +47,5 @@ FILTER = Filter(
     when_forced=True,
     fits=fits,
     room=room,
+    if_empty=if_empty,
 )

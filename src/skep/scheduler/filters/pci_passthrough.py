@@ -6,7 +6,7 @@ import numpy as np
 
 from skep.scheduler.columns import Ints, Mask
 from skep.scheduler.filters.base import PLENTY, Filter
-from skep.scheduler.nested.judging import devices_asked, passes_row, passing, servers
+from skep.scheduler.nested.judging import devices_asked, passes_row, passing, passing_if_empty, servers
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
@@ -16,6 +16,12 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     """Let through who has all devices; how near they must be to NUMA cells the NUMATopologyFilter judges."""
     asked = devices_asked(request)
     return hosts.all() if asked is None else passing(hosts, asked)
+
+
+def if_empty(hosts: HostView, request: PlacementRequest) -> Mask:
+    """Let through who would have room if nothing of it were taken."""
+    asked = devices_asked(request)
+    return hosts.all() if asked is None else passing_if_empty(hosts, asked)
 
 
 def fits(table: HostTable, request: PlacementRequest, row: int) -> bool:
@@ -38,4 +44,5 @@ FILTER = Filter(
     when_forced=True,
     fits=fits,
     room=room,
+    if_empty=if_empty,
 )

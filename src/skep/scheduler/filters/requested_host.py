@@ -11,10 +11,11 @@ from skep.scheduler.view import HostView
 def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     """Let through what was asked for."""
     mask = hosts.all()
+    # What a hypervisor is called is not known before its host reports; ReportsFilter holds such a host back.
     if request.spec.requested_host is not None:
         mask &= hosts.named((request.spec.requested_host,))
     if request.spec.requested_node is not None:
-        mask &= hosts.called(request.spec.requested_node)
+        mask &= hosts.called(request.spec.requested_node) | ~hosts.reported
     return mask
 
 
@@ -24,4 +25,5 @@ FILTER = Filter(
     stage=lambda _: "the requested host",
     applies=lambda request: request.spec.requested_host is not None or request.spec.requested_node is not None,
     steady=True,
+    from_operator=True,
 )

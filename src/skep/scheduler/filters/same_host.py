@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.scheduler.columns import Mask
-from skep.scheduler.filters.base import Filter, Named
+from skep.scheduler.filters.base import Filter, Named, nobody_can_say
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
@@ -28,4 +28,5 @@ FILTER = Filter(
     applies=lambda request: request.spec.same_host_names is not None,
     per_request=True,
     from_operator=True,
+    if_empty=nobody_can_say,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.scheduler.columns import Mask
-from skep.scheduler.filters.base import Filter
+from skep.scheduler.filters.base import Filter, nobody_can_say
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.view import HostView
 
@@ -31,4 +31,5 @@ FILTER = Filter(
     applies=lambda request: request.spec.group is not None and any(one.hard for one in request.spec.group.spread),
     per_request=True,
     when_forced=True,
+    if_empty=nobody_can_say,
 )

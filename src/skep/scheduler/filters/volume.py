@@ -14,7 +14,7 @@ import numpy as np
 
 from skep.domain.conditions import Operator, amount
 from skep.scheduler.columns import Floats, Mask
-from skep.scheduler.filters.base import Filter
+from skep.scheduler.filters.base import Filter, nobody_can_say
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.view import HostView
 
@@ -69,6 +69,7 @@ FILTERS = (
         applies=lambda request: bool(request.volume_specs),
         steady=True,
         namespace=NAMESPACE,
+        if_empty=nobody_can_say,
     ),
     Filter(
         name="VolumeFilter",
@@ -77,6 +78,7 @@ FILTERS = (
         applies=lambda request: bool(request.volume_specs),
         steady=True,
         namespace=NAMESPACE,
+        if_empty=nobody_can_say,
     ),
     Filter(
         name="SameHostAsVolumeFilter",
@@ -86,5 +88,6 @@ FILTERS = (
         per_request=True,
         steady=True,
         namespace=NAMESPACE,
+        if_empty=nobody_can_say,
     ),
 )

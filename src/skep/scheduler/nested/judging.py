@@ -49,6 +49,18 @@ def passing(hosts: HostView, asked: Wanted) -> Mask:
     return mask
 
 
+def passing_if_empty(hosts: HostView, asked: Wanted) -> Mask:
+    """Return which hosts would have room if nothing of their inside were taken."""
+    table = hosts.table
+    rooms = table.nested
+    told = rooms.told(table.size)[hosts.selected]
+    mask = _flat(hosts, asked) & ~told
+    answers = rooms.answers(asked)
+    for place, row in zip(told.nonzero()[0].tolist(), hosts.numbers(told), strict=True):
+        mask[place] = rooms.fits_if_empty(row, answers)
+    return mask
+
+
 def servers(hosts: HostView, asked: Wanted) -> Ints:
     """Return how many such servers each host has room for inside, one after the other.
 
@@ -71,6 +83,13 @@ def passes_row(table: HostTable, asked: Wanted, row: int) -> bool:
     rooms = table.nested
     if row < len(rooms.told(table.size)) and rooms.told(table.size)[row]:
         return rooms.fits(row, rooms.answers(asked))
+    return bool(_flat(HostView(table, slice(row, row + 1)), asked)[0])
+
+
+def has_room(table: HostTable, asked: Wanted, row: int) -> bool:
+    """Give the same answer for one row, and remember nothing of a request that nobody makes."""
+    if row < len(table.nested.told(table.size)) and table.nested.told(table.size)[row]:
+        return table.nested.allocate(row, asked) is not None
     return bool(_flat(HostView(table, slice(row, row + 1)), asked)[0])
 
 

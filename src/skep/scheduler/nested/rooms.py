@@ -34,13 +34,25 @@ MOST_LAYOUTS = 10_000
 class Answers:
     """What is known of one request."""
 
-    __slots__ = ("_countings", "asked", "by_condition")
+    __slots__ = ("_countings", "_of_empty", "asked", "by_condition")
 
     def __init__(self, asked: Wanted) -> None:
         self.asked = asked
         self.by_condition: dict[int, bool] = {}
         """Whether a host fits, by the number of its condition; where counting does not tell."""
         self._countings: dict[Layout, Counting | None] = {}
+        self._of_empty: dict[Layout, bool] = {}
+
+    def of_empty(self, layout: Layout) -> bool:
+        """Tell whether a host of this layout fits if nothing of its inside is taken."""
+        answer = self._of_empty.get(layout)
+        if answer is None:
+            if len(self._of_empty) >= MOST_LAYOUTS:
+                self._of_empty.clear()
+            counting, room = self.counting(layout), Room(layout)
+            fits = counting.fits(room) if counting is not None else allocate(room, self.asked) is not None
+            answer = self._of_empty[layout] = fits
+        return answer
 
     def counting(self, layout: Layout) -> Counting | None:
         """Return how to count on hosts of this layout; None where that is not enough."""
@@ -152,6 +164,11 @@ class Rooms:
         if counting is not None:
             return counting.fits(room)
         return self._fits_somehow(row, known)
+
+    def fits_if_empty(self, row: int, known: Answers) -> bool:
+        """Tell whether a host that has told of its inside would have room if nothing of it were taken."""
+        room = self.room(row)
+        return room is not None and known.of_empty(room.layout)
 
     def _fits_somehow(self, row: int, known: Answers) -> bool:
         answers = known.by_condition

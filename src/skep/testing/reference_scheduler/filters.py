@@ -18,17 +18,18 @@ def reports(host: Host, asked: Question) -> bool:
 def forced_host(host: Host, asked: Question) -> bool:
     """The host of `az:host:node`."""
     spec = asked.request.spec
-    return spec.forced_host in (None, host.name) and spec.forced_node in (None, _hypervisor(host))
+    return spec.forced_host in (None, host.name) and _may_be_called(spec.forced_node, host)
 
 
 def requested_host(host: Host, asked: Question) -> bool:
     """The host of API 2.74."""
     spec = asked.request.spec
-    return spec.requested_host in (None, host.name) and spec.requested_node in (None, _hypervisor(host))
+    return spec.requested_host in (None, host.name) and _may_be_called(spec.requested_node, host)
 
 
-def _hypervisor(host: Host) -> str | None:
-    return (host.usage.hypervisor_hostname or None) if host.usage is not None else None
+def _may_be_called(name: str | None, host: Host) -> bool:
+    """Tell whether a host's hypervisor has this name, for all that is known of it."""
+    return name is None or host.usage is None or host.usage.hypervisor_hostname == name
 
 
 def cell(host: Host, asked: Question) -> bool:
