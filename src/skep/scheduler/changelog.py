@@ -32,8 +32,14 @@ class ChangeLog:
     def __init__(self) -> None:
         self.position = 0
         """Number of marks ever made."""
-        self._marks: RowNumbers = np.zeros(_FIRST_LENGTH, dtype=np.int64)
         self._floor = 0
+        self._hold(np.zeros(_FIRST_LENGTH, dtype=np.int64))
+
+    def _hold(self, marks: RowNumbers) -> None:
+        self._marks = marks
+        self._length = len(marks)
+        # Few marks are read and written through this: a third of what an array asks for it.
+        self._few = marks.data
 
     def grow(self, rows: int) -> None:
         """Keep as many marks as readers of so many rows want: a quarter; who missed more takes all rows.
@@ -41,18 +47,18 @@ class ChangeLog:
         Marks of before are forgotten.
         """
         length = rows // KEPT_PART
-        if length > len(self._marks):
-            self._marks = np.zeros(length, dtype=np.int64)
+        if length > self._length:
+            self._hold(np.zeros(length, dtype=np.int64))
             self._floor = self.position
 
     def amounts(self, row: int) -> None:
         """Note that something was taken or freed on a row."""
-        self._marks[self.position % len(self._marks)] = 2 * row
+        self._few[self.position % self._length] = 2 * row
         self.position += 1
 
     def facts(self, row: int) -> None:
         """Note that a row changed in any way."""
-        self._marks[self.position % len(self._marks)] = 2 * row + 1
+        self._few[self.position % self._length] = 2 * row + 1
         self.position += 1
 
     def all_amounts(self, rows: RowNumbers) -> None:
@@ -65,18 +71,16 @@ class ChangeLog:
 
     def few_since(self, position: int, most: int) -> list[int] | None:
         """Return the marks made after `position`, repeated ones too; None: more than `most`, or they are lost."""
-        new = self.position - position
-        length = len(self._marks)
-        if position < self._floor or not 0 <= new <= min(most, length):
+        new, length = self.position - position, self._length
+        if position < self._floor or not 0 <= new <= most or new > length:
             return None
         start = position % length
-        marks: list[int] = self._marks[start : start + new].tolist()
-        return marks if len(marks) == new else marks + self._marks[: new - len(marks)].tolist()
+        marks = self._few[start : start + new].tolist()
+        return marks if len(marks) == new else marks + self._few[: new - len(marks)].tolist()
 
     def since(self, position: int, most: int) -> Changed | None:
         """Return what changed after `position`; None: more than `most` marks, or they are overwritten."""
-        new = self.position - position
-        length = len(self._marks)
+        new, length = self.position - position, self._length
         if position < self._floor or not 0 <= new <= min(most, length):
             return None
         start = position % length
@@ -89,7 +93,7 @@ class ChangeLog:
         return Changed(facts=rows[odd], amounts=rows[~odd])
 
     def _note(self, marks: RowNumbers) -> None:
-        length = len(self._marks)
+        length = self._length
         if len(marks) > length:
             self._floor = self.position = self.position + len(marks)
             return

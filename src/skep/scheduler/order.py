@@ -78,10 +78,22 @@ class Order:
 
     def set(self, row: int, score: float, node_hash: int) -> None:
         """Give a row its score, its first or another."""
+        self._put(row, self._rank(score) | node_hash << _ROW_BITS | row)
+
+    def move(self, row: int, score: float) -> None:
+        """Give a row another score."""
+        before = self._key_of[row]
+        key = self._rank(score) | before & _TIE - 1
+        if key != before:
+            self._remove(before)
+            self._key_of[row] = key
+            self._add(key)
+
+    def _rank(self, score: float) -> int:
+        """Return the first bits of keys, ordered as scores are."""
         self._float[0] = score + 0.0  # of the two zeros the positive one
         bits = self._bits[0]
-        rank = bits ^ _ALL if bits & _SIGN else bits | _SIGN  # ordered as scores are
-        self._put(row, rank << 96 | node_hash << _ROW_BITS | row)
+        return (bits ^ _ALL if bits & _SIGN else bits | _SIGN) << 96
 
     def follow(self, other: Order, rows: Iterable[int], fits: memoryview, yes: int) -> None:
         """Hold, of `rows`, those at which `fits` is `yes`, with the scores that they have in another order."""

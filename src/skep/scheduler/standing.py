@@ -46,29 +46,38 @@ class Standing:
         self.filters = frozenset(entry.name for entry in self._filters)
         """Who is rejected by one of these has no place in the order."""
         self._weighers = pipeline.shared_weighers
-        self._of_row = [(weigher.of_row, multiplier) for weigher, multiplier in self._weighers if weigher.of_row]
+        self._of_row = [(weigher.name, weigher.of_row) for weigher, _ in self._weighers if weigher.of_row]
+        self._of_amounts = [
+            (weigher.name, weigher.of_row) for weigher, _ in self._weighers if weigher.of_row and not weigher.steady
+        ]
+        self._multipliers = [multiplier for _, multiplier in self._weighers]
         self.is_shared = len(self._of_row) == len(self._weighers)
         """Whether scores are the same for all requests."""
         self._position = -1
         self._parts: dict[int, dict[str, float]] = {}
-        """What was told of rows that have not changed since."""
+        """What each weigher gives rows that have not changed since it was asked."""
 
     def parts(self, row: int) -> dict[str, float]:
         """Return what each weigher gives a row, before its multiplier. Callers must not change it."""
-        known = self._parts.get(row) if self._position == self._table.position else None
-        if known is None:
-            table = self._table
-            known = {weigher.name: weigher.of_row(table, row) for weigher, _ in self._weighers if weigher.of_row}
-            if self._position == table.position:
-                if len(self._parts) >= _MOST_PARTS:
-                    self._parts.clear()
-                self._parts[row] = known
-        return known
+        if self._position != self._table.log.position:
+            return self._asked(row)
+        known = self._parts.get(row)
+        return self._keep(row, self._asked(row)) if known is None else known
+
+    def _asked(self, row: int) -> dict[str, float]:
+        table = self._table
+        return {name: of_row(table, row) for name, of_row in self._of_row}
+
+    def _keep(self, row: int, parts: dict[str, float]) -> dict[str, float]:
+        if len(self._parts) >= _MOST_PARTS:
+            self._parts.clear()
+        self._parts[row] = parts
+        return parts
 
     def order(self, request: PlacementRequest) -> Order:
         """Return the order as of now. Nothing but hosts is looked at, so it is the same for every request."""
         table = self._table
-        if self._position != table.position:
+        if self._position != table.log.position:
             marks = table.log.few_since(self._position, max(_FEW, table.size // _PART))
             if marks is None:
                 self._begin(request)
@@ -100,22 +109,24 @@ class Standing:
     def _take(self, marks: list[int], request: PlacementRequest) -> None:
         """Give changed rows their scores; marks of facts (odd) also say who comes and goes."""
         order, table = self._order, self._table
-        changed = {mark >> 1 for mark in marks}
-        for row in changed:
-            self._parts.pop(row, None)
-        rows = {mark >> 1 for mark in marks if mark & 1}
-        if rows:
-            changed -= rows
-            chosen = np.array(sorted(rows), dtype=np.intp)
+        amounts, facts = set[int](), set[int]()
+        for mark in marks:
+            (facts if mark & 1 else amounts).add(mark >> 1)
+        if facts:
+            amounts -= facts
+            chosen = np.array(sorted(facts), dtype=np.intp)
             members = self._members(HostView(table, chosen), request).tolist()
             for row, is_member in zip(chosen.tolist(), members, strict=True):
                 if is_member:
-                    order.set(row, self._score(row), table.node_hash.item(row))
+                    order.set(row, self._score(row, self._asked(row)), table.node_hash.item(row))
                 else:
                     order.discard(row)
-        for row in changed:
+                    self._parts.pop(row, None)
+        for row in amounts:
             if row in order:
-                order.set(row, self._score(row), table.node_hash.item(row))
+                order.move(row, self._score(row, self._asked_again(row)))
+            else:
+                self._parts.pop(row, None)
 
     def _members(self, hosts: HostView, request: PlacementRequest) -> Mask:
         mask = hosts.mapped.copy()
@@ -129,12 +140,24 @@ class Standing:
             score += weighted(hosts, request, weigher, multiplier)
         return score
 
-    def _score(self, row: int) -> float:
-        table, score = self._table, 0.0
-        if not table.multipliers.names:
-            for of_row, multiplier in self._of_row:
-                score += multiplier * of_row(table, row)
+    def _asked_again(self, row: int) -> dict[str, float]:
+        """Return what each weigher gives a row of which nothing but amounts changed."""
+        known = self._parts.get(row)
+        if known is None:
+            return self._asked(row)
+        table, parts = self._table, known.copy()
+        for name, of_row in self._of_amounts:
+            parts[name] = of_row(table, row)
+        return parts
+
+    def _score(self, row: int, parts: dict[str, float]) -> float:
+        """Return the weighted sum of what weighers give a row, and keep that."""
+        self._keep(row, parts)
+        multipliers, score = self._table.multipliers, 0.0
+        if not multipliers.names:
+            for multiplier, part in zip(self._multipliers, parts.values(), strict=True):
+                score += multiplier * part
             return score
-        for (of_row, multiplier), (weigher, _) in zip(self._of_row, self._weighers, strict=True):
-            score += table.multipliers.of_row(weigher.multiplier, row, multiplier) * of_row(table, row)
+        for (weigher, multiplier), part in zip(self._weighers, parts.values(), strict=True):
+            score += multipliers.of_row(weigher.multiplier, row, multiplier) * part
         return score

@@ -184,7 +184,10 @@ def test_an_order_that_follows_changes_is_the_order_of_what_is_left(story: list[
             order.discard(row)
             scores.pop(row, None)
         else:
-            order.set(row, score, HASHES[row])
+            if row in order:
+                order.move(row, score)
+            else:
+                order.set(row, score, HASHES[row])
             scores[row] = score
     assert [row in order for row in range(31)] == [row in scores for row in range(31)]
     everybody = memoryview(bytes(31))

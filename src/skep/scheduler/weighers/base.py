@@ -46,6 +46,8 @@ class Weigher:
     """The key by which metadata of an aggregate sets another multiplier for its hosts: `cpu_weight_multiplier`, say."""
     shaped_by: Callable[[HostTable, PlacementRequest], Hashable] | None = None
     """As of a filter: what it reads of the request that is not in every shape."""
+    steady: bool = False
+    """Of one that can be asked for one row: whether claims and what hosts use leave its scores as they are."""
     learns: bool = False
     """Whether it reads what requests came before (`mix.py`), so that they must be counted."""
     way: Callable[[HostTable, PlacementRequest, int], Allocation | None] | None = None

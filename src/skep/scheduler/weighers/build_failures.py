@@ -26,5 +26,6 @@ WEIGHER = Weigher(
     scores=scores,
     of_row=of_row,
     multiplier="build_failure_weight_multiplier",
+    steady=True,
     scaled=Scaled(lambda hosts, _: hosts.failed_builds, negated=True),
 )

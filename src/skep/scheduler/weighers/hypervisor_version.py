@@ -28,5 +28,6 @@ WEIGHER = Weigher(
     scores=scores,
     of_row=of_row,
     multiplier="hypervisor_version_weight_multiplier",
+    steady=True,
     scaled=Scaled(lambda hosts, _: hosts.hypervisor_version),
 )
