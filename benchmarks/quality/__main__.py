@@ -23,6 +23,7 @@ from benchmarks.quality.huawei_policies import fragmentation as fragmentation_on
 from benchmarks.quality.huawei_service import ServiceEpisode, learned_from
 from benchmarks.quality.openb_policies import fragmentation as fragmentation_on_gpus
 from benchmarks.quality.openb_policies import published
+from benchmarks.quality.openb_simulator import Experiment
 
 from skep.scheduler.slots import Worthing
 
@@ -31,23 +32,28 @@ FILLING = Worthing(size_exponent=0.5, slot_exponent=0.5)
 CHURNING = Worthing(size_exponent=3.0, slot_exponent=1.0, departures=20)
 """For clouds from which servers leave all the time, with queues for large ones."""
 SERVICE = "FragmentationWeigher, decided and claimed by the service's code"
+SIMULATED = "FragmentationWeigher, in the simulator"
 LEARNED_ROWS = 50_000
 """Kinds of Huawei-East-1 and how often they come are taken from these first rows."""
 
 
 def run_openb(data: Path, seeds: range, policies: list[str]) -> dict[str, Any]:
     """Return the percentage of GPUs that each policy gives out, for each seed."""
-    nodes = openb.read_nodes(data / "openb" / "openb_node_list_gpu_node.csv")
-    pods = openb.read_pods(data / "openb" / "openb_pod_list_default.csv")
+    files = data / "openb" / "openb_node_list_gpu_node.csv", data / "openb" / "openb_pod_list_default.csv"
+    nodes, pods = openb.read_nodes(files[0]), openb.read_pods(files[1])
     known: dict[str, Callable[[], openb.Policy]] = {
         **published(pods),
         "FragmentationWeigher": lambda: fragmentation_on_gpus(nodes, pods, FILLING),
     }
     rows = {}
-    for name in policies or known:
+    for name in policies or (*known, SIMULATED):
         began = time.process_time()
-        policy = known[name]()
-        runs = [openb.allocated(nodes, pods, policy, seed) for seed in seeds]
+        if name == SIMULATED:
+            experiment = Experiment(*files, FILLING)
+            runs = [experiment.allocated(seed) for seed in seeds]
+        else:
+            policy = known[name]()
+            runs = [openb.allocated(nodes, pods, policy, seed) for seed in seeds]
         rows[name] = {
             "mean": round(statistics.mean(runs), 2),
             "least": round(min(runs), 2),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from skep.scheduler.columns import Floats, Ints
 
-_ANY = np.iinfo(np.int64).max // 4
+_ANY = np.inf
 """As many slots as a kind has that asks for nothing."""
 _DIGITS = 9
 """Worth is rounded to so many digits, so that it does not depend on the order in which numbers were added."""
@@ -73,6 +73,7 @@ class Worth:
         self._part = self._part.reshape(len(kinds), len(mean_part))
         self._parts = np.array([kind.parts for kind in kinds], dtype=np.int64)
         self._in_parts = self._part.any(axis=1)
+        self._of_flat, self._of_parts = _Asked(self._flat), _Asked(self._part[self._in_parts])
         counts = np.array([kind.count for kind in kinds], dtype=np.float64)
         sizes = np.concatenate((shares(self._flat, mean_flat), shares(self._part * self._parts[:, None], mean_part)), 1)
         weights = counts * sizes.mean(axis=1) ** how.size_exponent
@@ -92,28 +93,30 @@ class Worth:
 
     def _later(self, free: Ints, capacity: Ints) -> Ints:
         """Return what is free when each share of what runs has gone, one share after the other."""
+        if self._gone.size == 1:
+            return free
         gone = self._gone.reshape(-1, *(1,) * free.ndim)
         later: Ints = (free + (gone * (capacity - free)).astype(np.int64)).reshape(
             gone.size * len(free), *free.shape[1:]
         )
         return later
 
-    def slots(self, flat: Ints, part: Ints) -> Ints:
-        """Return hosts x kinds: how many of each kind would fit if no other kind came."""
-        slots = _times(flat, self._flat)
+    def slots(self, flat: Ints, part: Ints) -> Floats:
+        """Return hosts x kinds: how many of each kind would fit if no other kind came. Whole numbers."""
+        slots = self._of_flat.times(flat)
         if self._in_parts.any():
             slots[:, self._in_parts] = np.minimum(slots[:, self._in_parts], self._in(part))
-        slots[slots >= _ANY] = 0
+        slots[slots == _ANY] = 0
         return slots
 
-    def _in(self, part: Ints) -> Ints:
+    def _in(self, part: Ints) -> Floats:
         """Return how many find their parts: the most rounds in which as many different parts are there as one takes."""
         parts = self._parts[self._in_parts]
-        times = _times(part, self._part[self._in_parts])
-        rounds: Ints = times.sum(axis=1) // parts
+        times = self._of_parts.times(part)
+        rounds: Floats = np.floor(times.sum(axis=1) / parts)
         while True:
             # Of a part only as many count as there are rounds: each server takes from it once.
-            fewer = np.minimum(times, rounds[:, None, :]).sum(axis=1) // parts
+            fewer = np.floor(np.minimum(times, rounds[:, None, :]).sum(axis=1) / parts)
             if (fewer == rounds).all():
                 return rounds
             rounds = fewer
@@ -125,12 +128,28 @@ def shares(amounts: Ints, of: Floats) -> Floats:
     return result
 
 
-def _times(free: Ints, amounts: NDArray[np.int64]) -> Ints:
-    """Return how often each row of `amounts` is in `free`, whose last axis has the same columns."""
-    times: Ints = np.full((*free.shape[:-1], len(amounts)), _ANY, dtype=np.int64)
-    for column in range(amounts.shape[1]):
-        asked = amounts[:, column] > 0
-        if asked.any():
-            often = np.maximum(free[..., column, None], 0) // amounts[asked, column]
-            times[..., asked] = np.minimum(times[..., asked], often)
-    return times
+class _Asked:
+    """What kinds ask for, prepared for dividing by it."""
+
+    def __init__(self, amounts: NDArray[np.int64]) -> None:
+        self._kinds = len(amounts)
+        self._columns: list[tuple[int, NDArray[np.intp] | slice, Floats]] = []
+        for column in range(amounts.shape[1]):
+            asked = amounts[:, column] > 0
+            if asked.any():
+                kinds = slice(None) if asked.all() else asked.nonzero()[0]
+                self._columns.append((column, kinds, amounts[kinds, column].astype(np.float64)))
+
+    def times(self, free: Ints) -> Floats:
+        """Return how often each kind is in `free`, whose last axis has the same columns.
+
+        Quotients of whole numbers below 2^52 are rounded down rightly in floating point, and much faster.
+        """
+        times: Floats = np.full((*free.shape[:-1], self._kinds), _ANY, dtype=np.float64)
+        for column, kinds, amounts in self._columns:
+            often = np.maximum(free[..., column, None], 0) / amounts
+            if isinstance(kinds, slice):
+                np.minimum(times, often, out=times)
+            else:
+                times[..., kinds] = np.minimum(times[..., kinds], often)
+        return np.floor(times, out=times)

@@ -13,6 +13,7 @@ from msgspec import Meta
 from skep.domain.claims import Claim
 from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
+from skep.domain.providers import Provider, Topology
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.simulator.traces.flavors import GPU_MILLI
 from skep.simulator.traces.openb import THOUSANDTHS, model_trait
@@ -20,6 +21,8 @@ from skep.simulator.traces.rows import BadTrace, Row, header_of, rows_of
 
 OPENB_NODES = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 HOSTS = ("host", "vcpus", "memory_mb", "disk_gb")
+MOST_GPUS = 1024
+"""Of one host: each of them is looked at when a request asks for some."""
 _MOST = 2**31
 Amount = Annotated[int, Meta(ge=0, le=_MOST)]
 
@@ -59,7 +62,7 @@ class HostKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     vcpus: Amount
     memory_gib: Amount
     disk_gib: Amount = 0
-    gpus: Amount = 0
+    gpus: Annotated[int, Meta(ge=0, le=MOST_GPUS)] = 0
     name: str = "host"
     cell: str = ""
     """Empty: in turn one of the cloud's."""
@@ -92,17 +95,26 @@ class MadeUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     zones: Annotated[int, Meta(ge=0)] = 0
 
 
+def gpus_of(count: int) -> Topology | None:
+    """Return the inside of a host with so many GPUs, each a provider of its own of which shares are given out."""
+    if not count:
+        return None
+    whole = {GPU_MILLI: Inventory(total=THOUSANDTHS)}
+    return Topology(providers=tuple(Provider(name=f"gpu-{number}", inventory=whole) for number in range(count)))
+
+
 def made_up(cloud: MadeUp, name: str = "a made-up cloud") -> Plan:
     """Return the hosts of a made-up cloud."""
     total = sum(kind.count for kind in cloud.hosts)
     planned: list[PlannedHost] = []
     for kind in cloud.hosts:
-        inventory = kind.inventory()
+        inventory, topology = kind.inventory(), gpus_of(kind.gpus)
         for _ in range(kind.count):
             number = len(planned)
             zone = kind.zone or (f"zone-{number % cloud.zones + 1}" if cloud.zones else None)
             cell = kind.cell or f"cell-{number * cloud.cells // total + 1}"
-            planned.append(_planned(f"{kind.name}-{number:06d}", inventory, cell=cell, zone=zone, traits=kind.traits))
+            host = f"{kind.name}-{number:06d}"
+            planned.append(_planned(host, inventory, topology, cell=cell, zone=zone, traits=kind.traits))
     return Plan(name=name, hosts=tuple(planned))
 
 
@@ -170,12 +182,15 @@ def _described(path: Path) -> MadeUp:
 def _planned(
     host: str,
     inventory: dict[str, Inventory],
+    topology: Topology | None = None,
     *,
     cell: str = "cell-1",
     zone: str | None = None,
     traits: tuple[str, ...] = (),
 ) -> PlannedHost:
-    usage = HostUsage(host=host, inventory=inventory, used={}, traits=traits, hypervisor_hostname=host)
+    usage = HostUsage(
+        host=host, inventory=inventory, used={}, traits=traits, hypervisor_hostname=host, topology=topology
+    )
     return PlannedHost(node=NodeUuid(host), cell=CellUuid(cell), usage=usage, zone=zone or None)
 
 
@@ -183,17 +198,26 @@ def _openb_node(row: Row) -> PlannedHost:
     cpu = row.amount("cpu_milli")
     if cpu % THOUSANDTHS:
         raise row.refuse("cpu_milli", f"expected whole cores, found {cpu}")
-    gpus, model = row.amount("gpu"), row.text("model")
+    gpus, model = _gpus(row, "gpu"), row.text("model")
     amounts = {VCPU: cpu // THOUSANDTHS, MEMORY_MB: row.amount("memory_mib"), GPU_MILLI: gpus * THOUSANDTHS}
     traits = (model_trait(model),) if gpus and model else ()
-    return _planned(row.name("sn"), _inventory(amounts), traits=traits)
+    return _planned(row.name("sn"), _inventory(amounts), gpus_of(gpus), traits=traits)
 
 
 def _listed(row: Row, columns: set[str]) -> PlannedHost:
     amounts = {VCPU: row.amount("vcpus"), MEMORY_MB: row.amount("memory_mb"), DISK_GB: row.amount("disk_gb")}
+    gpus = _gpus(row, "gpus") if "gpus" in columns else 0
+    amounts[GPU_MILLI] = gpus * THOUSANDTHS
     cell = row.text("cell") if "cell" in columns else ""
     zone = row.text("zone") if "zone" in columns else ""
-    return _planned(row.name("host"), _inventory(amounts), cell=cell or "cell-1", zone=zone)
+    return _planned(row.name("host"), _inventory(amounts), gpus_of(gpus), cell=cell or "cell-1", zone=zone)
+
+
+def _gpus(row: Row, column: str) -> int:
+    count = row.amount(column)
+    if count > MOST_GPUS:
+        raise row.refuse(column, f"expected at most {MOST_GPUS}, found {count}")
+    return count
 
 
 def _inventory(amounts: Mapping[str, int]) -> dict[str, Inventory]:
@@ -201,4 +225,6 @@ def _inventory(amounts: Mapping[str, int]) -> dict[str, Inventory]:
 
 
 def _emptied(usage: HostUsage) -> HostUsage:
-    return msgspec.structs.replace(usage, used=dict.fromkeys(usage.used, 0), servers=0)
+    return msgspec.structs.replace(
+        usage, used=dict.fromkeys(usage.used, 0), servers=0, instances=0, io_ops=0, taken=None
+    )

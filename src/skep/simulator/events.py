@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
 
+from skep.domain.lifetimes import Lifetime
+from skep.domain.nested.wanted import Wanted
 from skep.domain.request_specs import RequestSpec
 
 
@@ -36,6 +39,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[HostChange, ...] = ()
     units: dict[str, int] = {}
     """Where amounts are counted in parts of a resource class's unit: how many make one. Capacities are multiplied."""
+    begin: int = 0
+    """When it began, microseconds since the epoch; 0: nobody knows."""
 
 
 class Departure(msgspec.Struct, frozen=True, gc=False):
@@ -74,12 +79,47 @@ def first_servers(trace: Trace, most: int) -> Trace:
     return msgspec.structs.replace(trace, servers=tuple(chosen))
 
 
-def requests_of(servers: Iterable[Server], most: int) -> list[tuple[dict[str, int], float]]:
-    """Return what is asked for most often, with its share of all requests: at most so many kinds, which add up to 1."""
-    counts: dict[tuple[tuple[str, int], ...], int] = {}
-    for server in servers:
-        kind = tuple(sorted(server.spec.resources().items()))
-        counts[kind] = counts.get(kind, 0) + 1
-    chosen = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most]
+class AskedFor(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of request."""
+
+    resources: dict[str, int]
+    nested: Wanted | None = None
+    share: float
+    """Of all requests that are looked at."""
+
+
+def with_lifetimes(trace: Trace, begin: int) -> Trace:
+    """Return the trace with servers that tell how long they will live, all those of which it is known.
+
+    `begin`: when the trace begins, microseconds since the epoch, to be compared with what hosts expect.
+    """
+    servers = (
+        server
+        if server.until is None or server.until <= server.at
+        else msgspec.structs.replace(
+            server,
+            spec=msgspec.structs.replace(server.spec, lifetime=Lifetime(begin + server.at, begin + server.until)),
+        )
+        for server in trace.servers
+    )
+    return msgspec.structs.replace(trace, servers=tuple(servers))
+
+
+def requests_of(servers: Iterable[Server], most: int) -> list[AskedFor]:
+    """Return what is asked for most often: at most so many kinds, whose shares add up to 1."""
+    counts: Counter[tuple[tuple[tuple[str, int], ...], Wanted | None]] = Counter()
+    for spec, count in _specs(servers):
+        nested = spec.wanted()
+        counts[tuple(sorted(spec.resources().items())), nested] += count
+    chosen = sorted(counts.items(), key=lambda item: (-item[1], repr(item[0])))[:most]
     total = sum(count for _, count in chosen)
-    return [(dict(kind), count / total) for kind, count in chosen]
+    return [
+        AskedFor(resources=dict(resources), nested=nested, share=count / total) for (resources, nested), count in chosen
+    ]
+
+
+def _specs(servers: Iterable[Server]) -> list[tuple[RequestSpec, int]]:
+    """Return the requests and how many servers share each."""
+    counts = Counter(id(server.spec) for server in servers)
+    specs = {id(server.spec): server.spec for server in servers}
+    return [(spec, counts[number]) for number, spec in specs.items()]

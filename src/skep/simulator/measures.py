@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from skep.scheduler.columns import Mask
+from skep.scheduler.nested.judging import passing
 from skep.scheduler.table import HostTable
+from skep.scheduler.view import HostView
+from skep.simulator.events import AskedFor
 
 
 def utilisation(table: HostTable) -> dict[str, float]:
@@ -19,22 +24,26 @@ def utilisation(table: HostTable) -> dict[str, float]:
     return shares
 
 
-def fragmentation(table: HostTable, requests: list[tuple[dict[str, int], float]]) -> dict[str, float]:
+def fragmentation(table: HostTable, requests: Sequence[AskedFor]) -> dict[str, float]:
     """Return the share of each class's free amount that lies where the next request would not fit.
 
     The next request is one of `requests`, with its probability: the mean over them, as in Weng et al., "Beware of
     Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023), section 3.
+    Amounts are looked at, also inside of hosts; traits of hosts are not.
     """
     size = table.size
     free = {name: np.maximum(amounts.free[:size], 0) for name, amounts in sorted(table.resources.items())}
     totals = {name: int(column.sum()) for name, column in free.items()}
     lost = dict.fromkeys(free, 0.0)
-    for request, share in requests:
+    for request in requests:
         fits: Mask = np.ones(size, dtype=np.bool_)
-        for name, amount in request.items():
+        for name, amount in request.resources.items():
             fits &= free[name] >= amount if name in free else np.zeros(size, dtype=np.bool_)
+        if request.nested is not None:
+            rows = fits.nonzero()[0]
+            fits[rows] = passing(HostView(table, rows), request.nested)
         for name, column in free.items():
-            lost[name] += share * int(column[~fits].sum())
+            lost[name] += request.share * int(column[~fits].sum())
     return {name: lost[name] / total if (total := totals[name]) else 0.0 for name in free}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from skep.domain.errors import Misconfigured
-from skep.scheduler.registry import pipeline
+from skep.scheduler.registry import CONFIGURED_WEIGHERS, WEIGHERS, pipeline
 from skep.scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
 
 _SHARES = ("CPUWeigher", "RAMWeigher", "DiskWeigher")
@@ -19,6 +19,10 @@ NAMED: dict[str, tuple[dict[str, float], str]] = {
     "stack": (DEFAULT_WEIGHERS | dict.fromkeys(_SHARES, -1.0), "the smallest free share that is enough"),
     "best-fit": ({"BestFitWeigher": 1.0}, "the fullest host first"),
     "fill": ({"FragmentationWeigher": 1.0}, "the least loss of room for the kinds that are asked for lately"),
+    "lifetimes": (
+        {"LifetimeWeigher": 10.0, "BestFitWeigher": 1.0},
+        "of servers that tell a lifetime: hosts that are occupied anyway, of these the fullest; of others the fullest",
+    ),
     "random": ({}, "no weigher: hosts in the order of a hash"),
 }
 """Multipliers by weigher, and what they make of it."""
@@ -31,27 +35,34 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     settings: SchedulerSettings
 
 
-def named(name: str) -> Policy:
+_USUAL = SchedulerSettings()
+
+
+def named(name: str, base: SchedulerSettings = _USUAL) -> Policy:
     """Return the policy of a name: one of `NAMED`, or that of one weigher alone, as in `RAMWeigher` or `-RAMWeigher`.
 
-    Raises Misconfigured where there is no such policy.
+    `base`: everything but the weighers. Raises Misconfigured where there is no such policy.
     """
-    if name in NAMED:
-        return checked(name, SchedulerSettings(weighers=dict(NAMED[name][0])))
     weigher = name.removeprefix("-")
-    settings = SchedulerSettings(weighers={weigher: -1.0 if name.startswith("-") else 1.0})
+    multipliers = NAMED[name][0] if name in NAMED else {weigher: -1.0 if name.startswith("-") else 1.0}
+    settings = msgspec.structs.replace(base, weighers=dict(multipliers))
     try:
-        return checked(name, settings)
+        pipeline(settings)
     except Misconfigured as error:
+        if name in NAMED or f"no weigher is called {weigher}" not in str(error):
+            raise  # it is there, and something is wrong with it
         raise Misconfigured(
-            f"no policy is called {name}; there are {', '.join(NAMED)}, and weighers: {error}"
+            f"no policy is called {name}: say {', '.join(NAMED)}, a TOML file, or one of the weighers "
+            f"{', '.join((*WEIGHERS, *CONFIGURED_WEIGHERS))}"
         ) from error
+    return Policy(name=name, settings=settings)
 
 
-def of_document(name: str, document: dict[str, Any]) -> Policy:
+def of_document(name: str, document: dict[str, Any], base: SchedulerSettings = _USUAL) -> Policy:
     """Return the policy that a TOML document describes: keys are the fields of `SchedulerSettings`.
 
-    Weighers that `weighers` does not name do not run. Raises Misconfigured naming what there is not.
+    `base`: what the document does not say. Weighers that `weighers` does not name do not run. Raises Misconfigured
+    naming what there is not.
     """
     known = msgspec.structs.fields(SchedulerSettings)
     unknown = [key for key in document if key not in {field.name for field in known}]
@@ -59,9 +70,10 @@ def of_document(name: str, document: dict[str, Any]) -> Policy:
         names = ", ".join(field.name for field in known)
         raise Misconfigured(f"{name}: unknown key {', '.join(unknown)}; there are {names}")
     try:
-        return checked(name, msgspec.convert(document, SchedulerSettings))
+        said = msgspec.convert(document, SchedulerSettings)
     except msgspec.ValidationError as error:
         raise Misconfigured(f"{name}: {error}") from error
+    return checked(name, msgspec.structs.replace(base, **{key: getattr(said, key) for key in document}))
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -74,5 +86,8 @@ def read_document(path: Path) -> dict[str, Any]:
 
 def checked(name: str, settings: SchedulerSettings) -> Policy:
     """Return a policy once all that it names is known to exist. Raises Misconfigured."""
-    pipeline(settings)
+    try:
+        pipeline(settings)
+    except Misconfigured as error:
+        raise Misconfigured(f"policy {name}: {error}") from error
     return Policy(name=name, settings=settings)

@@ -66,7 +66,7 @@ def read(path: Path, *, empty: bool = False) -> tuple[Trace, Plan]:
     if not servers:
         raise Unreadable(f"{path}: nobody was asked for in it")
     plan = of_states(hosts.states(), hosts.aggregates(), name=path.stem, empty=empty)
-    return Trace(name=path.stem, servers=servers), plan
+    return Trace(name=path.stem, servers=servers, begin=begin), plan
 
 
 def _timed(file: Path) -> Iterator[tuple[int, str, Entry]]:

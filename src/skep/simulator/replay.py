@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from skep.scheduler.deciding import Seat
 from skep.scheduler.service.decision_log.entries import (
@@ -23,6 +24,7 @@ from skep.scheduler.service.decision_log.entries import (
 )
 from skep.scheduler.service.decision_log.recording import answer_of, found_of
 from skep.scheduler.service.decision_log.retelling import RetoldDeciding, RetoldStates
+from skep.scheduler.settings import SchedulerSettings
 
 MOST_DIFFERENCES = 20
 """So many differences are kept; all are counted."""
@@ -43,8 +45,8 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Tally:
-    """What came of a replay."""
+class Counted:
+    """What is counted whenever a log is told once more."""
 
     segments: int = 0
     incomplete: int = 0
@@ -54,44 +56,108 @@ class Tally:
     decisions: int = 0
     dry_runs: int = 0
     """Of the decisions."""
-    reproduced: int = 0
     differences: list[Difference] = field(default_factory=list)
 
+    def settings(self, recorded: SchedulerSettings) -> SchedulerSettings:
+        """Return by what settings is decided, in a segment that was recorded under others."""
+        return recorded
 
-def replay(segment: Iterable[Entry], tally: Tally) -> None:
+    def judge(self, told: Told, recorded: Answer, replayed: Answer) -> None:
+        """Compare two answers to one request for a host."""
+        raise NotImplementedError
+
+    def judge_found(self, told: Told, recorded: Found, replayed: Found | None) -> None:
+        """Compare what was found of an attempt that had a claim."""
+        raise NotImplementedError
+
+    def count(self, told: Told) -> None:
+        """Count a decision."""
+        self.decisions += 1
+        self.dry_runs += told.dry_run
+
+    def differ(self, told: Told, recorded: Answer | Found, replayed: Answer | Found | None) -> None:
+        """Keep a difference, one of the first."""
+        if len(self.differences) < MOST_DIFFERENCES:
+            self.differences.append(
+                Difference(
+                    run=told.header.run,
+                    segment=told.header.segment,
+                    decision=told.decision,
+                    instance=told.seat.instance,
+                    attempt=told.seat.attempt,
+                    recorded=said(recorded),
+                    replayed=said(replayed),
+                )
+            )
+
+
+@dataclass(slots=True)
+class Tally(Counted):
+    """What came of a replay: whether everything came out the same."""
+
+    reproduced: int = 0
+
+    def judge(self, told: Told, recorded: Answer, replayed: Answer) -> None:
+        """Compare host, alternates, claim and counts."""
+        self._compare(told, recorded, replayed)
+
+    def judge_found(self, told: Told, recorded: Found, replayed: Found | None) -> None:
+        """Compare host, alternates and counts."""
+        self._compare(told, recorded, replayed)
+
+    def _compare(self, told: Told, recorded: Answer | Found, replayed: Answer | Found | None) -> None:
+        self.count(told)
+        if recorded == replayed:
+            self.reproduced += 1
+        else:
+            self.differ(told, recorded, replayed)
+
+
+class Told(NamedTuple):
+    """Which decision it is."""
+
+    header: Header
+    decision: int
+    """Its number in the segment."""
+    seat: Seat
+    dry_run: bool
+
+
+def replay(segment: Iterable[Entry], counted: Counted) -> None:
     """Decide once more all that one segment holds, and count it.
 
-    Raises Unreadable where lines contradict each other, Misconfigured where the log's settings name a filter or
-    weigher that is not installed.
+    Raises Unreadable where lines contradict each other, Misconfigured where the settings name a filter or weigher that
+    is not installed.
     """
     lines = iter(segment)
     header = next(lines, None)
-    tally.segments += 1
+    counted.segments += 1
     if not isinstance(header, Header):
-        tally.incomplete += 1
+        counted.incomplete += 1
         return
-    retelling = _Retelling(header, tally)
+    retelling = _Retelling(header, counted)
     for entry in lines:
         retelling.take(entry)
     if not retelling.is_known:
-        tally.incomplete += 1
+        counted.incomplete += 1
 
 
 class _Retelling:
     """One segment, line by line."""
 
-    def __init__(self, header: Header, tally: Tally) -> None:
+    def __init__(self, header: Header, counted: Counted) -> None:
         self.is_known = False
         self._header = header
-        self._tally = tally
-        self._states = RetoldStates(header.settings)
+        self._counted = counted
+        self._settings = counted.settings(header.settings)
+        self._states = RetoldStates(self._settings)
         self._requests: dict[int, RetoldDeciding] = {}
         self._decisions = 0
 
     def take(self, entry: Entry) -> None:
         match entry:
             case Asked():
-                self._requests[entry.number] = RetoldDeciding(self._states, self._header.settings, entry)
+                self._requests[entry.number] = RetoldDeciding(self._states, self._settings, entry)
             case Decided():
                 self._decide(entry)
             case Found():
@@ -105,7 +171,7 @@ class _Retelling:
                 raise Unreadable("a segment has one header, here is another")
             case _:
                 self.is_known = self.is_known or isinstance(entry, Known)
-                self._tally.changes += 1
+                self._counted.changes += 1
                 self._states.take_change(entry)
 
     def _decide(self, entry: Decided) -> None:
@@ -115,7 +181,7 @@ class _Retelling:
         self._states.settle()
         request.decide(seat)
         answer = answer_of(seat)
-        self._compare(request, seat, entry.answer, answer)
+        self._counted.judge(self._told(request, seat), entry.answer, answer)
         if answer != entry.answer:
             request.follow(seat, entry.answer)
 
@@ -124,7 +190,7 @@ class _Retelling:
         seat = request.seats[entry.member]
         self._states.settle()
         found = found_of(entry.number, entry.member, seat) if request.find(seat) else None
-        self._compare(request, seat, entry, found)
+        self._counted.judge_found(self._told(request, seat), entry, found)
 
     def _end(self, entry: Ended) -> None:
         request = self._request(entry.number)
@@ -138,27 +204,9 @@ class _Retelling:
             raise Unreadable(f"request {number} is decided, but the segment does not say what it asks")
         return self._requests[number]
 
-    def _compare(
-        self, request: RetoldDeciding, seat: Seat, recorded: Answer | Found, replayed: Answer | Found | None
-    ) -> None:
-        tally = self._tally
+    def _told(self, request: RetoldDeciding, seat: Seat) -> Told:
         self._decisions += 1
-        tally.decisions += 1
-        tally.dry_runs += request.dry_run
-        if recorded == replayed:
-            tally.reproduced += 1
-        elif len(tally.differences) < MOST_DIFFERENCES:
-            tally.differences.append(
-                Difference(
-                    run=self._header.run,
-                    segment=self._header.segment,
-                    decision=self._decisions,
-                    instance=seat.instance,
-                    attempt=seat.attempt,
-                    recorded=said(recorded),
-                    replayed=said(replayed),
-                )
-            )
+        return Told(self._header, self._decisions, seat, request.dry_run)
 
 
 def said(answer: Answer | Found | None) -> str:

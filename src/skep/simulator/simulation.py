@@ -62,6 +62,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Microseconds since the trace began."""
     most_running: int
     least_empty_hosts: int
+    mean_empty_hosts: float
     mean_utilisation: dict[str, float]
     """Over the samples, which stand at equal distances; likewise fragmentation."""
     peak_utilisation: dict[str, float]
@@ -122,9 +123,11 @@ class Simulation:
         )
 
     def _request(self, spec: RequestSpec) -> PlacementRequest:
+        options = self._policy.settings.options
+        if spec.lifetime is not None:
+            return placement_request(spec, alternates=0, options=options)
         known = self._requests.get(id(spec))
         if known is None:
-            options = self._policy.settings.options
             known = self._requests[id(spec)] = (spec, placement_request(spec, alternates=0, options=options))
         return known[1]
 
@@ -205,6 +208,7 @@ class _Notes:
             first_refusal_at=self._first_refusal,
             most_running=self._most_running,
             least_empty_hosts=min(sample.empty_hosts for sample in self._taken),
+            mean_empty_hosts=sum(sample.empty_hosts for sample in self._taken) / len(self._taken),
             mean_utilisation=_mean([sample.utilisation for sample in self._taken]),
             peak_utilisation=_peak([sample.utilisation for sample in self._taken]),
             mean_fragmentation=_mean([sample.fragmentation for sample in self._taken]),

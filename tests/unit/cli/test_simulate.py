@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from skep.cli.simulate import INSTALL_CHARTS, simulate
+from skep.cli.simulate import simulate
+from skep.cli.simulated import INSTALL_CHARTS
 
 DATA = Path(__file__).parents[1] / "simulator" / "data"
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skep.domain.nested.layout import Layout
 from skep.domain.nested.numa_reading import PCPU
-from skep.domain.nested.room import Room
+from skep.domain.nested.room import Room, RoomKey
 from skep.domain.nested.wanted import Wanted
 from skep.domain.providers import Allocation
 from skep.domain.resources import MEMORY_MB, VCPU, Resources
@@ -27,14 +28,24 @@ MOST_WAYS = 16
 
 
 class Parts(NamedTuple):
-    """Ways x parts x classes: of each host one way to serve the request at least."""
+    """The parts of some hosts, and of each host one way to serve the request at least."""
 
-    host: Ints
-    """Whose way it is: the place of its host in the view."""
     free: Ints
-    after: Ints
-    """Free when the request has taken its parts; the same as before where it does not fit."""
+    """Hosts x parts x classes."""
     capacity: Ints
+    host: Ints
+    """For each way the place of its host in the view."""
+    after: Ints
+    """Ways x parts x classes: free when the request has taken its parts; the same as before where it does not fit."""
+
+
+class _Inside(NamedTuple):
+    """What is said of all hosts in one condition."""
+
+    free: list[list[int]]
+    capacity: list[list[int]]
+    taken: list[list[list[int]]]
+    """Ways x parts x classes."""
 
 
 def parts_asked(asked: Wanted | None) -> tuple[int, tuple[tuple[str, int], ...]]:
@@ -60,26 +71,56 @@ def parts_asked(asked: Wanted | None) -> tuple[int, tuple[tuple[str, int], ...]]
 
 
 def parts_of(hosts: HostView, classes: list[str], asked: Wanted | None) -> Parts:
-    """Return what is free in the parts of each host, and what would be left; hosts that told of none have none."""
+    """Return what is free in the parts of each host, and what would be left; hosts that told of none have none.
+
+    Hosts of one layout with equal keys differ in nothing that is looked at, so one of them speaks for all.
+    """
     rooms = hosts.table.nested
     told = rooms.told(hosts.table.size)[hosts.selected]
-    ways: list[tuple[int, Room | None, Allocation | None]] = [
-        (place, None, None) for place in (~told).nonzero()[0].tolist()
-    ]
+    insides = [_Inside([], [], [[]])]
+    numbers: dict[tuple[Layout, RoomKey], int] = {}
+    condition = np.zeros(len(hosts), dtype=np.int64)
     for place, row in zip(told.nonzero()[0].tolist(), hosts.numbers(told), strict=True):
-        possible = rooms.ways(row, asked, MOST_WAYS) if asked is not None else []
-        ways += [(place, rooms.room(row), way) for way in possible or (None,)]
-    most = max((len(room.cells) + len(room.providers) for _, room, _ in ways if room is not None), default=0)
-    free, taken, capacity = (np.zeros((len(ways), most, len(classes)), dtype=np.int64) for _ in range(3))
-    for at, (_, room, way) in enumerate(ways):
-        if room is None:
-            continue
-        for number, (left, whole) in enumerate(_of_room(room)):
-            free[at, number] = [left.get(name, 0) for name in classes]
-            capacity[at, number] = [whole.get(name, 0) for name in classes]
-        for number, amounts in _of_allocation(room, way) if way is not None else ():
-            taken[at, number] = [amounts.get(name, 0) for name in classes]
-    return Parts(np.array([place for place, _, _ in ways], dtype=np.int64), free, free - taken, capacity)
+        room = rooms.room(row)
+        assert room is not None
+        number = numbers.setdefault((room.layout, room.key), len(insides))
+        if number == len(insides):
+            ways = rooms.ways(row, asked, MOST_WAYS) if asked is not None else []
+            insides.append(_inside(room, classes, ways))
+        condition[place] = number
+    most = max(len(one.free) for one in insides)
+    free, capacity = (np.zeros((len(insides), most, len(classes)), dtype=np.int64) for _ in range(2))
+    ways_of = np.array([len(one.taken) for one in insides], dtype=np.int64)
+    taken = np.zeros((int(ways_of.sum()), most, len(classes)), dtype=np.int64)
+    first = np.cumsum(ways_of) - ways_of
+    for number, one in enumerate(insides):
+        if one.free:
+            free[number, : len(one.free)] = one.free
+            capacity[number, : len(one.free)] = one.capacity
+            taken[first[number] : first[number] + len(one.taken), : len(one.free)] = one.taken
+    each = ways_of[condition]
+    host = np.repeat(np.arange(len(hosts)), each)
+    of_host = np.arange(len(host)) - np.repeat(np.cumsum(each) - each, each)
+    way = first[condition][host] + of_host
+    before = free[condition]
+    return Parts(before, capacity[condition], host, before[host] - taken[way])
+
+
+def _inside(room: Room, classes: list[str], ways: list[Allocation]) -> _Inside:
+    """Return the amounts of a room by part and class; without a way one that takes nothing."""
+    parts = _of_room(room)
+    nothing = [0] * len(classes)
+    all_taken: list[list[list[int]]] = []
+    for way in ways:
+        taken = [nothing] * len(parts)
+        for number, amounts in _of_allocation(room, way):
+            taken[number] = [amounts.get(name, 0) for name in classes]
+        all_taken.append(taken)
+    return _Inside(
+        [[left.get(name, 0) for name in classes] for left, _ in parts],
+        [[whole.get(name, 0) for name in classes] for _, whole in parts],
+        all_taken or [[nothing] * len(parts)],
+    )
 
 
 def _of_room(room: Room) -> list[tuple[Resources, Resources]]:

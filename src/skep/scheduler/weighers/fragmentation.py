@@ -53,18 +53,21 @@ class _Learned:
         capacity = _columns([hosts.capacity(name) for name in self.classes], len(hosts))
         taken = np.array([request.resources.get(name, 0) for name in self.classes], dtype=np.int64)
         if self.part_classes:
-            host, inside, inside_after, inside_capacity = parts_of(hosts, self.part_classes, request.nested)
+            inside, inside_capacity, host, after = parts_of(hosts, self.part_classes, request.nested)
         else:
             host = np.arange(len(hosts))
-            inside = inside_after = inside_capacity = np.zeros((len(hosts), 0, 0), dtype=np.int64)
-        loss = np.zeros(len(host), dtype=np.float64)
-        for begin in range(0, len(host), self._together):
-            ways = slice(begin, begin + self._together)
-            rows = host[ways]
-            before = Hosts(free[rows], capacity[rows], inside[ways], inside_capacity[ways])
-            after = Hosts(free[rows] - taken, capacity[rows], inside_after[ways], inside_capacity[ways])
-            loss[ways] = self.worth.of(before) - self.worth.of(after)
-        return host, loss
+            inside = inside_capacity = after = np.zeros((len(hosts), 0, 0), dtype=np.int64)
+        before = self._worth_of(Hosts(free, capacity, inside, inside_capacity))
+        left = self._worth_of(Hosts(free[host] - taken, capacity[host], after, inside_capacity[host]))
+        return host, before[host] - left
+
+    def _worth_of(self, hosts: Hosts) -> Floats:
+        worth = np.zeros(len(hosts.flat), dtype=np.float64)
+        for begin in range(0, len(worth), self._together):
+            rows = slice(begin, begin + self._together)
+            some = Hosts(hosts.flat[rows], hosts.flat_capacity[rows], hosts.part[rows], hosts.part_capacity[rows])
+            worth[rows] = self.worth.of(some)
+        return worth
 
 
 def _columns(columns: list[Ints], rows: int) -> Ints:

@@ -1,9 +1,15 @@
-"""Alibaba's GPU cluster of 2023: pods and nodes, CPU and GPU in thousandths, memory in MiB, times in seconds."""
+"""Alibaba's GPU cluster of 2023: pods and nodes, CPU and GPU in thousandths, memory in MiB, times in seconds.
+
+A pod's GPUs are different ones of its host, and of each it has the same share. So hosts have a nested provider for each
+GPU, and a pod asks for a group of resources for each of its own.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from skep.domain.nested.reading import MOST_GROUPS
+from skep.domain.nested.wanted import GROUP_POLICY
 from skep.simulator.events import Server, Trace
 from skep.simulator.traces.flavors import GPU_MILLI, Requests
 from skep.simulator.traces.rows import Row, rows_of
@@ -28,23 +34,28 @@ def read(path: Path) -> Trace:
 
 
 def _gpus(row: Row) -> tuple[tuple[str, str], ...]:
-    """Return what is asked of GPUs: as much of each of so many, of one model if one is named."""
+    """Return what is asked of GPUs: as much of each of so many different ones, of one of the models that are named."""
     count = row.amount("num_gpu")
     if not count:
         return ()
+    if count > MOST_GROUPS:
+        raise row.refuse("num_gpu", f"expected at most {MOST_GROUPS}, found {count}")
     share = row.amount("gpu_milli", least=1)
     if share > THOUSANDTHS:
         raise row.refuse("gpu_milli", f"expected at most {THOUSANDTHS}, found {share}")
-    specs = [(f"resources:{GPU_MILLI}", str(count * share))]
-    model = row.text("gpu_spec")
-    if "|" in model:
-        raise row.refuse("gpu_spec", f"expected one model, found {model[:40]!r}")
-    if model:
-        specs.append((f"trait:{model_trait(model)}", "required"))
+    specs = [(f"resources{number}:{GPU_MILLI}", str(share)) for number in range(1, count + 1)]
+    if count > 1:
+        specs.append((GROUP_POLICY, "isolate"))
+    models = [model.strip() for model in row.text("gpu_spec").split("|")]
+    traits = sorted({model_trait(model) for model in models if model})
+    if len(traits) == 1:
+        specs.append((f"trait:{traits[0]}", "required"))
+    elif traits:
+        specs.append(("trait:any_of", ",".join(traits)))
     return tuple(specs)
 
 
 def model_trait(model: str) -> str:
     """Return the trait of hosts that have GPUs of a model."""
-    name = "".join(character if character.isalnum() else "_" for character in model.upper())
+    name = "".join(character if character.isascii() and character.isalnum() else "_" for character in model.upper())
     return f"CUSTOM_GPU_{name}"
