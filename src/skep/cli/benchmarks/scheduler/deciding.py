@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from skep.cli.benchmarks.scheduler.hosts import MadeUpCloud
 from skep.cli.benchmarks.scheduler.requests import Asked
 from skep.cli.benchmarks.scheduler.workloads import REPORTING_PART, Workload
-from skep.domain.builds import Placed
 from skep.domain.claims import Claim
 from skep.domain.ids import GroupUuid, InstanceUuid
 from skep.scheduler.deciding import Deciding, Seat
@@ -27,6 +26,8 @@ MOST_FILLED = 20_000
 """So many servers are placed at most before it is measured; what hosts report beside is in use as well."""
 FILL_SECONDS = 20.0
 """No longer is spent on that."""
+CPU_TIMED_PART = 8
+"""The CPU of one request in so many is read: two readings cost a tenth of a decision where the kernel is asked."""
 MOST_SHAPES = 64
 """Kinds of requests whose evaluated columns are kept, where the load has fewer."""
 
@@ -42,7 +43,7 @@ class Counted:
     latencies: list[float] = field(default_factory=list)
     """Seconds by the clock on the wall, of each request."""
     cpu_latencies: list[float] = field(default_factory=list)
-    """Seconds of CPU, of each request."""
+    """Seconds of CPU, of one request in `CPU_TIMED_PART`, and of each that is for many servers."""
 
 
 class Load:
@@ -79,10 +80,12 @@ class Load:
         now, ends = began, began + seconds
         while now < ends:
             asked = next(self._asking)
-            starts, spent = time.perf_counter(), time.thread_time()
+            is_timed = asked.members > 1 or len(counted.latencies) % CPU_TIMED_PART == 0
+            starts, spent = time.perf_counter(), time.thread_time() if is_timed else 0.0
             placed = self._ask(asked)
             now = time.perf_counter()
-            counted.cpu_latencies.append(time.thread_time() - spent)
+            if is_timed:
+                counted.cpu_latencies.append(time.thread_time() - spent)
             counted.latencies.append(now - starts)
             counted.placed += placed
             counted.refused += asked.members - placed
@@ -105,10 +108,11 @@ class Load:
         ]
         deciding = Deciding(self.known, seats, min_count=1, seed=0)
         deciding.decide_all()
-        answers = deciding.answers()
+        deciding.answers()
         group = asked.spec.group.uuid if asked.spec.group is not None else None
-        self._living.extend((seat.claim, group, seat.slot) for seat in seats if seat.claim is not None)
-        return sum(isinstance(answer, Placed) for answer in answers)
+        living = [(seat.claim, group, seat.slot) for seat in seats if seat.claim is not None]
+        self._living.extend(living)
+        return len(living)
 
     def _leave(self, claim: Claim, group: GroupUuid | None, slot: GroupSlot | None) -> None:
         self.known.claims.drop(claim)
