@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from skep.admin.requests import AdminRequest
 from skep.database.api import aggregates
 from skep.domain.capacity import Capacity, Room
 from skep.domain.errors import BadRequest, NotFound
+from skep.domain.ids import CellUuid
 from skep.messages.to_scheduler_capacity import GetCapacity
 from skep.transport.base import SCHEDULER
 
@@ -48,8 +49,8 @@ async def show(request: AdminRequest) -> Any:
             "cell": services.cell_name(message.cell),
             **_view(found),
             "zones": [_room(room, room.name) for room in found.zones],
-            "cells": [_room(room, services.cell_name(room.name) or room.name) for room in found.cells],
-            "aggregates": [_room(room, names.get(room.name, room.name)) for room in found.aggregates],
+            "cells": _by_name(found.cells, lambda uuid: services.cell_name(CellUuid(uuid))),
+            "aggregates": _by_name(found.aggregates, names.get),
         },
         "epoch": reply.epoch,
     }
@@ -62,6 +63,12 @@ def _view(found: Capacity) -> dict[str, Any]:
         "sizes": [{"servers": servers, "hosts": hosts} for servers, hosts in sorted(found.sizes.items())],
         "runs_out_first": found.runs_out_first or None,
     }
+
+
+def _by_name(rooms: Sequence[Room], name_of: Callable[[str], str | None]) -> list[dict[str, Any]]:
+    """Return parts of the cloud by the names that operators gave them; the most room first, then by name."""
+    named = [_room(room, name_of(room.name) or room.name) for room in rooms]
+    return sorted(named, key=lambda room: (-room["servers"], room["name"]))
 
 
 def _room(room: Room, name: str) -> dict[str, Any]:

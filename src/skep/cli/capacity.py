@@ -64,23 +64,31 @@ def capacity(
         print_rows(rows, COLUMNS, form)
 
 
+def _hosts(count: int) -> str:
+    return f"{count} host{'' if count == 1 else 's'}"
+
+
 def text(found: Record) -> Iterator[str]:
     """Return what is known beside the parts of the cloud, line by line."""
     servers, hosts, suitable = found["servers"], found["hosts"], found["suitable"]
     yield f"{servers} more server{'' if servers == 1 else 's'} of {found['flavor']} fit{'s' if servers == 1 else ''}"
     yield f"  each takes {amounts(found['asked'])}"
-    yield f"  {found['considered']} hosts considered"
+    yield f"  {_hosts(found['considered'])} considered"
     yield from (f"  {stage['left']:>5} left by {stage['stage']}" for stage in found["stages"])
-    yield f"  {hosts} of {suitable} suitable host{'' if suitable == 1 else 's'} have room"
+    yield f"  {hosts} of {suitable} suitable host{'' if suitable == 1 else 's'} ha{'s' if hosts == 1 else 've'} room"
+    if found.get("too_small"):
+        small = sorted(found["too_small"].items(), key=lambda item: (-item[1], item[0]))
+        yield f"  too small even when empty: {', '.join(f'{_hosts(count)} in {name}' for name, count in small)}"
     if found["kept_free"]:
         more = len(found["kept_free"]) - SHOWN_HOSTS
         names = ", ".join(found["kept_free"][:SHOWN_HOSTS])
         yield f"  kept free: {names}{f' and {more} more' if more > 0 else ''}"
     if found["not_ready"]:
-        yield f"  nothing is counted on {found['not_ready']} hosts of which it is not known what is free"
-    if found["runs_out_first"]:
-        ends = sorted(found["limits"].items(), key=lambda item: (-item[1], item[0]))
-        yield f"  runs out first: {', '.join(f'{name} on {count} of the suitable hosts' for name, count in ends)}"
-        yield f"  free then on suitable hosts: {amounts(found['left_over'])}"
+        yield f"  nothing is counted on {_hosts(found['not_ready'])} of which it is not known what is free"
+    if found["limits"]:
+        yield "  what runs out first on the suitable hosts:"
+        for name, count in sorted(found["limits"].items(), key=lambda item: (-item[1], item[0])):
+            yield f"  {count:>5} {name}"
+        yield f"  free on them then: {amounts(found['left_over'])}"
     if found["not_counted"]:
-        yield f"  fewer may fit: {', '.join(found['not_counted'])} may let fewer onto a host than counted here"
+        yield f"  fewer may fit: how many {', '.join(found['not_counted'])} would let through is not counted"

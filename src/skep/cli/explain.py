@@ -10,7 +10,8 @@ from skep.domain.clock import SECOND, parse_iso
 SHOWN_HOSTS = 5
 """Hosts named in one line; the rest is counted."""
 
-SHOWN_MISSES = 3
+SHOWN_MISSES = 5
+"""As many as an explanation holds by default."""
 
 Record = Mapping[str, Any]
 
@@ -45,9 +46,18 @@ def _head(placement: Record) -> Iterator[str]:
     if placement["created_at"] and placement["launched_at"]:
         yield f"  running {_seconds(placement['created_at'], placement['launched_at'])} after it was asked for"
     if placement["fault"]:
-        yield f"  {placement['fault']}"
+        yield f"  {_fault(placement)}"
     if placement.get("fault_details") and not any(one["explanation"] for one in placement["attempts"]):
         yield f"  {placement['fault_details']}"
+
+
+def _fault(placement: Record) -> str:
+    """Return the fault without what the attempts say below, line by line."""
+    fault = str(placement["fault"])
+    for found in (record["explanation"] for record in placement["attempts"] if record["explanation"]):
+        for said in (f"for the next one: {found['summary']}", found["summary"], found.get("advice")):
+            fault = fault.replace(said, "") if said else fault
+    return fault.rstrip("; :")
 
 
 def _status(placement: Record) -> str:

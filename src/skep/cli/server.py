@@ -83,9 +83,10 @@ def show(server_id: str, form: Format, cloud: str | None) -> None:
 
 @server.command()
 @click.argument("server_id", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @format_option
 @cloud_option
-def explain(server_id: str, form: Format, cloud: str | None) -> None:
+def explain(server_id: str, as_json: bool, form: Format, cloud: str | None) -> None:
     """Say why a server is where it is, or nowhere: every attempt with the decision behind it.
 
     Owners see how many hosts were left after each stage; admins see the hosts. Admins may name a deleted server too.
@@ -95,7 +96,7 @@ def explain(server_id: str, form: Format, cloud: str | None) -> None:
     """
     remote = connect(cloud)
     placement = remote.admin("GET", f"/servers/{remote.server_id(server_id, deleted=True)}/placement")["placement"]
-    if form == "json":
+    if as_json or form == "json":
         print_json(placement)
     else:
         click.echo(words.text(placement))

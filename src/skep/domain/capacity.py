@@ -18,7 +18,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     hosts: int
     """Hosts on which at least one fits."""
     suitable: int
-    """Hosts that let such a server through, whatever is free."""
+    """Hosts that hold such a server, now or when they are emptier."""
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +30,13 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     considered: int
     """Hosts that the operator has mapped."""
     stages: tuple[StageCount, ...] = ()
-    """How many hosts each filter left that does not look at what is free."""
+    """How many hosts each filter left that does not look at what is free; then those that look at it, if it were all
+    free."""
     suitable: int = 0
-    """Hosts that all of them left."""
+    """Hosts that all of them left: they hold such a server, now or when they are emptier."""
+    too_small: dict[str, int] = {}
+    """Resource class -> hosts that have less of it than one server takes, even when empty. A host may count in
+    several."""
     not_ready: int = 0
     """Hosts of which it is not known what is free; nothing is counted on them."""
     kept_free: tuple[str, ...] = ()
@@ -40,9 +44,9 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     asked: Resources = {}
     """What one server takes."""
     runs_out_first: str = ""
-    """What ends it on most suitable hosts, a resource class or a filter; empty where there are none."""
+    """What ends it on most suitable hosts, a resource class or a stage; empty where there are none."""
     limits: dict[str, int] = {}
-    """Resource class or filter -> the suitable hosts on which it is what ends it."""
+    """Resource class, or the words for a stage -> the suitable hosts on which it is what ends it."""
     left_over: Resources = {}
     """What is free on the suitable hosts when no more fits, of the classes that are asked for."""
     sizes: dict[int, int] = {}
@@ -52,4 +56,4 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[Room, ...] = ()
     aggregates: tuple[Room, ...] = ()
     not_counted: tuple[str, ...] = ()
-    """Filters that may let fewer onto a host than is counted here: what they look at is not known beforehand."""
+    """Stages that may let fewer onto a host than is counted here: what they look at is not known beforehand."""

@@ -16,6 +16,7 @@ from skep.domain.capacity import Capacity, Room
 from skep.domain.errors import BadRequest
 from skep.domain.resources import Resources
 from skep.scheduler.columns import Ints, Mask
+from skep.scheduler.emptied import EmptyHosts, passing
 from skep.scheduler.explain.stages import runs, stage_counts
 from skep.scheduler.filters.base import PLENTY, UNCOUNTED, Filter
 from skep.scheduler.registry import Pipeline
@@ -36,9 +37,11 @@ def capacity(table: HostTable, pipeline: Pipeline, request: PlacementRequest, ke
     asked = {name: amount for name, amount in request.resources.items() if amount > 0}
     hosts = HostView(table)
     running = [entry for entry in pipeline.filters if runs(entry, request)]
-    suitable, stages = _suitable(hosts, running, request)
-    rows = np.flatnonzero(suitable)
-    ends = _ends(HostView(table, rows), running, asked, request)
+    rows, stages, too_small = _suitable(hosts, running, request)
+    chosen = HostView(table, rows)
+    rooms = [(entry.stage(request), entry.room(chosen, request)) for entry in running if entry.room is not None]
+    blind = (entry.stage(request) for entry in running if not (entry.steady or _looks_at_what_is_free(entry)))
+    ends = _ends(chosen, asked, rooms)
     by_end = np.array(list(ends.values())).reshape(len(ends), len(rows))
     room: Ints = np.minimum.reduce(by_end, initial=PLENTY)
     if not ends or (room == PLENTY).any():
@@ -57,6 +60,7 @@ def capacity(table: HostTable, pipeline: Pipeline, request: PlacementRequest, ke
         considered=int(np.count_nonzero(hosts.mapped)),
         stages=stages,
         suitable=len(taken),
+        too_small=too_small,
         not_ready=int(np.count_nonzero(hosts.mapped & ~hosts.ready)),
         kept_free=tuple(table.hosts[row] for row in rows[kept].tolist()),
         asked=asked,
@@ -70,33 +74,45 @@ def capacity(table: HostTable, pipeline: Pipeline, request: PlacementRequest, ke
         zones=_parts(_by_code(table.zone[: table.size], table.zones), whole, counted),
         cells=_parts(_by_code(table.cell[: table.size], table.cell_names), whole, counted),
         aggregates=_parts(((str(one), hosts.in_aggregate(one)) for one in table.aggregates), whole, counted),
-        not_counted=tuple(
-            entry.name for entry in running if not _is_counted(entry) or UNCOUNTED in ends.get(entry.name, ())
-        ),
+        not_counted=tuple(dict.fromkeys([*blind, *(stage for stage, room in rooms if UNCOUNTED in room)])),
     )
 
 
-def _is_counted(entry: Filter) -> bool:
-    """Tell whether what a filter says of a host stays what it is, or is counted, while servers are placed there."""
-    return entry.steady or entry.room is not None or entry.name == _CAPACITY
+def _looks_at_what_is_free(entry: Filter) -> bool:
+    """Tell whether it is counted for how many servers a filter goes on saying yes."""
+    return entry.room is not None or entry.name == _CAPACITY
 
 
-def _ends(hosts: HostView, running: list[Filter], asked: Resources, request: PlacementRequest) -> dict[str, Ints]:
-    """Return by what may end it, a resource class or a filter, how many servers each host has room for."""
+def _ends(hosts: HostView, asked: Resources, rooms: Iterable[tuple[str, Ints]]) -> dict[str, Ints]:
+    """Return by what may end it, a resource class or a stage, how many servers each host has room for."""
     ends: dict[str, Ints] = {name: np.maximum(hosts.free(name), 0) // amount for name, amount in asked.items()}
-    return ends | {entry.name: entry.room(hosts, request) for entry in running if entry.room is not None}
+    for stage, room in rooms:
+        ends[stage] = np.minimum(ends[stage], room) if stage in ends else room
+    return ends
 
 
-def _suitable(hosts: HostView, running: list[Filter], request: PlacementRequest) -> tuple[Mask, tuple[StageCount, ...]]:
-    """Return who lets such a server through whatever is free, and how many each stage left."""
-    mask = hosts.mapped.copy()
-    considered = int(np.count_nonzero(mask))
-    left: list[tuple[Filter, int]] = []
+def _suitable(
+    hosts: HostView, running: list[Filter], request: PlacementRequest
+) -> tuple[Ints, tuple[StageCount, ...], dict[str, int]]:
+    """Return the rows of hosts that hold such a server, now or when they are emptier, and how many each stage left.
+
+    And how many hosts have too little of a resource class, whatever is free.
+    """
+    table, rows = hosts.table, np.flatnonzero(hosts.mapped)
+    considered, left = len(rows), []
     for entry in running:
-        if entry.name != _CAPACITY and entry.room is None:
-            mask &= entry.passes(hosts, request)
-            left.append((entry, int(np.count_nonzero(mask))))
-    return mask, stage_counts(request, considered, left)
+        if not _looks_at_what_is_free(entry):
+            rows = rows[entry.passes(HostView(table, rows), request)]
+            left.append((entry, len(rows)))
+    stages = stage_counts(request, considered, left)
+    whole = EmptyHosts(table, rows)
+    small = {name: int(np.count_nonzero(whole.free(name) < amount)) for name, amount in request.resources.items()}
+    for entry in filter(_looks_at_what_is_free, running):
+        passed = passing(entry, EmptyHosts(table, rows), request)
+        if passed is not None and not passed.all():
+            rows = rows[passed]
+            stages = (*stages, StageCount(f"{entry.stage(request)}, when empty", len(rows)))
+    return rows, stages, {name: count for name, count in small.items() if count}
 
 
 def _emptiest(table: HostTable, asked: Iterable[str], rows: Ints, most: int) -> Ints:

@@ -54,6 +54,14 @@ async def test_all_of_the_cloud_and_its_parts(zoned: Served) -> None:
     assert (await capacity(zoned, "flavor=2"))["servers"] == 3
 
 
+async def test_parts_with_equal_room_are_told_by_name(zoned: Served) -> None:
+    """Cells are kept by ids, which say nothing to an operator."""
+    report = HostReport(node=NodeUuid("n1"), cell=CELL1, incarnation=1, seq=3, usage=usage("h1", {}))
+    await zoned.admin.services.transport.call(SCHEDULER, UpdateHostState(reports=(report,)))
+    found = await capacity(zoned, "flavor=m1.large")
+    assert [(room["name"], room["servers"]) for room in found["cells"]] == [("cell1", 2), ("cell2", 2)]
+
+
 async def test_narrowed_by_zone_by_cell_and_by_hosts_that_are_kept_free(zoned: Served) -> None:
     assert (await capacity(zoned, "flavor=m1.large&availability_zone=east"))["servers"] == 2
     assert (await capacity(zoned, "flavor=m1.large&availability_zone=nova&cell=cell2"))["servers"] == 0
@@ -61,7 +69,9 @@ async def test_narrowed_by_zone_by_cell_and_by_hosts_that_are_kept_free(zoned: S
     kept = await capacity(zoned, "flavor=m1.large&keep_free_hosts=1")
     assert (kept["servers"], kept["kept_free"]) == (1, ["h2"])
     none = await capacity(zoned, "flavor=m1.huge")
-    assert (none["servers"], none["hosts"], none["suitable"], none["runs_out_first"]) == (0, 0, 2, "VCPU")
+    assert (none["servers"], none["hosts"], none["suitable"], none["runs_out_first"]) == (0, 0, 0, None)
+    assert none["too_small"] == {"VCPU": 2}
+    assert none["stages"] == [{"stage": "capacity, when empty", "left": 0}]
 
 
 @pytest.mark.parametrize(

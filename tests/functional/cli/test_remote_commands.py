@@ -91,6 +91,8 @@ async def test_a_server_is_explained(line: CommandLine) -> None:
     assert (status, errors) == (0, "")
     assert out.startswith(f"Server one ({server.uuid}): ACTIVE\n")
     assert "rejected by capacity: h1" in out
+    told = json.loads((await line.run("server", "explain", server.uuid, "--json"))[1])
+    assert (told["host"], [one["host"] for one in told["attempts"]]) == ("h1", ["h1"])
     status, out, _ = await line.run("server", "explain", server.uuid, "--os-cloud", "owner")
     assert (status, "h1" in out) == (0, False)
 
@@ -100,8 +102,7 @@ async def test_capacity_is_counted(line: CommandLine) -> None:
         status, out, errors = await line.run("capacity", "--flavor", "m1.tiny", "--keep-free-hosts", "1")
         assert (status, errors) == (0, "")
         assert out.startswith("8 more servers of m1.tiny fit\n  each takes 1 VCPU, 512 MEMORY_MB, 1 DISK_GB\n")
-        assert "runs out first: MEMORY_MB on 1 of the suitable hosts" not in out
-        assert "runs out first: VCPU on 1 of the suitable hosts" in out
+        assert "  what runs out first on the suitable hosts:\n      1 VCPU\n  free on them then: 0 VCPU" in out
         assert "kept free: h" in out
         found = await line.json("capacity", "--flavor", "1", "--az", "nova")
         assert (found["servers"], [room["name"] for room in found["zones"]]) == (16, ["nova"])

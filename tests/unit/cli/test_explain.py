@@ -73,6 +73,7 @@ def test_a_server_without_a_host() -> None:
         stages=STAGES,
         nearest=[{"host": "h1", "node": "n1", "stage": "capacity", "lacks": {"MEMORY_MB": 1024}}],
         rejected={f"h{number}": "capacity" for number in range(1, 8)},
+        advice="it would fit with 1 VCPU less; 3 hosts could hold it",
     )
     shown = placement(
         attempt(1, None, "no_valid_host", explanation=why),
@@ -80,21 +81,40 @@ def test_a_server_without_a_host() -> None:
         cell="cell0",
         host=None,
         launched_at=None,
-        fault="No valid host: 6 hosts considered",
+        fault="No valid host: 2 of at least 3 servers fit, so none was placed; "
+        "for the next one: 6 hosts considered; it would fit with 1 VCPU less; 3 hosts could hold it",
     )
     assert explain.text(shown).splitlines() == [
         "Server one (s1): ERROR",
         "  asks for 1 VCPU, 512 MEMORY_MB (flavor m1.tiny)",
         "  is on no host; its record is kept in cell0",
-        "  No valid host: 6 hosts considered",
+        "  No valid host: 2 of at least 3 servers fit, so none was placed",
         "",
         "Attempt 1: no valid host",
         "  6 hosts considered",
         "      4 left by availability zone nova",
         "      0 left by capacity",
         "  near miss: h1 lacks 1024 MEMORY_MB",
+        "  it would fit with 1 VCPU less",
+        "  3 hosts could hold it",
         "  rejected by capacity: h1, h2, h3, h4, h5 and 2 more",
     ]
+
+
+def test_what_attempts_say_is_not_said_before_them_too() -> None:
+    why = explained(stages=STAGES, summary="6 hosts considered; 0 left by capacity", advice="it would fit elsewhere")
+    plain = "No valid host: 6 hosts considered; 0 left by capacity; it would fit elsewhere"
+    shown = explain.text(placement(attempt(1, None, "no_valid_host", explanation=why), fault=plain))
+    assert shown.count("it would fit elsewhere") == 1
+    assert "  No valid host\n" in shown
+    unexplained = explain.text(placement(attempt(1, None, "no_valid_host"), fault=plain))
+    assert f"  {plain}\n" in unexplained
+
+
+def test_five_near_misses_are_shown() -> None:
+    near = [{"host": f"h{number}", "node": "n", "stage": "capacity", "lacks": {"VCPU": 1}} for number in range(5)]
+    shown = explain.text(placement(attempt(1, None, "no_valid_host", explanation=explained(nearest=near))))
+    assert shown.count("near miss: ") == 5
 
 
 def test_an_owner_reads_no_host() -> None:

@@ -9,6 +9,7 @@ import pytest
 from skep.domain.capacity import Capacity, Room
 from skep.domain.errors import BadRequest
 from skep.domain.ids import CellUuid
+from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import placement_request
 
 
@@ -75,7 +76,23 @@ def test_hosts_that_filters_reject_are_not_counted(world: Any, spec: Any, flavor
 def test_nobody_has_the_class(world: Any, spec: Any, flavor: Any) -> None:
     world.host("a")
     found = count(world, spec(flavor=flavor(**{"resources:CUSTOM_FPGA": "1"})))
-    assert (found.servers, found.runs_out_first) == (0, "CUSTOM_FPGA")
+    assert (found.servers, found.suitable, found.runs_out_first) == (0, 0, "")
+    assert found.too_small == {"CUSTOM_FPGA": 1}
+    assert [(stage.stage, stage.left) for stage in found.stages] == [("capacity, when empty", 0)]
+
+
+def test_what_runs_out_is_said_in_the_words_of_explanations(make_world: Any, spec: Any, flavor: Any) -> None:
+    filters = ("NumInstancesFilter", "AggregateNumInstancesFilter", "IoOpsFilter")
+    world = make_world(filters=filters, options=PlacementOptions(max_instances_per_host=3))
+    world.host("few", instances=2)
+    world.host("one")
+    world.host("none", instances=9)
+    world.host("small", vcpus=0)
+    world.table.set_aggregate(1, ["one"], {"max_instances_per_host": "1"})
+    found = count(world, spec(flavor=flavor(vcpus=1, memory_mb=1024)))
+    assert (found.servers, found.suitable, found.too_small) == (2, 3, {"VCPU": 1})
+    assert found.limits == {"servers per host": 3}
+    assert found.not_counted == ("operations under way per host",)
 
 
 def test_a_cloud_without_hosts(world: Any, spec: Any) -> None:

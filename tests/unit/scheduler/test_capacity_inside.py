@@ -63,8 +63,22 @@ def test_as_many_are_placed_as_were_counted(world: Any, spec: Any) -> None:
     assert world.placement.capacity(placement_request(spec)).servers == 0
 
 
+def test_hosts_whose_inside_never_holds_one_are_not_suitable(world: Any) -> None:
+    world.host("flat")
+    inside(world, "narrow", cells=2, cores=1, threads=2)
+    inside(world, "wide", cells=1, cores=2, threads=2)
+    spec = spec_for_parts(3, 256, PINNED)
+    assert placed(world, spec) == 1
+    counted = world.placement.capacity(placement_request(spec))
+    assert (counted.servers, counted.suitable, counted.too_small) == (0, 1, {"PCPU": 1})
+    assert [(stage.stage, stage.left) for stage in counted.stages] == [
+        ("capacity, when empty", 2),
+        ("NUMA topology, when empty", 1),
+    ]
+
+
 def test_what_is_not_counted_is_named(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "MOST_COUNTED", 1)
     inside(world, "one", cells=2, cores=3, threads=2)
     counted = world.placement.capacity(placement_request(spec_for_parts(3, 256, PINNED)))
-    assert counted.not_counted == ("NUMATopologyFilter",)
+    assert counted.not_counted == ("NUMA topology",)
