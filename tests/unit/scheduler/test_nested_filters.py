@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from skep.domain.claims import Claim
 from skep.domain.ids import InstanceUuid, NodeUuid
@@ -69,6 +70,27 @@ def test_answers_that_a_search_found_are_bounded(world: Any, monkeypatch: pytest
         assert "h3" in world.fitting(spec_for_parts(cpus, 1024, searched))
         held = sum(len(one.by_condition) for one in world.table.nested._answers.values())
         assert 0 < held <= 10
+
+
+def test_what_is_known_of_layouts_is_bounded_over_all_requests(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "MOST_ANSWERS", 40)
+    for number in range(8):
+        inside(world, f"h{number}", cells=1, cores=4 + number)
+    for cpus in range(1, 8):
+        assert "h7" in world.fitting(spec_for_parts(cpus, 512, PINNED))
+        assert sum(len(one._countings) for one in world.table.nested._answers.values()) <= 5
+
+
+def test_a_host_that_reports_again_keeps_its_layout() -> None:
+    nested = rooms.Rooms()
+    nested.set_usage(0, host_with_inside("one"))
+    before = nested.room(0)
+    nested.set_usage(0, replace(host_with_inside("one"), used={"VCPU": 1}))
+    after = nested.room(0)
+    assert before is not None
+    assert after is not None
+    assert before is not after
+    assert before.layout is after.layout
 
 
 def test_devices_by_alias(world: Any) -> None:

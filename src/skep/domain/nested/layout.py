@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
+from collections import deque
+from hashlib import blake2b
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -60,6 +62,8 @@ class ProviderLayout:
 class Layout:
     """The inside of a host. Hosts that are alike have the same object."""
 
+    __slots__ = ("__weakref__", "cells", "classes", "providers", "traits")
+
     def __init__(self, topology: Topology, cpu_ratio: float, memory_ratio: float, usage: HostUsage) -> None:
         self.cells = tuple(CellLayout(cell, cpu_ratio, memory_ratio) for cell in topology.cells)
         self.providers = tuple(ProviderLayout(provider) for provider in topology.providers)
@@ -73,35 +77,26 @@ _encoder = msgspec.msgpack.Encoder()
 _NOTHING = Topology()
 
 
-class _Said:
-    """What a layout depends on, compared by its bytes."""
-
-    __slots__ = ("said", "usage")
-
-    def __init__(self, usage: HostUsage) -> None:
-        self.usage = usage
-        ratios = [usage.inventory[name].allocation_ratio if name in usage.inventory else 1.0 for name in _RATED]
-        self.said = _encoder.encode((usage.topology, ratios, usage.traits, sorted(usage.inventory)))
-
-    def __hash__(self) -> int:
-        return hash(self.said)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Said) and self.said == other.said
+_KEPT = 256
+"""Layouts that are kept although nobody has them: those that were asked for last."""
+_layouts: WeakValueDictionary[bytes, Layout] = WeakValueDictionary()
+"""All that somebody has, by what they depend on. Devices may have names that no other host has, so there may be as many
+as hosts; whoever has hosts bounds them."""
+_latest: deque[Layout] = deque(maxlen=_KEPT)
 
 
 def layout_of(usage: HostUsage) -> Layout:
     """Return the layout of a host that has reported this."""
-    return _layout(_Said(usage))
-
-
-@functools.lru_cache(maxsize=4096)
-def _layout(said: _Said) -> Layout:
-    usage = said.usage
     cpu_ratio, memory_ratio = (
         usage.inventory[name].allocation_ratio if name in usage.inventory else 1.0 for name in _RATED
     )
-    return Layout(usage.topology or _NOTHING, cpu_ratio, memory_ratio, usage)
+    said = _encoder.encode((usage.topology, cpu_ratio, memory_ratio, usage.traits, sorted(usage.inventory)))
+    digest = blake2b(said, digest_size=16).digest()
+    layout = _layouts.get(digest)
+    if layout is None:
+        layout = _layouts[digest] = Layout(usage.topology or _NOTHING, cpu_ratio, memory_ratio, usage)
+        _latest.append(layout)
+    return layout
 
 
 _RATED = (VCPU, MEMORY_MB)

@@ -6,6 +6,7 @@ Whether a request fits depends on counts, not on which CPUs are free. For most r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 
 import numpy as np
@@ -28,27 +29,44 @@ MOST_REQUESTS = 1_000
 """Different requests of which answers are remembered."""
 MOST_ANSWERS = 1_000_000
 """Of all requests together, about as many bytes times a hundred: users choose what they ask for."""
-MOST_LAYOUTS = 10_000
+_COUNTING = 10
+"""How a request is counted on hosts of one layout takes as much as so many answers."""
+
+
+class Worked:
+    """How much is remembered of all requests together. Beyond `MOST_ANSWERS` all of it is to be forgotten."""
+
+    __slots__ = ("_forget", "amount")
+
+    def __init__(self, forget: Callable[[], None]) -> None:
+        self.amount = 0
+        self._forget = forget
+
+    def add(self, amount: int = 1) -> None:
+        """Make room for so much more, and count it."""
+        if self.amount >= MOST_ANSWERS:
+            self._forget()
+        self.amount += amount
 
 
 class Answers:
     """What is known of one request."""
 
-    __slots__ = ("_countings", "_of_empty", "asked", "by_condition")
+    __slots__ = ("_countings", "_of_empty", "_worked", "asked", "by_condition")
 
-    def __init__(self, asked: Wanted) -> None:
+    def __init__(self, asked: Wanted, worked: Worked) -> None:
         self.asked = asked
         self.by_condition: dict[int, bool] = {}
         """Whether a host fits, by the number of its condition; where counting does not tell."""
         self._countings: dict[Layout, Counting | None] = {}
         self._of_empty: dict[Layout, bool] = {}
+        self._worked = worked
 
     def of_empty(self, layout: Layout) -> bool:
         """Tell whether a host of this layout fits if nothing of its inside is taken."""
         answer = self._of_empty.get(layout)
         if answer is None:
-            if len(self._of_empty) >= MOST_LAYOUTS:
-                self._of_empty.clear()
+            self._worked.add()
             counting, room = self.counting(layout), Room(layout)
             fits = counting.fits(room) if counting is not None else allocate(room, self.asked) is not None
             answer = self._of_empty[layout] = fits
@@ -58,10 +76,15 @@ class Answers:
         """Return how to count on hosts of this layout; None where that is not enough."""
         if layout in self._countings:
             return self._countings[layout]
-        if len(self._countings) >= MOST_LAYOUTS:
-            self._countings.clear()
+        self._worked.add(_COUNTING)
         made = self._countings[layout] = counting_of(self.asked, layout)
         return made
+
+    def forget(self) -> None:
+        """Work out everything anew."""
+        self.by_condition.clear()
+        self._countings.clear()
+        self._of_empty.clear()
 
 
 class Rooms:
@@ -75,8 +98,9 @@ class Rooms:
         """By row, the number of its condition."""
         self._numbers: dict[tuple[Layout, RoomKey], int] = {}
         self._answers: dict[Wanted, Answers] = {}
-        self._remembered = 0
-        """Answers that were remembered since all were forgotten."""
+        self._layouts: dict[int, Layout] = {}
+        """By row: a host that reports again most often has the same inside."""
+        self._worked = Worked(self._forget_answers)
         self._told: Mask = np.zeros(0, dtype=np.bool_)
 
     def set_usage(self, row: int, usage: HostUsage) -> None:
@@ -95,6 +119,7 @@ class Rooms:
 
     def drop(self, row: int) -> None:
         """Forget what a host reported. What is claimed on it stays."""
+        self._layouts.pop(row, None)
         if self._usage.pop(row, None) is not None:
             self._told[row] = False
             self._forget(row)
@@ -136,6 +161,7 @@ class Rooms:
             if usage is None:
                 return None
             room = self._rooms[row] = room_of(usage, self._held.get(row, {}).values())
+            self._layouts[row] = room.layout
         return room
 
     def devices(self, row: int) -> tuple[int, int]:
@@ -151,8 +177,9 @@ class Rooms:
         known = self._answers.get(asked)
         if known is None:
             if len(self._answers) >= MOST_REQUESTS:
+                self._forget_answers()
                 self._answers.clear()
-            known = self._answers[asked] = Answers(asked)
+            known = self._answers[asked] = Answers(asked, self._worked)
         return known
 
     def fits(self, row: int, known: Answers) -> bool:
@@ -177,9 +204,7 @@ class Rooms:
             number = self._number(row)
         answer = answers.get(number)
         if answer is None:
-            if self._remembered >= MOST_ANSWERS:
-                self._forget_answers()
-            self._remembered += 1
+            self._worked.add()
             room = self.room(row)
             answer = answers[number] = room is not None and allocate(room, known.asked) is not None
         return answer
@@ -231,8 +256,8 @@ class Rooms:
 
     def _forget_answers(self) -> None:
         for known in self._answers.values():
-            known.by_condition.clear()
-        self._remembered = 0
+            known.forget()
+        self._worked.amount = 0
 
     def _forget(self, row: int) -> None:
         self._rooms.pop(row, None)
