@@ -35,10 +35,7 @@ async def spec_of(
     found = await _flavor(request.services, flavor)
     devices = device_requests(found.extra_specs, request.services.aliases)
     wanted_inside(found, {}, devices)
-    try:
-        read_extra_specs(found.extra_specs)
-    except ValueError as error:
-        raise BadRequest(f"flavor: {error}.") from error
+    read_extra_specs(found.extra_specs)
     return RequestSpec(
         project_id=request.context.project_id,
         user_id=request.context.user_id,

@@ -6,63 +6,74 @@ be of its kind.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import os_resource_classes
 import os_traits
 
 from skep.api.schemas.fields import FALSE_WORDS, TRUE_WORDS
-from skep.domain.conditions import OPERATORS, amount
-from skep.domain.errors import BadRequest
-from skep.domain.extra_spec_operators import is_comparison
-
-Check = Callable[[str], bool]
-
-
-def _one_of(*words: str) -> Check:
-    return lambda value: value in words
+from skep.domain.conditions import OPERATORS as OPERATORS_OF_AMOUNTS
+from skep.domain.conditions import amount
+from skep.domain.extra_spec_operators import OPERATORS, is_comparison
+from skep.domain.invalid_input import invalid_property
 
 
-def _whole(least: int, most: int | None = None) -> Check:
-    def check(value: str) -> bool:
+class Kind(NamedTuple):
+    """What values of an extra spec are like."""
+
+    is_one: Callable[[str], bool]
+    expected: str
+    """For error texts."""
+
+
+def _one_of(*words: str) -> Kind:
+    return Kind(lambda value: value in words, f"one of {', '.join(words)}" if len(words) > 1 else words[0])
+
+
+def _whole(least: int, most: int | None = None) -> Kind:
+    def is_one(value: str) -> bool:
         if not re.fullmatch(r"-?[0-9]{1,18}", value):
             return False
         return least <= int(value) and (most is None or int(value) <= most)
 
-    return check
+    return Kind(is_one, f"a whole number, at least {least}" if most is None else f"a whole number, {least} to {most}")
 
 
-def _like(pattern: str) -> Check:
-    return lambda value: re.fullmatch(pattern, value) is not None
+def _like(pattern: str, expected: str) -> Kind:
+    return Kind(lambda value: re.fullmatch(pattern, value) is not None, expected)
 
 
-def _yes_no(value: str) -> bool:
+def _is_yes_no(value: str) -> bool:
     return value in TRUE_WORDS or value in FALSE_WORDS or value.lower() in {"t", "f", "y", "n"}
 
 
-def _text(_value: str) -> bool:
-    return True
-
-
-_CPUS = _like(r"\^?\d+(-\d+)?(,\^?\d+(-\d+)?)*")
+_YES_NO = Kind(_is_yes_no, "true or false")
+_TEXT = Kind(lambda _: True, "a text")
+_COMPARISON = Kind(is_comparison, f"a value, or one of {' '.join(OPERATORS)} and what it compares with")
+_CPUS = _like(r"\^?\d+(-\d+)?(,\^?\d+(-\d+)?)*", "a set of CPUs, as 0-3,^2,7")
 _NAMED = r"[A-Z0-9_]+"
 _LEVELS = _one_of("high", "normal", "low", "custom")
 
-_KNOWN: tuple[tuple[str, Check], ...] = (
+_KNOWN: tuple[tuple[str, Kind], ...] = (
     (rf"resources[A-Za-z0-9_-]{{0,64}}:{_NAMED}", _whole(0)),
     (rf"trait[A-Za-z0-9_-]{{0,64}}:{_NAMED}", _one_of("required", "forbidden")),
-    (r"trait[A-Za-z0-9_-]{0,64}:any_of(\.[a-z0-9_]{1,64})?", _like(rf"{_NAMED}(,{_NAMED})*")),
+    (
+        r"trait[A-Za-z0-9_-]{0,64}:any_of(\.[a-z0-9_]{1,64})?",
+        _like(rf"{_NAMED}(,{_NAMED})*", "names of traits with commas between"),
+    ),
     ("group_policy", _one_of("isolate", "none")),
-    ("accel:device_profile", _text),
-    ("pci_passthrough:alias", _text),
-    (r"capabilities:.+", is_comparison),
-    (r"aggregate_instance_extra_specs:.+", is_comparison),
+    ("accel:device_profile", _TEXT),
+    ("pci_passthrough:alias", _TEXT),
+    (r"capabilities:.+", _COMPARISON),
+    (r"aggregate_instance_extra_specs:.+", _COMPARISON),
     ("os:secure_boot", _one_of("required", "disabled", "optional")),
-    ("os:vm_mode", _text),
+    ("os:vm_mode", _TEXT),
     ("hw:cpu_policy", _one_of("dedicated", "shared", "mixed")),
     ("hw:cpu_thread_policy", _one_of("prefer", "isolate", "require")),
-    ("hw:cpu_realtime", _yes_no),
+    ("hw:cpu_realtime", _YES_NO),
     ("hw:cpu_realtime_mask", _CPUS),
     ("hw:cpu_dedicated_mask", _CPUS),
     ("hw:emulator_threads_policy", _one_of("isolate", "share")),
@@ -70,7 +81,7 @@ _KNOWN: tuple[tuple[str, Check], ...] = (
     ("hw:numa_nodes", _whole(1)),
     (r"hw:numa_cpus\.\d+", _CPUS),
     (r"hw:numa_mem\.\d+", _whole(1)),
-    ("hw:mem_page_size", _like(r"small|large|any|\d+([kKMG]?i?[bB]?)?")),
+    ("hw:mem_page_size", _like(r"small|large|any|\d+([kKMG]?i?[bB]?)?", "small, large, any, or a size as 2MB")),
     ("hw:pci_numa_affinity_policy", _one_of("required", "preferred", "legacy", "socket")),
     ("hw:mem_encryption_model", _one_of("amd-sev", "amd-sev-es")),
     ("hw:tpm_model", _one_of("tpm-tis", "tpm-crb")),
@@ -79,19 +90,19 @@ _KNOWN: tuple[tuple[str, Check], ...] = (
     ("hw:serial_port_count", _whole(0)),
     ("hw:watchdog_action", _one_of("none", "pause", "poweroff", "reset", "disabled")),
     ("hw:viommu_model", _one_of("none", "auto", "intel", "smmuv3", "virtio")),
-    ("hw:virtio_packed_ring", _yes_no),
-    ("hw:sound_model", _text),
-    ("hw:usb_model", _text),
+    ("hw:virtio_packed_ring", _YES_NO),
+    ("hw:sound_model", _TEXT),
+    ("hw:usb_model", _TEXT),
     ("hw:redirected_usb_ports", _whole(0, 15)),
     ("hw:maxphysaddr_mode", _one_of("passthrough", "emulate")),
     ("hw:maxphysaddr_bits", _whole(0)),
-    ("hw:pmem", _text),
+    ("hw:pmem", _TEXT),
     ("hw:ephemeral_encryption_format", _one_of("luks")),
     (
         r"hw:(boot_menu|hide_hypervisor_id|vif_multiqueue_enabled|pmu|mem_encryption|locked_memory|ephemeral_encryption)",
-        _yes_no,
+        _YES_NO,
     ),
-    ("hw_rng:allowed", _yes_no),
+    ("hw_rng:allowed", _YES_NO),
     (r"hw_rng:rate_(bytes|period)", _whole(0)),
     ("hw_video:ram_max_mb", _whole(0)),
     (r"quota:cpu_(shares|period|quota)", _whole(0)),
@@ -99,10 +110,16 @@ _KNOWN: tuple[tuple[str, Check], ...] = (
     (r"quota:(cpu|memory|disk_io|vif)_shares_level", _LEVELS),
     (r"quota:disk_(read|write|total)_(bytes|iops)_sec(_max)?(_length)?", _whole(0)),
     (r"quota:vif_(in|out)bound_(average|burst|peak)", _whole(0)),
-    (r"spread:(host|rack|zone)", _like(r"([1-9][0-9]{0,5}|1000000)(:(hard|soft))?")),
-    (r"vmware:(hw_version|storage_policy)", _text),
+    (r"spread:(host|rack|zone)", _like(r"([1-9][0-9]{0,5}|1000000)(:(hard|soft))?", "MAX_SKEW or MAX_SKEW:hard|soft")),
+    (r"vmware:(hw_version|storage_policy)", _TEXT),
 )
-_CHECKS = tuple((re.compile(pattern), check) for pattern, check in _KNOWN)
+_CHECKS = tuple((re.compile(pattern), kind) for pattern, kind in _KNOWN)
+_LITERAL = tuple(pattern for pattern, _ in _KNOWN if re.escape(pattern) == pattern)
+"""Keys that are known as they stand there: for telling who mistyped one."""
+_PLACED = re.compile(
+    r"capabilities:.+|aggregate_instance_extra_specs:.+|hw:tpm_.+|hw:virtio_packed_ring|hw:ephemeral_encryption(_format)?"
+)
+"""Keys that hosts are chosen by and that are not read where servers are asked for (`domain/nested/`)."""
 _PREFIXES = frozenset({"accel", "pci_passthrough", "os", "hw", "hw_rng", "hw_video", "quota", "spread", "vmware"})
 _GROUP_KEY = re.compile(r"(resources|trait)[A-Za-z0-9_-]{0,64}:(.+)")
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]{1,248}")
@@ -125,12 +142,24 @@ def check_extra_specs(specs: Mapping[str, str], *, volumes: bool = False) -> Non
         if volumes and key.startswith(VOLUME):
             _check_volume(key, value)
             continue
-        check = next((check for pattern, check in _CHECKS if pattern.fullmatch(key)), None)
-        if check is not None:
-            if not check(value):
-                raise BadRequest(f"Validation failed; extra spec '{key}' has an invalid value '{value[:80]}'.")
+        kind = _kind_of(key)
+        if kind is not None:
+            _check_value(key, value, kind)
         elif _is_ours(key):
-            raise BadRequest(f"Validation failed; extra spec '{key}' does not appear to be a valid extra spec.")
+            raise invalid_property(key, value, _known_keys(key))
+
+
+def check_placed(specs: Mapping[str, str], *, volumes: bool = False) -> None:
+    """Check what servers are placed by, of a flavor that may be older than the checks of 2.86.
+
+    Names that nobody knows are let be, as in Nova. Raises BadRequest as `check_extra_specs` does.
+    """
+    check_names(specs)
+    for key, value in specs.items():
+        if volumes and key.startswith(VOLUME):
+            _check_volume(key, value)
+        elif _PLACED.fullmatch(key) and (kind := _kind_of(key)) is not None:
+            _check_value(key, value, kind)
 
 
 def check_names(specs: Mapping[str, str]) -> None:
@@ -142,21 +171,32 @@ def check_names(specs: Mapping[str, str]) -> None:
         kind, name = found.groups()
         if kind == "resources":
             if name not in _CLASSES and not _CUSTOM.fullmatch(name):
-                raise BadRequest(f"Validation failed; extra spec '{key[:300]}' names no resource class.")
+                raise invalid_property(key, name, "a standard resource class, or CUSTOM_ and A-Z, 0-9, _")
             continue
         for trait in value.split(",") if name.startswith("any_of") else (name,):
             if trait not in _TRAITS and not _CUSTOM.fullmatch(trait):
-                raise BadRequest(f"Validation failed; extra spec '{key[:300]}' names no trait {trait[:80]!r}.")
+                raise invalid_property(key, trait, "a standard trait, or CUSTOM_ and A-Z, 0-9, _")
+
+
+def _kind_of(key: str) -> Kind | None:
+    return next((kind for pattern, kind in _CHECKS if pattern.fullmatch(key)), None)
+
+
+def _check_value(key: str, value: str, kind: Kind) -> None:
+    if not kind.is_one(value):
+        raise invalid_property(key, value, kind.expected)
+
+
+def _known_keys(key: str) -> str:
+    near = difflib.get_close_matches(key, _LITERAL, n=3)
+    return f"a key that is known, perhaps {' or '.join(near)}" if near else "a key that is known under this prefix"
 
 
 def _check_volume(key: str, value: str) -> None:
     if not _VOLUME_FIELD.fullmatch(key):
-        raise BadRequest(f"Validation failed; extra spec '{key[:80]}' names no field of the namespace volume.")
+        raise invalid_property(key, value, "a key of volume: and a field of that namespace (a-z, 0-9, _)")
     if amount(value) is None:
-        raise BadRequest(
-            f"Validation failed; extra spec '{key}' has an invalid value '{value[:80]}': "
-            f"expected a number, after one of {OPERATORS}."
-        )
+        raise invalid_property(key, value, f"a number, after one of {OPERATORS_OF_AMOUNTS}")
 
 
 def _is_ours(key: str) -> bool:

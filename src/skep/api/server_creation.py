@@ -16,7 +16,6 @@ from skep.api.creating.inside import devices
 from skep.api.creating.names import counts, display_names, hostname_of, requested_hostname
 from skep.api.services import ApiSettings
 from skep.domain.context import RequestContext
-from skep.domain.errors import BadRequest
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, InstanceUuid, new_uuid
@@ -104,7 +103,7 @@ def spec_of(wish: Wish, found: Resolved, context: RequestContext, settings: ApiS
         forced_node=where.forced_node,
         requested_host=where.requested_host,
         requested_node=where.requested_node,
-        group=_spread(found, wish),
+        group=spread_group(found.group, wish.hints.spread, found.flavor.extra_specs),
         same_host=wish.hints.same_host,
         different_host=wish.hints.different_host,
         scheduler_hints=wish.hints.given,
@@ -113,13 +112,6 @@ def spec_of(wish: Wish, found: Resolved, context: RequestContext, settings: ApiS
         devices=devices(found.flavor, found.image, settings),
         lifetime=lifetime_from(wish.hints.given, now),
     )
-
-
-def _spread(found: Resolved, wish: Wish) -> GroupRule | None:
-    try:
-        return spread_group(found.group, wish.hints.spread, found.flavor.extra_specs)
-    except ValueError as error:
-        raise BadRequest(f"The flavor cannot be used; {error}.") from error
 
 
 def instances_of(wish: Wish, found: Resolved, context: RequestContext, now: int) -> tuple[Instance, ...]:

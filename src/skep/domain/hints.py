@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from ipaddress import ip_address
 
-from skep.domain.errors import BadRequest
 from skep.domain.host_queries import parse
+from skep.domain.ids import is_uuid
+from skep.domain.invalid_input import invalid_hint, shown
 from skep.domain.lifetimes import HINT as LIFETIME_HINT
 from skep.domain.lifetimes import read_hint as read_lifetime
 from skep.domain.networks import near
 
 VOLUME_HINT = "same_host_as_volume"
+RESERVATION_HINT = "reservation"
+"""Of Blazar: its filter is another package's here."""
 MAX_VOLUME = 255
 
 FOLLOWED_BY = {
@@ -18,6 +22,7 @@ FOLLOWED_BY = {
     "build_near_host_ip": "SimpleCIDRAffinityFilter",
     "cidr": "SimpleCIDRAffinityFilter",
     VOLUME_HINT: "VolumeFilter",
+    RESERVATION_HINT: "BlazarFilter",
 }
 """Hints that are followed only where the operator chose a filter: to ignore them would break what users rely on."""
 
@@ -29,25 +34,42 @@ def check_hints(hints: Mapping[str, object], filters: Collection[str]) -> None:
     """
     for name, filter_name in FOLLOWED_BY.items():
         if name in hints and filter_name not in filters:
-            raise _refused(name, "This cloud has no filter for it")
+            expected = f"no such hint, since this cloud runs no {filter_name} that would follow it"
+            raise invalid_hint(name, hints[name], expected)
     if "query" in hints:
         try:
             parse(hints["query"])
         except ValueError as error:
-            raise _refused("query", f"It is no query: {error}") from error
-    try:
-        near(hints)
-    except ValueError as error:
-        name = "cidr" if "cidr" in hints else "build_near_host_ip"
-        raise _refused(name, f"It makes no network: {error}") from error
+            raise invalid_hint("query", hints["query"], f"a query in JSON: {error}") from error
+    _check_network(hints)
+    reservation = hints.get(RESERVATION_HINT)
+    if reservation is not None and not (isinstance(reservation, str) and is_uuid(reservation)):
+        raise invalid_hint(RESERVATION_HINT, reservation, "a UUID")
     try:
         read_lifetime(hints)
     except ValueError as error:
-        raise _refused(LIFETIME_HINT, str(error)) from error
+        raise invalid_hint(LIFETIME_HINT, hints[LIFETIME_HINT], str(error)) from error
     volume = hints.get(VOLUME_HINT, "any")
     if not isinstance(volume, str) or not 0 < len(volume) <= MAX_VOLUME or not volume.isprintable():
-        raise _refused(VOLUME_HINT, f"Expected the id of one volume, 1 to {MAX_VOLUME} printable characters")
+        raise invalid_hint(VOLUME_HINT, volume, f"the id of one volume, 1 to {MAX_VOLUME} printable characters")
 
 
-def _refused(name: str, why: str) -> BadRequest:
-    return BadRequest(f"Invalid input for field/attribute os:scheduler_hints.{name}. {why}")
+def _check_network(hints: Mapping[str, object]) -> None:
+    address, width = hints.get("build_near_host_ip"), hints.get("cidr")
+    if width is not None and not address:
+        raise invalid_hint("cidr", width, "the hint build_near_host_ip beside it")
+    try:
+        near(hints)
+    except ValueError as error:
+        if width is not None and _is_address(address):
+            expected = f"a width with which {shown(address)} is a network, as /24 ({error})"
+            raise invalid_hint("cidr", width, expected) from error
+        raise invalid_hint("build_near_host_ip", address, "an IPv4 address or an IPv6 address") from error
+
+
+def _is_address(text: object) -> bool:
+    try:
+        ip_address(str(text))
+    except ValueError:
+        return False
+    return True

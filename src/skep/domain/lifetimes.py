@@ -24,14 +24,14 @@ class Lifetime(msgspec.Struct, frozen=True):
 def read_hint(given: Mapping[str, object]) -> int | None:
     """Return the seconds that the hint names; None where it was not given.
 
-    Raises ValueError, saying what is wrong, for anything but a positive whole number or its digits.
+    Raises ValueError, saying what was expected, for anything but a positive whole number or its digits.
     """
     if HINT not in given:
         return None
     said = given[HINT]
     seconds = int(said) if isinstance(said, str) and said.isascii() and said.isdigit() and len(said) < 20 else said
     if isinstance(seconds, bool) or not isinstance(seconds, int) or not 1 <= seconds <= MOST_SECONDS:
-        raise ValueError(f"Expected how many seconds the server will live, a whole number from 1 to {MOST_SECONDS}")
+        raise ValueError(f"how many seconds the server will live, a whole number, 1 to {MOST_SECONDS}")
     return seconds
 
 

@@ -13,6 +13,7 @@ from typing import Literal, cast
 import msgspec
 
 from skep.domain.groups import GroupRule, SpreadConstraint, SpreadKey
+from skep.domain.invalid_input import invalid_property
 
 HINT = "spread"
 SCOPE = "spread:"
@@ -21,11 +22,9 @@ SCOPE = "spread:"
 RACK = "rack"
 """The key in the metadata of an aggregate that makes its hosts a rack."""
 
-EXPECTED = "expected KEY:MAX_SKEW or KEY:MAX_SKEW:hard|soft, KEY one of host, rack, zone and MAX_SKEW 1 to 1000000"
+EXPECTED = "KEY:MAX_SKEW or KEY:MAX_SKEW:hard|soft, KEY one of host, rack, zone and MAX_SKEW 1 to 1000000"
 """For error texts."""
-_EXPECTED_OF_SPEC = (
-    "expected spread:KEY = MAX_SKEW or MAX_SKEW:hard|soft, KEY one of host, rack, zone and MAX_SKEW 1 to 1000000"
-)
+_EXPECTED_OF_SPEC = "MAX_SKEW or MAX_SKEW:hard|soft, the key one of host, rack, zone and MAX_SKEW 1 to 1000000"
 
 _ONE = re.compile(r"\s*(host|rack|zone)\s*:\s*([1-9][0-9]{0,5}|1000000)\s*(?::\s*(hard|soft))?\s*")
 
@@ -38,14 +37,14 @@ def read_hint(text: object) -> tuple[SpreadConstraint, ...]:
 
 
 def read_extra_specs(specs: Mapping[str, str]) -> tuple[SpreadConstraint, ...]:
-    """Read `spread:zone` = `1:soft`. Raises ValueError naming the key and what was expected."""
+    """Read `spread:zone` = `1:soft`. Raises BadRequest naming the key and what was expected."""
     found = []
     for key, value in sorted(specs.items()):
         if key.startswith(SCOPE):
             try:
                 found.append(_read(f"{key.removeprefix(SCOPE)}:{value}"))
             except ValueError as error:
-                raise ValueError(f"extra spec '{key}': {_EXPECTED_OF_SPEC}") from error
+                raise invalid_property(key, value, _EXPECTED_OF_SPEC) from error
     return tuple(found)
 
 
@@ -54,7 +53,7 @@ def spread_group(
 ) -> GroupRule | None:
     """Return the group's rule with what hint and flavor ask for; of two for one key the hint's holds.
 
-    A flavor asks for nothing where there is no group: nobody is counted. Raises ValueError as `read_extra_specs`.
+    A flavor asks for nothing where there is no group: nobody is counted. Raises BadRequest as `read_extra_specs`.
     """
     constraints = {one.key: one for one in (*read_extra_specs(specs), *hinted)}
     if group is None or not constraints:
@@ -74,6 +73,6 @@ def _distinct(constraints: Iterable[SpreadConstraint]) -> tuple[SpreadConstraint
     by_key: dict[SpreadKey, SpreadConstraint] = {}
     for one in constraints:
         if one.key in by_key:
-            raise ValueError(f"{one.key} stands there twice; {EXPECTED}")
+            raise ValueError(f"{EXPECTED}, each KEY once")
         by_key[one.key] = one
     return tuple(by_key.values())

@@ -33,5 +33,8 @@ async def test_a_spread_that_is_none_is_refused(tmp_path: Path) -> None:
             status, text = await create(group=uuid, spread=spread)
             assert (status, "os:scheduler_hints.spread. " in text) == (400, True), (spread, text)
         status, text = await create(spread="zone:1")
-        assert (status, "give the hint `group`, too" in text) == (400, True)
+        assert (status, "os:scheduler_hints.spread. Value: zone:1. Expected: the hint group beside it" in text) == (
+            400,
+            True,
+        )
         assert (await create(group=uuid, spread="zone:1:hard, rack:2:soft"))[0] == 202

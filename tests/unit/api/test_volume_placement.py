@@ -12,7 +12,7 @@ from skep.domain.errors import BadRequest
 def test_the_hint_is_taken_where_the_filter_is_chosen_and_refused_elsewhere() -> None:
     body = {"os:scheduler_hints": {"same_host_as_volume": "volume-1"}}
     assert hints(body, ("VolumeFilter",)).given == {"same_host_as_volume": "volume-1"}
-    with pytest.raises(BadRequest, match=r"same_host_as_volume\. This cloud has no filter"):
+    with pytest.raises(BadRequest, match=r"same_host_as_volume\. Value: .*VolumeFilter"):
         hints(body)
 
 
@@ -40,7 +40,7 @@ def test_conditions_on_fields(value: str) -> None:
     ],
 )
 def test_what_is_no_condition_is_refused_by_key(key: str, value: str) -> None:
-    with pytest.raises(BadRequest, match=f"'{key}'"):
+    with pytest.raises(BadRequest, match=rf"extra spec {key}\. Value: .*\. Expected: "):
         check_extra_specs({key: value}, volumes=True)
 
 

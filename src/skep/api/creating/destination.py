@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from skep.domain.errors import BadRequest
+from skep.domain.invalid_input import invalid_field
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,10 +53,8 @@ def destination(server: dict[str, Any], default_zone: str | None) -> Destination
         requested_node=server.get("hypervisor_hostname"),
     )
     if found.is_forced and found.is_requested:
-        raise BadRequest(
-            "Invalid input for field/attribute server.availability_zone. It names a host; "
-            "give `host` and `hypervisor_hostname` only with a zone"
-        )
+        expected = "a zone without a host beside host and hypervisor_hostname"
+        raise invalid_field("server.availability_zone", server["availability_zone"], expected)
     return found
 
 
@@ -65,5 +63,5 @@ def _parts(zone: str | None) -> tuple[str | None, str | None, str | None]:
         return zone, None, None
     parts = [part or None for part in zone.split(":")]
     if len(parts) > 3:
-        raise BadRequest("Unable to parse availability_zone")
+        raise invalid_field("server.availability_zone", zone, "ZONE, ZONE:HOST or ZONE:HOST:NODE")
     return parts[0], parts[1], parts[2] if len(parts) == 3 else None

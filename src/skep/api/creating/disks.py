@@ -7,18 +7,17 @@ from typing import Any, Literal, cast
 import msgspec
 
 from skep.api.creating.absent_services import NO_VOLUMES
-from skep.domain.errors import BadRequest, Forbidden
+from skep.domain.errors import Forbidden
 from skep.domain.flavors import Flavor
 from skep.domain.images import Image
 from skep.domain.instances import BlockDevice
+from skep.domain.invalid_input import invalid_field
 
 GIB = 1024**3
 MIB_PER_GIB = 1024
 
-INVALID_BOOT = (
-    "Block Device Mapping is Invalid: Boot sequence for the instance and image/block device mapping "
-    "combination is not valid."
-)
+_DEVICES = "server.block_device_mapping_v2"
+_ONE_BOOT = "one boot disk: imageRef, or a device with source_type image and boot_index 0"
 
 
 class Disks(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,14 +36,15 @@ class Disks(msgspec.Struct, frozen=True, kw_only=True):
         swaps = [one for one in self.devices if one.guest_format == "swap"]
         ephemerals = [one for one in self.devices if one.guest_format != "swap"]
         if len(swaps) > 1:
-            raise BadRequest("Block Device Mapping is Invalid: More than one swap drive requested.")
+            raise invalid_field(_DEVICES, f"{len(swaps)} swap disks", "at most one swap disk")
         whole_gib = flavor.swap_mb // MIB_PER_GIB
-        if any((one.volume_size or 0) * MIB_PER_GIB > flavor.swap_mb for one in swaps):
-            raise BadRequest("Block Device Mapping is Invalid: Swap drive requested is larger than the flavor allows.")
-        if sum(one.volume_size or 0 for one in ephemerals) > flavor.ephemeral_gb:
-            raise BadRequest(
-                "Block Device Mapping is Invalid: Ephemeral disks requested are larger than the flavor allows."
-            )
+        swap = sum(one.volume_size or 0 for one in swaps)
+        if swap * MIB_PER_GIB > flavor.swap_mb:
+            raise invalid_field(_DEVICES, f"a swap disk of {swap} GiB", f"the flavor's {flavor.swap_mb} MiB at most")
+        ephemeral = sum(one.volume_size or 0 for one in ephemerals)
+        if ephemeral > flavor.ephemeral_gb:
+            expected = f"the flavor's {flavor.ephemeral_gb} GiB at most"
+            raise invalid_field(_DEVICES, f"ephemeral disks of {ephemeral} GiB", expected)
         if not ephemerals and flavor.ephemeral_gb:
             ephemerals = [BlockDevice(source_type="blank")]
         if not swaps and flavor.swap_mb:
@@ -75,40 +75,41 @@ def disks(server: dict[str, Any]) -> Disks:
             others.append(_blank(device, where))
     image_ref: str = server.get("imageRef") or ""
     if not image_ref and not boots:
-        raise BadRequest(INVALID_BOOT if others else "Missing imageRef attribute")
+        raise invalid_field("server.imageRef", image_ref, _ONE_BOOT)
     if len(boots) > 1 or (image_ref and boots and boots[0] != image_ref):
-        raise BadRequest(INVALID_BOOT)
+        raise invalid_field(_DEVICES, f"boot disks of {', '.join(boots)}", _ONE_BOOT)
     return Disks(image_id=image_ref or boots[0], devices=tuple(others))
 
 
 def _refuse_volumes(device: dict[str, Any], where: str) -> None:
     for key in ("source_type", "destination_type"):
         if device.get(key) in ("volume", "snapshot"):
-            raise BadRequest(f"Invalid input for field/attribute {where}.{key}. Value: {device[key]}. {NO_VOLUMES}")
+            raise invalid_field(f"{where}.{key}", device[key], NO_VOLUMES)
     for key in ("volume_id", "snapshot_id", "volume_type"):
         if device.get(key) is not None:
-            raise BadRequest(f"Invalid input for field/attribute {where}.{key}. {NO_VOLUMES}")
+            raise invalid_field(f"{where}.{key}", device[key], NO_VOLUMES)
     if device.get("tag") is not None:
-        raise BadRequest(f"Invalid input for field/attribute {where}.tag. No hypervisor of this cloud tags devices")
+        raise invalid_field(f"{where}.tag", device["tag"], "none, since no hypervisor of this cloud tags devices")
     if device.get("source_type") is None:
-        raise BadRequest(f"Invalid input for field/attribute {where}.source_type. It is required")
+        raise invalid_field(f"{where}.source_type", None, "image or blank")
 
 
 def _boot_image(device: dict[str, Any], where: str) -> str:
-    if _boot_index(device, where) != 0:
-        raise BadRequest("Block Device Mapping is Invalid: Mapping image to local is not supported.")
+    index = _boot_index(device, where)
+    if index != 0:
+        raise invalid_field(f"{where}.boot_index", index, "0, since only the boot disk can be made of an image")
     uuid: str | None = device.get("uuid") or device.get("image_id")
     if not uuid:
-        raise BadRequest(f"Invalid input for field/attribute {where}.uuid. An image needs its id")
+        raise invalid_field(f"{where}.uuid", uuid, "the id of an image")
     return uuid
 
 
 def _blank(device: dict[str, Any], where: str) -> BlockDevice:
     if device.get("uuid"):
-        raise BadRequest(f"Invalid input for field/attribute {where}.uuid. A blank device has none")
+        raise invalid_field(f"{where}.uuid", device["uuid"], "none for a blank device")
     index = _boot_index(device, where)
     if index is not None and index >= 0:
-        raise BadRequest(INVALID_BOOT)
+        raise invalid_field(f"{where}.boot_index", index, "none or -1, since nothing boots from a blank device")
     size = device.get("volume_size")
     return BlockDevice(
         source_type=cast(Literal["blank"], device["source_type"]),
@@ -127,7 +128,7 @@ def _boot_index(device: dict[str, Any], where: str) -> int | None:
     try:
         return None if value is None else int(value)
     except ValueError:
-        raise BadRequest(f"Invalid input for field/attribute {where}.boot_index. It is no integer") from None
+        raise invalid_field(f"{where}.boot_index", value, "a whole number") from None
 
 
 def check_image(image: Image, flavor: Flavor, *, may_have_no_disk: bool) -> None:
@@ -138,20 +139,18 @@ def check_image(image: Image, flavor: Flavor, *, may_have_no_disk: bool) -> None
     Raises BadRequest, or Forbidden for such a flavor.
     """
     if image.status != "active":
-        raise BadRequest(f"Image {image.id} is not active.")
+        raise invalid_field("server.imageRef", image.id, f"an active image, this one is {image.status}")
     if flavor.memory_mb < image.min_ram:
-        raise BadRequest("Flavor's memory is too small for requested image.")
+        expected = f"a flavor with {image.min_ram} MiB of memory for this image, not {flavor.memory_mb}"
+        raise invalid_field("server.flavorRef", flavor.flavorid, expected)
     if flavor.root_gb == 0:
         if not may_have_no_disk:
             raise Forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
         return
     root = flavor.root_gb * GIB
     if image.size > root:
-        raise BadRequest(
-            f"Flavor's disk is too small for requested image. Flavor disk is {root} bytes, image is {image.size} bytes."
-        )
+        expected = f"a flavor with a disk of {image.size} bytes for this image, not {root}"
+        raise invalid_field("server.flavorRef", flavor.flavorid, expected)
     if image.min_disk > flavor.root_gb:
-        raise BadRequest(
-            "Flavor's disk is smaller than the minimum size specified in image metadata. "
-            f"Flavor disk is {root} bytes, minimum size is {image.min_disk * GIB} bytes."
-        )
+        expected = f"a flavor with a disk of {image.min_disk} GiB for this image, not {flavor.root_gb}"
+        raise invalid_field("server.flavorRef", flavor.flavorid, expected)

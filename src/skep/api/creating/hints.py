@@ -9,10 +9,10 @@ import msgspec
 
 from skep.domain import spread
 from skep.domain.cells import Cell
-from skep.domain.errors import BadRequest
 from skep.domain.groups import SpreadConstraint
 from skep.domain.hints import check_hints
 from skep.domain.ids import CellUuid, is_uuid
+from skep.domain.invalid_input import invalid_hint
 
 
 class Hints(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,32 +52,36 @@ def hints(body: dict[str, Any], filters: Collection[str] = ()) -> Hints:
     )
 
 
-def cells_named(names: tuple[str, ...], known: tuple[Cell, ...]) -> dict[str, CellUuid]:
-    """Return which cells the hints name. Raises BadRequest for a name or UUID that no cell has."""
+def cells_named(names: tuple[str, ...], known: tuple[Cell, ...], *, target: str | None = None) -> dict[str, CellUuid]:
+    """Return which cells the hints name, `target` by `target_cell`.
+
+    Raises BadRequest, naming the hint, for a name or UUID that no cell has.
+    """
     found = {name: cell.uuid for cell in known for name in (cell.uuid, cell.name)}
     for name in names:
         if name not in found:
-            raise BadRequest(f"Cell {name[:80]!r} could not be found.")
+            hint = "target_cell" if name == target else "different_cell"
+            raise invalid_hint(hint, name, "the name or UUID of a cell")
     return found
 
 
 def _spread(given: dict[str, Any]) -> tuple[SpreadConstraint, ...]:
     if spread.HINT not in given:
         return ()
-    field = f"Invalid input for field/attribute os:scheduler_hints.{spread.HINT}"
+    said = given[spread.HINT]
     if given.get("group") is None:
-        raise BadRequest(f"{field}. It spreads the members of a server group: give the hint `group`, too")
+        raise invalid_hint(spread.HINT, said, "the hint group beside it, whose members are spread")
     try:
-        return spread.read_hint(given[spread.HINT])
+        return spread.read_hint(said)
     except ValueError as error:
-        raise BadRequest(f"{field}. {error}") from error
+        raise invalid_hint(spread.HINT, said, str(error)) from error
 
 
 def _uuids(given: dict[str, Any], name: str) -> tuple[str, ...]:
     uuids = _several(given, name)
     for one in uuids:
         if not is_uuid(one):
-            raise BadRequest(f"Invalid input for field/attribute os:scheduler_hints.{name}. {one[:80]!r} is no UUID")
+            raise invalid_hint(name, one, "a UUID or a list, each a UUID")
     return uuids
 
 

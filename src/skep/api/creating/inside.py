@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep.api.extra_specs import check_names
+from skep.api.extra_specs import check_placed
 from skep.api.services import ApiSettings
 from skep.domain.flavors import Flavor
 from skep.domain.images import Image
@@ -16,7 +16,7 @@ def devices(flavor: Flavor, image: Image, settings: ApiSettings) -> tuple[Device
 
     Raises BadRequest, naming the extra spec or the image's property, for all that placement could not make sense of.
     """
-    check_names(flavor.extra_specs)
+    check_placed(flavor.extra_specs, volumes="VolumeFilter" in settings.filters)
     found = device_requests(flavor.extra_specs, settings.aliases)
     wanted(flavor, image.properties, found)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from skep.domain.errors import BadRequest
+from skep.domain.invalid_input import invalid_field
 
 MAX_HOSTNAME = 63
 
@@ -21,12 +21,9 @@ def counts(server: dict[str, Any], most: int) -> tuple[int, int]:
     min_count = server.get("min_count", 1)
     max_count = server.get("max_count", min_count)
     if min_count > max_count:
-        raise BadRequest("min_count must be <= max_count")
+        raise invalid_field("server.min_count", min_count, f"at most max_count, {max_count}")
     if max_count > most:
-        raise BadRequest(
-            f"Invalid input for field/attribute server.max_count. Value: {max_count}. "
-            f"At most {most} servers may be asked for at once"
-        )
+        raise invalid_field("server.max_count", max_count, f"at most {most} servers at once")
     return min_count, max_count
 
 
@@ -48,5 +45,5 @@ def requested_hostname(server: dict[str, Any], max_count: int) -> str | None:
     """
     hostname: str | None = server.get("hostname")
     if hostname is not None and max_count > 1:
-        raise BadRequest("Unable to allocate a single hostname to multiple instances")
+        raise invalid_field("server.hostname", hostname, "none where several servers are asked for")
     return hostname

@@ -11,6 +11,7 @@ import structlog
 
 from skep.api import server_creation
 from skep.api.creating.contents import Secrets, check_limits
+from skep.api.creating.destination import Destination
 from skep.api.creating.disks import check_image
 from skep.api.creating.hints import cells_named
 from skep.api.handlers.server_hosts import host_states
@@ -18,12 +19,13 @@ from skep.api.requests import Answer, ApiRequest
 from skep.api.server_creation import Resolved, Wish
 from skep.database.api import aggregates, build_requests, cells, flavors, host_mappings, quotas, server_groups
 from skep.database.api.build_requests import NewRequest
-from skep.domain.errors import BadRequest, Forbidden, NotFound, QuotaExceeded, SkepError
+from skep.domain.errors import Forbidden, NotFound, QuotaExceeded, SkepError
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, ProjectId, reservation_id
 from skep.domain.images import Image
 from skep.domain.instances import Instance
+from skep.domain.invalid_input import invalid_field, invalid_hint
 from skep.domain.quotas import charge_of
 from skep.messages.to_super_conductor import ScheduleAndBuildInstances
 from skep.transport.base import SUPER_CONDUCTOR
@@ -82,7 +84,7 @@ async def _resolve(request: ApiRequest, wish: Wish) -> Resolved:
     unit = partial(_look_up, wish=wish, project=request.context.project_id, default_zone=default_zone)
     group, unknown_nodes, named = await request.services.database.read(unit)
     if unknown_nodes:
-        await _check_hypervisors(request, unknown_nodes)
+        await _check_hypervisors(request, unknown_nodes, where)
     return Resolved(flavor=flavor, image=image, group=group, cells=named)
 
 
@@ -95,7 +97,7 @@ async def _flavor(request: ApiRequest, flavor_id: str) -> Flavor:
 
     found = await services.lookups.flavors.get((flavor_id, project), read)
     if found is None:
-        raise BadRequest(f"Flavor {flavor_id[:80]} could not be found.")
+        raise invalid_field("server.flavorRef", flavor_id, "the id of a flavor that the project may use")
     return found
 
 
@@ -110,7 +112,7 @@ async def _image(request: ApiRequest, image_id: str) -> Image:
 
     found = await services.lookups.images.get((image_id, context.project_id, context.roles), read)
     if found is None:
-        raise BadRequest(f"Image {image_id[:80]} could not be found.")
+        raise invalid_field("server.imageRef", image_id, "the id of an image that the project may use")
     return found
 
 
@@ -120,25 +122,28 @@ def _look_up(
     """Check zone, hosts, cells and group; return the group's rule, hypervisors that no mapping names, and the cells."""
     where = wish.destination
     if where.zone and not where.is_forced and not aggregates.zone_has_host(connection, where.zone, default_zone):
-        raise BadRequest("The requested availability zone is not available")
+        raise invalid_field("server.availability_zone", where.zone, "an availability zone with hosts")
     for host in where.hosts:
         if host_mappings.of_host(connection, host) is None:
-            raise BadRequest(f"Compute host {host} could not be found.")
+            field = "host" if host == where.requested_host else "availability_zone"
+            raise invalid_field(f"server.{field}", host, "the name of a compute host")
     unknown = [node for node in where.nodes if host_mappings.of_host(connection, node) is None]
-    named = cells_named(wish.hints.cells, cells.every(connection)) if wish.hints.cells else {}
+    hinted = wish.hints.cells
+    named = cells_named(hinted, cells.every(connection), target=wish.hints.target_cell) if hinted else {}
     if wish.hints.group is None:
         return None, unknown, named
     group = server_groups.get(connection, wish.hints.group)
     if group is None or group.project_id != project:
-        raise BadRequest(f"Instance group {wish.hints.group} could not be found.")
+        raise invalid_hint("group", wish.hints.group, "the UUID of a server group of this project")
     return group.rule(), unknown, named
 
 
-async def _check_hypervisors(request: ApiRequest, nodes: list[str]) -> None:
+async def _check_hypervisors(request: ApiRequest, nodes: list[str], where: Destination) -> None:
     known = {state.usage.hypervisor_hostname for state in await host_states(request.services)}
     for node in nodes:
         if node not in known:
-            raise BadRequest(f"Compute host {node} could not be found.")
+            field = "hypervisor_hostname" if node == where.requested_node else "availability_zone"
+            raise invalid_field(f"server.{field}", node, "the name of a hypervisor")
 
 
 async def _store(request: ApiRequest, wish: Wish, found: Resolved) -> tuple[Instance, ...]:
@@ -166,7 +171,7 @@ def _write(connection: sa.Connection, wish: Wish, new: NewRequest, defaults: dic
     group = new.spec.group
     if group is not None:
         if server_groups.get(connection, group.uuid) is None:
-            raise BadRequest(f"Instance group {group.uuid} could not be found.")
+            raise invalid_hint("group", group.uuid, "the UUID of a server group of this project")
         uuids = [instance.uuid for instance in members]
         if not server_groups.add_members(connection, group.uuid, uuids, most=limits["server_group_members"]):
             raise QuotaExceeded("Quota exceeded, too many servers in group")

@@ -16,14 +16,18 @@ from typing import Any, Generic, TypeVar
 import jsonschema_rs
 
 from skep.api.microversions import MAXIMUM, MINIMUM
+from skep.api.schemas.expected import expected
 from skep.api.schemas.fields import REQUEST, RESPONSE, Convert, Field, Json, Type
 from skep.api.schemas.traversal import breakpoints, secret_names
 from skep.domain.errors import BadRequest
+from skep.domain.invalid_input import MAX_SHOWN, shortened, shown
 
 T = TypeVar("T")
 
-MAX_SHOWN = 80
-"""Characters of a value or reason that an error text repeats."""
+_ABOUT_KEYS = (
+    jsonschema_rs.ValidationErrorKind.Required,
+    jsonschema_rs.ValidationErrorKind.AdditionalProperties,
+)
 
 QueryValues = dict[str, list[str]]
 """What stands behind the question mark: every value of every key, in order."""
@@ -61,8 +65,8 @@ class Body:
         if not path:
             return f"Invalid input for the request body. {reason}"
         secret = any(part in self._secrets for part in path)
-        shown = "***" if secret else _shown(found)
-        return f"Invalid input for field/attribute {_dotted(path)}. Value: {shown}. {reason}"
+        said = "***" if secret else shown(found)
+        return f"Invalid input for field/attribute {_dotted(path)}. Value: {said}. {reason}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,16 +232,18 @@ def _explain_query(validator: jsonschema_rs.Draft202012Validator, schema: Json, 
     reason = _reason(error, schema)
     if not path:
         return f"Invalid input for query parameters. {reason}"
-    return f"Invalid input for query parameters {path[0]}. Value: {_shown(found)}. {reason}"
+    return f"Invalid input for query parameters {path[0]}. Value: {shown(found)}. {reason}"
 
 
 def _reason(error: jsonschema_rs.ValidationError, schema: Json) -> str:
-    """Say what was expected: in the words of the description where a pattern alone would have to speak."""
-    if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Pattern):
-        description = _at(schema, list(error.schema_path)[:-1]).get("description")
-        if description is not None:
-            return f"Expected: {description}"
-    return _shortened(error.message, 300)
+    """Say what was expected; of keys that are missing, or that nobody knows, which they are."""
+    if isinstance(error.kind, _ABOUT_KEYS):
+        return shortened(error.message, 300)
+    path = list(error.schema_path)
+    if "propertyNames" in path:
+        there = _at(schema, path[: path.index("propertyNames")])
+        return f"{shortened(error.message, 150)}. Expected: {shortened(expected(there), 300)}"
+    return f"Expected: {shortened(expected(_at(schema, path[:-1])), 300)}"
 
 
 def _resolved(value: Any, path: list[Any]) -> tuple[list[Any], Any]:
@@ -270,20 +276,5 @@ def _dotted(path: list[Any]) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += f".{_shortened(part, MAX_SHOWN)}" if text else _shortened(part, MAX_SHOWN)
+            text += f".{shortened(part, MAX_SHOWN)}" if text else shortened(part, MAX_SHOWN)
     return text
-
-
-def _shown(value: object) -> str:
-    """Show a value shortly. What holds other values is not shown: a secret may be among them."""
-    if isinstance(value, dict):
-        return "{...}"
-    if isinstance(value, list):
-        return "[...]"
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**40:
-        return "(a number of more than 40 digits)"
-    return _shortened(str(value), MAX_SHOWN)
-
-
-def _shortened(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."

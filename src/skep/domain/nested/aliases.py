@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from skep.domain.errors import BadRequest
+from skep.domain.invalid_input import invalid_property
 from skep.domain.nested.wanted import Affinity, DeviceMatch, DeviceRequest
 
 KEY = "pci_passthrough:alias"
@@ -34,8 +34,8 @@ def device_requests(extra_specs: Mapping[str, str], aliases: Mapping[str, Device
         name, colon, count = part.strip().partition(":")
         alias = aliases.get(name)
         if alias is None:
-            raise BadRequest(f"{KEY}: there is no alias {name[:80]!r}.")
+            raise invalid_property(KEY, text, f"aliases that this cloud has; there is no {name[:80]!r}")
         if not colon or not re.fullmatch("[0-9]{1,9}", count) or not 1 <= int(count) <= MOST_DEVICES:
-            raise BadRequest(f"{KEY}: {part[:80]!r} is no name, colon and number from 1 to {MOST_DEVICES}.")
+            raise invalid_property(KEY, part, f"NAME:COUNT, COUNT 1 to {MOST_DEVICES}")
         found.append(DeviceRequest(alias=name, count=int(count), matches=alias.matches, affinity=alias.affinity))
     return tuple(found)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
-from skep.domain.errors import BadRequest
 from skep.domain.flavors import Flavor
+from skep.domain.invalid_input import invalid_field, invalid_property
 from skep.domain.nested.cpu_sets import MOST_CPUS, cpu_set
 from skep.domain.nested.wanted import GuestCell, NumaWanted, PageKind, ThreadPolicy
 from skep.domain.resources import VCPU
@@ -25,6 +25,9 @@ _UNITS_KIB = {"": 1, "K": 1, "M": 1024, "G": 1024 * 1024}
 """Nova's page sizes without a unit are KiB."""
 _THREADS = ("prefer", "isolate", "require")
 _POLICIES = ("shared", "dedicated", "mixed")
+
+_NUMBER = re.compile("[0-9]{1,9}")
+_NEEDS_PINNED = "hw:cpu_policy dedicated or mixed beside it"
 
 Properties = Mapping[str, str]
 
@@ -53,7 +56,7 @@ def _said(specs: Properties, properties: Properties, name: str, allowed: tuple[s
     for source, key in ((specs, f"hw:{name}"), (properties, f"hw_{name}")):
         value = source.get(key, "")
         if value and value not in allowed:
-            raise BadRequest(f"{key}: {value[:80]!r} is none of {', '.join(allowed)}.")
+            raise invalid_property(key, value, f"one of {', '.join(allowed)}")
         pair.append(value)
     return pair[0], pair[1]
 
@@ -64,17 +67,17 @@ def _cpu_policy(flavor: Flavor, properties: Properties) -> str:
     counted = {name: specs[f"resources:{name}"] for name in (VCPU, PCPU) if f"resources:{name}" in specs}
     if PCPU in counted:
         if ours or theirs:
-            raise BadRequest("resources:PCPU: cannot stand beside hw:cpu_policy.")
+            raise invalid_property("resources:PCPU", counted[PCPU], "nothing beside hw:cpu_policy")
         if VCPU in counted:
-            raise BadRequest("resources:PCPU: cannot stand beside resources:VCPU.")
+            raise invalid_property("resources:PCPU", counted[PCPU], "nothing beside resources:VCPU")
         if counted[PCPU] != str(flavor.vcpus):
-            raise BadRequest(f"resources:PCPU: must be the flavor's {flavor.vcpus} VCPUs.")
+            raise invalid_property("resources:PCPU", counted[PCPU], f"the flavor's {flavor.vcpus} VCPUs")
         return "dedicated"
     if VCPU in counted and (ours or theirs) in ("dedicated", "mixed"):
-        raise BadRequest("resources:VCPU: cannot stand beside hw:cpu_policy.")
+        raise invalid_property("resources:VCPU", counted[VCPU], f"nothing beside hw:cpu_policy {ours or theirs}")
     forbidden = {"shared": ("dedicated", "mixed"), "mixed": ("dedicated",)}
     if theirs in forbidden.get(ours, ()):
-        raise BadRequest(f"hw_cpu_policy: the image may not ask for {theirs}, the flavor says {ours}.")
+        raise invalid_property("hw_cpu_policy", theirs, f"nothing else than the flavor's {ours}")
     return ours or theirs or "shared"
 
 
@@ -83,10 +86,10 @@ def _thread_policy(specs: Properties, properties: Properties, policy: str) -> Th
     if policy == "shared":
         if ours or theirs:
             key = "hw:cpu_thread_policy" if ours else "hw_cpu_thread_policy"
-            raise BadRequest(f"{key}: needs the CPU policy dedicated or mixed.")
+            raise invalid_property(key, ours or theirs, _NEEDS_PINNED)
         return "prefer"
     if ours in ("isolate", "require") and theirs not in ("", ours):
-        raise BadRequest(f"hw_cpu_thread_policy: the image may not ask for {theirs}, the flavor says {ours}.")
+        raise invalid_property("hw_cpu_thread_policy", theirs, f"nothing else than the flavor's {ours}")
     chosen = theirs if ours in ("", "prefer") and theirs else ours
     return cast("ThreadPolicy", chosen or "prefer")
 
@@ -95,9 +98,9 @@ def _emulator_policy(specs: Properties, policy: str) -> bool:
     key = "hw:emulator_threads_policy"
     value = specs.get(key, "share")
     if value not in ("share", "isolate"):
-        raise BadRequest(f"{key}: {value[:80]!r} is none of share, isolate.")
+        raise invalid_property(key, value, "share or isolate")
     if value == "isolate" and policy == "shared":
-        raise BadRequest(f"{key}: isolate needs the CPU policy dedicated or mixed.")
+        raise invalid_property(key, value, _NEEDS_PINNED)
     return value == "isolate"
 
 
@@ -115,31 +118,32 @@ def _dedicated_cpus(flavor: Flavor, policy: str) -> frozenset[int]:
         if mask is None:
             return everybody if policy == "dedicated" else frozenset()
     elif policy != "mixed":
-        raise BadRequest(f"{key}: needs the CPU policy mixed.")
+        raise invalid_property(key, mask, "the CPU policy mixed beside it")
     only_without = all(part.strip().startswith("^") for part in mask.split(","))
     text = f"0-{flavor.vcpus - 1},{mask}" if only_without else mask
     pinned = frozenset(cpu_set(key, text))
     if not pinned or not pinned < everybody:
-        raise BadRequest(f"{key}: {mask[:80]!r} must name some of the {flavor.vcpus} CPUs, and not all.")
+        raise invalid_property(key, mask, f"some of the flavor's {flavor.vcpus} CPUs, and not all")
     return pinned
 
 
 def _check_vcpus(flavor: Flavor) -> None:
     if flavor.vcpus > MOST_VCPUS:
-        raise BadRequest(f"vcpus: {flavor.vcpus} CPUs cannot be counted one by one, at most {MOST_VCPUS} can.")
+        expected = f"at most {MOST_VCPUS} where CPUs are pinned or have NUMA cells"
+        raise invalid_field("flavor.vcpus", flavor.vcpus, expected)
 
 
 def _realtime_mask(specs: Properties) -> str:
     key = "hw:cpu_realtime_mask"
     if key not in specs:
-        raise BadRequest("hw:cpu_policy: mixed needs hw:cpu_dedicated_mask.")
+        raise invalid_property("hw:cpu_policy", "mixed", "hw:cpu_dedicated_mask beside it")
     return specs[key]
 
 
 def _page_size(specs: Properties, properties: Properties) -> int:
     ours, theirs = specs.get("hw:mem_page_size", ""), properties.get("hw_mem_page_size", "")
     if theirs and ours not in ("large", "any"):
-        raise BadRequest("hw_mem_page_size: the image may ask for pages only where the flavor says large or any.")
+        raise invalid_property("hw_mem_page_size", theirs, "a flavor with hw:mem_page_size large or any")
     asked = _pages("hw:mem_page_size", ours) if ours else PageKind.UNSAID
     return _pages("hw_mem_page_size", theirs) if theirs else asked
 
@@ -149,7 +153,7 @@ def _pages(key: str, text: str) -> int:
         return _PAGE_WORDS[text]
     found = re.fullmatch(r"([1-9][0-9]{0,9})([KMG]?)(i?[bB])?", text.replace("k", "K"))
     if found is None:
-        raise BadRequest(f"{key}: {text[:80]!r} is none of small, large, any, nor a size as 2048, 2MB or 1GB.")
+        raise invalid_property(key, text, "small, large, any, or a size as 2048, 2MB or 1GB")
     return int(found[1]) * _UNITS_KIB[found[2]]
 
 
@@ -158,15 +162,15 @@ def _node_count(specs: Properties, properties: Properties) -> int | None:
     for source, key in ((specs, "hw:numa_nodes"), (properties, "hw_numa_nodes")):
         value = source.get(key)
         if value is not None:
-            if not value.isdecimal() or not 1 <= int(value) <= MOST_CELLS:
-                raise BadRequest(f"{key}: {value[:80]!r} is no number from 1 to {MOST_CELLS}.")
+            if not _NUMBER.fullmatch(value) or not 1 <= int(value) <= MOST_CELLS:
+                raise invalid_property(key, value, f"a whole number, 1 to {MOST_CELLS}")
             return int(value)
     return None
 
 
 def _only_one_side(specs: Properties, properties: Properties, name: str) -> None:
     if f"hw:{name}" in specs and f"hw_{name}" in properties:
-        raise BadRequest(f"hw_{name}: the image may not say what the flavor's hw:{name} says.")
+        raise invalid_property(f"hw_{name}", properties[f"hw_{name}"], f"nothing beside the flavor's hw:{name}")
 
 
 def _cells(flavor: Flavor, properties: Properties, nodes: int, dedicated: frozenset[int]) -> tuple[GuestCell, ...]:
@@ -177,19 +181,20 @@ def _cells(flavor: Flavor, properties: Properties, nodes: int, dedicated: frozen
     if not cpus and not memory:
         return _equal_cells(flavor, nodes, dedicated)
     if len(cpus) != nodes or len(memory) != nodes:
-        key = "hw:numa_cpus" if len(cpus) != nodes else "hw:numa_mem"
-        raise BadRequest(f"{key}.N: both hw:numa_cpus.N and hw:numa_mem.N must be there for each of {nodes} cells.")
+        key, found = ("hw:numa_cpus.N", cpus) if len(cpus) != nodes else ("hw:numa_mem.N", memory)
+        expected = f"hw:numa_cpus.N and hw:numa_mem.N for each of {nodes} cells"
+        raise invalid_property(key, f"{len(found)} of them", expected)
     sets = [frozenset(cpu_set(key, value)) for key, value in cpus]
     named = [number for one in sets for number in one]
     if len(named) != len(set(named)):
-        raise BadRequest("hw:numa_cpus.N: a CPU stands in two cells.")
+        raise invalid_property("hw:numa_cpus.N", _together(cpus), "each CPU in one cell")
     if set(named) != set(range(flavor.vcpus)):
-        raise BadRequest(f"hw:numa_cpus.N: the cells must name each of the flavor's {flavor.vcpus} CPUs.")
+        raise invalid_property("hw:numa_cpus.N", _together(cpus), f"each of the flavor's {flavor.vcpus} CPUs")
     for key, value in memory:
-        if not value.isdecimal() or len(value) > 9 or int(value) < 1:
-            raise BadRequest(f"{key}: {value[:80]!r} is no amount of MiB.")
+        if not _NUMBER.fullmatch(value) or int(value) < 1:
+            raise invalid_property(key, value, "a whole number of MiB, at least 1")
     if sum(int(value) for _, value in memory) != flavor.memory_mb:
-        raise BadRequest(f"hw:numa_mem.N: the cells must have the flavor's {flavor.memory_mb} MiB together.")
+        raise invalid_property("hw:numa_mem.N", _together(memory), f"the flavor's {flavor.memory_mb} MiB together")
     return tuple(
         GuestCell(shared=len(one - dedicated), dedicated=len(one & dedicated), memory_mb=int(value))
         for one, (_, value) in zip(sets, memory, strict=True)
@@ -198,8 +203,8 @@ def _cells(flavor: Flavor, properties: Properties, nodes: int, dedicated: frozen
 
 def _equal_cells(flavor: Flavor, nodes: int, dedicated: frozenset[int]) -> tuple[GuestCell, ...]:
     if flavor.vcpus % nodes or flavor.memory_mb % nodes:
-        what = "CPUs" if flavor.vcpus % nodes else "MiB"
-        raise BadRequest(f"hw:numa_nodes: the flavor's {what} cannot be shared equally among {nodes} cells.")
+        what = f"{flavor.vcpus} CPUs" if flavor.vcpus % nodes else f"{flavor.memory_mb} MiB"
+        raise invalid_property("hw:numa_nodes", nodes, f"a number of cells that share the flavor's {what} equally")
     each = flavor.vcpus // nodes
     cells = []
     for number in range(nodes):
@@ -216,10 +221,14 @@ def _by_cell(specs: Properties, properties: Properties, name: str, nodes: int) -
         for key in source:
             if key.startswith(prefix):
                 number = key.removeprefix(prefix)
-                if not number.isdecimal() or int(number) >= nodes:
-                    raise BadRequest(f"{key}: the guest has the cells 0 to {nodes - 1}.")
+                if not _NUMBER.fullmatch(number) or int(number) >= nodes:
+                    raise invalid_property(key, source[key], f"a cell of the guest, 0 to {nodes - 1}")
                 found.append((int(number), key, source[key]))
     numbers = [number for number, _, _ in found]
     if len(numbers) != len(set(numbers)):
-        raise BadRequest(f"hw_{name}.N: the image may not say what the flavor's hw:{name}.N says.")
+        raise invalid_property(f"hw_{name}.N", "", f"nothing beside the flavor's hw:{name}.N")
     return [(key, value) for _, key, value in sorted(found)]
+
+
+def _together(pairs: list[tuple[str, str]]) -> str:
+    return "; ".join(value for _, value in pairs)

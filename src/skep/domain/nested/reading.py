@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from skep.domain.errors import BadRequest
 from skep.domain.flavors import Flavor
+from skep.domain.invalid_input import invalid_property
 from skep.domain.nested.numa_reading import numa_wanted
 from skep.domain.nested.wanted import GROUP_POLICY, Affinity, DeviceRequest, Group, Wanted
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Resources
@@ -47,7 +48,7 @@ def _wanted(
     numbered = tuple(group for _, group in sorted(groups.items()))
     for group in numbered:
         if not group.resources:
-            raise BadRequest(f"trait{group.name}: there are traits but no resources{group.name}.")
+            raise _nothing_asked(group)
     found = Wanted(
         numa=numa_wanted(flavor, properties),
         loose=tuple(item for item in loose.resources if item[0] not in _OF_HOST) if loose is not None else (),
@@ -102,10 +103,10 @@ def _groups(specs: Pairs) -> dict[str, Group]:
         elif value in ("required", "forbidden"):
             traits.setdefault(group, {}).setdefault(value, []).append(_named(key, name))
         else:
-            raise BadRequest(f"{key}: {value[:80]!r} is none of required, forbidden.")
+            raise invalid_property(key, value, "required or forbidden")
     names = {*amounts, *traits, *choices}
     if len(names) > MOST_GROUPS:
-        raise BadRequest(f"resources: more than {MOST_GROUPS} groups.")
+        raise invalid_property("resources", f"{len(names)} groups", f"at most {MOST_GROUPS} groups")
     return {
         name: Group(
             name=name,
@@ -118,30 +119,36 @@ def _groups(specs: Pairs) -> dict[str, Group]:
     }
 
 
+def _nothing_asked(group: Group) -> BadRequest:
+    """Return what is wrong with a group that has no resources: traits alone, or amounts of 0."""
+    said = [(trait, "required") for trait in group.required] + [(trait, "forbidden") for trait in group.forbidden]
+    said += [("any_of", ",".join(choice)) for choice in group.any_of]
+    for name, value in said:
+        return invalid_property(f"trait{group.name}:{name}", value, f"resources{group.name}:CLASS beside it")
+    return invalid_property(f"resources{group.name}", 0, "an amount above 0")
+
+
 def _named(key: str, name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise BadRequest(f"{key[:255]}: a name has capital letters, digits and _.")
+        raise invalid_property(key, name, "a name of capital letters, digits and _")
     return name
 
 
 def _amount(key: str, value: str) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", value) or int(value) > MOST_AMOUNT:
-        raise BadRequest(f"{key}: {value[:80]!r} is no amount from 0 to {MOST_AMOUNT}.")
+        raise invalid_property(key, value, f"a whole number, 0 to {MOST_AMOUNT}")
     return int(value)
 
 
 def _choice(key: str, value: str) -> tuple[str, ...]:
-    names = tuple(sorted({_named(key, name.strip()) for name in value.split(",")}))
-    if not names:
-        raise BadRequest(f"{key}: no trait is named.")
-    return names
+    return tuple(sorted({_named(key, name.strip()) for name in value.split(",")}))
 
 
 def _isolated(flavor: Flavor) -> bool:
     """Tell whether groups must have different providers; without a word of the operator they need not (Nova)."""
     policy = flavor.extra_specs.get(GROUP_POLICY)
     if policy not in (None, "none", "isolate"):
-        raise BadRequest(f"group_policy: {policy[:80]!r} is none of none, isolate.")
+        raise invalid_property(GROUP_POLICY, policy, "none or isolate")
     return policy == "isolate"
 
 
@@ -149,7 +156,7 @@ def _near(flavor: Flavor, properties: dict[str, str], devices: Iterable[DeviceRe
     """Return the requests under the flavor's or the image's affinity, where either says one (Nova: not both)."""
     ours, theirs = flavor.extra_specs.get("hw:pci_numa_affinity_policy"), properties.get("hw_pci_numa_affinity_policy")
     if ours and theirs and ours != theirs:
-        raise BadRequest("hw_pci_numa_affinity_policy: the image may not say otherwise than the flavor.")
+        raise invalid_property("hw_pci_numa_affinity_policy", theirs, f"what the flavor says, {ours}")
     key = "hw:pci_numa_affinity_policy" if ours else "hw_pci_numa_affinity_policy"
     said = ours or theirs
     if said is None:
@@ -160,4 +167,4 @@ def _near(flavor: Flavor, properties: dict[str, str], devices: Iterable[DeviceRe
                 DeviceRequest(alias=one.alias, count=one.count, matches=one.matches, affinity=affinity)
                 for one in devices
             )
-    raise BadRequest(f"{key}: {said[:80]!r} is none of {', '.join(AFFINITIES)}.")
+    raise invalid_property(key, said, f"one of {', '.join(AFFINITIES)}")

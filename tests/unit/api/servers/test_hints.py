@@ -15,7 +15,7 @@ from skep.domain.hints import FOLLOWED_BY
 from skep.domain.ids import CellUuid
 from skep.scheduler.filters.extra_spec_values import matches
 
-FILTERS = ("JsonFilter", "SimpleCIDRAffinityFilter", "VolumeFilter")
+FILTERS = ("JsonFilter", "SimpleCIDRAffinityFilter", "VolumeFilter", "BlazarFilter")
 EAST = Cell(uuid=CellUuid("11111111-1111-1111-1111-111111111111"), name="east")
 WEST = Cell(uuid=CellUuid("22222222-2222-2222-2222-222222222222"), name="west")
 
@@ -30,7 +30,7 @@ WEST = Cell(uuid=CellUuid("22222222-2222-2222-2222-222222222222"), name="west")
         {"build_near_host_ip": "10.0.0.1", "cidr": "/8"},
         {"build_near_host_ip": "10.0.0.1", "cidr": "/255.255.0.0"},
         {"build_near_host_ip": "fd00::1", "cidr": "/64"},
-        {"cidr": "/99"},
+        {"reservation": "11111111-1111-1111-1111-111111111111"},
         {"same_host_as_volume": "v"},
         {"lifetime": 1},
         {"lifetime": "86400"},
@@ -44,18 +44,21 @@ def test_hints_that_are_taken(given: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"query": "{"}, r"scheduler_hints\.query\. It is no query: no JSON"),
-        ({"query": ""}, r"scheduler_hints\.query\. It is no query"),
+        ({"query": "{"}, r"scheduler_hints\.query\. Value: \{\. Expected: a query in JSON: no JSON"),
+        ({"query": ""}, r"scheduler_hints\.query\. Value: \. Expected: a query in JSON"),
         ({"query": ["like", "$host", "a"]}, r"scheduler_hints\.query\. .*no operator 'like'"),
         ({"query": ["=", "$nothing", 1]}, r"scheduler_hints\.query\. .*no attribute"),
         ({"query": {"a": 1}}, r"scheduler_hints\.query\. .*expected a list"),
-        ({"build_near_host_ip": "10.0.0.1", "cidr": "/33"}, r"scheduler_hints\.cidr\. It makes no network"),
-        ({"build_near_host_ip": "10.0.0.1", "cidr": "/::"}, r"scheduler_hints\.cidr\. It makes no network"),
+        ({"build_near_host_ip": "10.0.0.1", "cidr": "/33"}, r"scheduler_hints\.cidr\. Value: /33\. Expected: a width"),
+        ({"build_near_host_ip": "10.0.0.1", "cidr": "/::"}, r"scheduler_hints\.cidr\. Value: /::\. Expected: a width"),
+        ({"cidr": "/24"}, r"scheduler_hints\.cidr\. Value: /24\. Expected: the hint build_near_host_ip"),
+        ({"reservation": "mine"}, r"scheduler_hints\.reservation\. Value: mine\. Expected: a UUID"),
+        ({"reservation": {}}, r"scheduler_hints\.reservation\. Value: \{\.\.\.\}\. Expected: a UUID"),
         *(
-            ({"lifetime": given}, r"scheduler_hints\.lifetime\. Expected how many seconds")
+            ({"lifetime": given}, r"scheduler_hints\.lifetime\. Value: .*\. Expected: how many seconds")
             for given in (0, -1, True, 1.5, None, "", "1h", "-5", "1.5", "٣", "9" * 4000, 3153600001, [3600], {"s": 1})
         ),
-        ({"build_near_host_ip": "near"}, r"scheduler_hints\.build_near_host_ip\. It makes no network"),
+        ({"build_near_host_ip": "near"}, r"scheduler_hints\.build_near_host_ip\. Value: near\. Expected: an IPv4"),
     ],
 )
 def test_hints_that_make_no_sense(given: dict[str, Any], why: str) -> None:
@@ -65,7 +68,10 @@ def test_hints_that_make_no_sense(given: dict[str, Any], why: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(FOLLOWED_BY))
 def test_a_hint_whose_filter_is_not_chosen_is_refused(name: str) -> None:
-    with pytest.raises(BadRequest, match=rf"{name}\. This cloud has no filter for it"):
+    with pytest.raises(
+        BadRequest,
+        match=rf"{name}\. Value: 10\.0\.0\.1\. Expected: no such hint, since this cloud runs no {FOLLOWED_BY[name]}",
+    ):
         hints({"os:scheduler_hints": {name: "10.0.0.1"}})
 
 
@@ -87,7 +93,7 @@ def test_cells(given: dict[str, Any], target: str | None, others: tuple[str, ...
 def test_cells_are_found_by_name_and_by_uuid() -> None:
     found = cells_named(("east", WEST.uuid), (EAST, WEST))
     assert (found["east"], found[WEST.uuid]) == (EAST.uuid, WEST.uuid)
-    with pytest.raises(BadRequest, match="Cell 'north' could not be found"):
+    with pytest.raises(BadRequest, match=r"different_cell. Value: north. Expected: the name or UUID of a cell"):
         cells_named(("east", "north"), (EAST, WEST))
 
 
