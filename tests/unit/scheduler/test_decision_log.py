@@ -238,6 +238,7 @@ def test_a_disk_that_does_not_keep_up_costs_entries_not_memory(
     tmp_path: Path, usage: Any, spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "MOST_WAITING", 5)
+    monkeypatch.setattr(files, "UNMEASURED", 3)
     monkeypatch.setattr(files, "WRITE_SECONDS", 3600)
     scheduler = Scheduler(tmp_path)
     scheduler.learn(usage)
@@ -250,6 +251,29 @@ def test_a_disk_that_does_not_keep_up_costs_entries_not_memory(
     tally = replayed(tmp_path)
     assert tally.segments >= 1
     assert tally.reproduced == tally.decisions
+
+
+def test_long_entries_are_bounded_by_their_bytes(
+    tmp_path: Path, usage: Any, spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MOST_WAITING_BYTES", 50_000)
+    monkeypatch.setattr(files, "UNMEASURED", 3)
+    monkeypatch.setattr(files, "WRITE_SECONDS", 3600)
+    scheduler = Scheduler(tmp_path)
+    scheduler.learn(usage)
+    scheduler.log.open("run-1")
+    most = 0
+    for number in range(40):
+        scheduler.states.observe(float(number))
+        scheduler.decide(spec(scheduler_hints={"note": "x" * 4_000}), f"i{number}").drop_all()
+        most = max(most, scheduler.log.waiting_bytes)
+    assert 40_000 < most <= 50_000
+    assert 10 < len(scheduler.log._waiting) < 80
+    scheduler.log.close()
+    assert scheduler.log.waiting_bytes == 0
+    tally = replayed(tmp_path)
+    assert (tally.segments, tally.incomplete) == (1, 0)
+    assert tally.reproduced == tally.decisions >= 10
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """A decision log on disk: segments of compressed lines, bounded in all, written by a thread of its own.
 
 The scheduler only puts entries into a queue. What it hands over is never changed again, so the thread can make lines of
-it meanwhile. Nobody waits for the disk: where it fails or does not keep up, entries are left out until the next
-segment, which begins with a snapshot.
+it meanwhile; where many wait, the scheduler makes the lines itself, so that it is known how many bytes wait. Nobody
+waits for the disk: where it fails or does not keep up, entries are left out until the next segment, which begins with
+a snapshot.
 """
 
 from __future__ import annotations
@@ -32,12 +33,18 @@ WRITE_SECONDS = 0.2
 """How often what waits is written; a crash loses no more."""
 MOST_WAITING = 200_000
 """Entries that may wait for the disk."""
+MOST_WAITING_BYTES = 64 * MEBIBYTE
+"""Of lines that may wait: what users ask for may be long."""
+UNMEASURED = 512
+"""So many entries may wait without being lines yet."""
 RETRY_SECONDS = 60.0
 """How long after a failure the next segment begins."""
 _GZIP = 31
 """zlib's number for a gzip stream with the largest window."""
 _AT_ONCE = 64
 """Records of a snapshot that become lines without letting other threads run."""
+_LINES = 1024
+"""Lines that are compressed together."""
 
 log = structlog.get_logger("skep.scheduler")
 
@@ -69,7 +76,9 @@ class DecisionLog:
         self._clock = clock
         self._release = release
         self._monotonic = monotonic
-        self._waiting: deque[Entry | _Snapshot] = deque()
+        self._waiting: deque[Entry | bytes | _Snapshot] = deque()
+        self._put_bytes = self._taken_bytes = 0
+        """Of lines ever put into the queue, which the scheduler counts, and taken from it, which the thread does."""
         self._collects = False
         self._left_out = False
         """Entries were left out because the disk did not keep up."""
@@ -99,15 +108,30 @@ class DecisionLog:
         self.segment += 1
         self._waiting.append(_Snapshot(records, known))
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the lines that wait for the disk; the first entries that wait are no lines yet."""
+        return self._put_bytes - self._taken_bytes
+
     def note(self, entry: Entry) -> None:
         """Take the next entry."""
         if not self._collects:
             return
-        if len(self._waiting) >= MOST_WAITING:
-            log.warning("the decision log does not keep up; it goes on with a snapshot", waiting=len(self._waiting))
+        waiting = len(self._waiting)
+        if waiting < UNMEASURED:
+            self._waiting.append(entry)
+            return
+        line = encode(entry)
+        if waiting >= MOST_WAITING or self.waiting_bytes + len(line) > MOST_WAITING_BYTES:
+            log.warning(
+                "the decision log does not keep up; it goes on with a snapshot",
+                waiting=waiting,
+                bytes=self.waiting_bytes,
+            )
             self._collects, self._left_out = False, True
             return
-        self._waiting.append(entry)
+        self._put_bytes += len(line)
+        self._waiting.append(line)
 
     def close(self) -> None:
         """Write what waits and end. Waits for the disk."""
@@ -129,7 +153,7 @@ class DecisionLog:
             except Exception as error:  # noqa: BLE001  # the scheduler goes on whatever becomes of its log
                 log.error("the decision log cannot be written", directory=str(self._directory), error=str(error))
                 self._collects = False
-                self._waiting.clear()
+                self._leave_out_waiting()
                 self._writer.abandon()
                 again = self._monotonic() + RETRY_SECONDS
             if self._monotonic() >= again:
@@ -141,18 +165,28 @@ class DecisionLog:
         """Write what waits now; tell whether the segment is full."""
         writer = self._writer
         lines: list[bytes] = []
-        for _ in range(len(self._waiting)):
+        some = len(self._waiting)
+        for _ in range(some):
             item = self._waiting.popleft()
-            if isinstance(item, _Snapshot):
+            if isinstance(item, bytes):
+                self._taken_bytes += len(item)
+            if isinstance(item, _Snapshot) or len(lines) == _LINES:
                 writer.write(lines)
                 lines = []
+            if isinstance(item, _Snapshot):
                 self._begin_segment(item)
             else:
-                lines.append(encode(item))
-        if lines:
-            writer.write(lines)
+                lines.append(item if isinstance(item, bytes) else encode(item))
+        writer.write(lines)
+        if some:
             writer.flush()
         return writer.is_full
+
+    def _leave_out_waiting(self) -> None:
+        for _ in range(len(self._waiting)):
+            item = self._waiting.popleft()
+            if isinstance(item, bytes):
+                self._taken_bytes += len(item)
 
     def _begin_segment(self, snapshot: _Snapshot) -> None:
         header = Header(
