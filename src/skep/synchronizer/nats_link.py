@@ -168,6 +168,8 @@ class Link:
                 # The library goes on in plain text where the server offers no TLS, and says so nowhere else.
                 if "tls" in options and not client._server_info.get("tls_required"):
                     raise Misconfigured("synchronizer.url: the NATS server does not speak TLS")
+                if client._reading_task is not None:
+                    client._reading_task.add_done_callback(link._take_end)
                 await link.subscribe(f"{link._inbox}.*", link._take_answer)
         except (OSError, TimeoutError, NatsError) as error:
             await link.close()
@@ -292,6 +294,16 @@ class Link:
             await closing
         for subscription in self._subscriptions:
             subscription._stop_processing()
+
+    def _take_end(self, reading: asyncio.Task[None]) -> None:
+        """Nothing comes in any more, whatever the client thinks of it.
+
+        It tells the end of a connection only when it has got rid of what it has not sent, and where that fails, as it
+        does when the server was killed while much was written, it tells nobody.
+        """
+        if not reading.cancelled() and (error := reading.exception()) is not None:
+            log.debug("nats", error=repr(error))
+        self.drop()
 
     async def _take_answer(self, message: Msg) -> None:
         answer = self._waiting.get(int(message.subject.rpartition(".")[2]))

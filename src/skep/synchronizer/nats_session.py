@@ -48,10 +48,13 @@ class Session:
         self._held: Held | None = None
         self._settled = False
         """Whether what is held was the current life when we looked last, over the connection that we have."""
+        self._connecting = asyncio.Lock()
         self._looking = asyncio.Lock()
         self._following = asyncio.Lock()
         self._nudge = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+        """Connections that broke, being closed."""
         self._closed = True
 
     def open(self) -> None:
@@ -78,6 +81,8 @@ class Session:
                 await held.feed.end()
         if link is not None:
             await link.close()
+        if self._leaving:
+            await asyncio.wait(self._leaving)
 
     @contextlib.asynccontextmanager
     async def in_time(self) -> AsyncIterator[None]:
@@ -90,15 +95,30 @@ class Session:
 
     async def connected(self) -> Link:
         """Return the connection; connect where there is none. Raises Unreachable."""
-        self.check_open()
-        if self._link is None or not self._link.alive:
-            broken, self._link = self._link, None
-            if broken is not None:
-                await broken.close()
-            link = await Link.connect(self._server, self.unsettle, answer_seconds=self._call_seconds)
+        async with self._connecting:
+            self.check_open()
+            if self._link is None or not self._link.alive:
+                broken, self._link = self._link, None
+                if broken is not None:
+                    self._leave(broken)
+                self._link = await self._connect()
+            return self._link
+
+    def _leave(self, broken: Link) -> None:
+        """Close a connection that broke, and meanwhile go on: a client may take seconds to let go of it."""
+        leaving = asyncio.create_task(broken.close())
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+
+    async def _connect(self) -> Link:
+        link = await Link.connect(self._server, self.unsettle, answer_seconds=self._call_seconds)
+        try:
             await link.subscribe(self._lives.subject, self._take_hint)
-            self._link = link
-        return self._link
+            self.check_open()  # `close` may have come meanwhile, and found no connection to end
+        except BaseException:
+            await link.close()
+            raise
+        return link
 
     @contextlib.asynccontextmanager
     async def apart(self) -> AsyncIterator[Link]:
