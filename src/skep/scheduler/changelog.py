@@ -124,7 +124,8 @@ class HostLog(ChangeLog):
 
     def claimed(self, row: int, *, crossed: bool) -> None:
         """Note that something was taken or freed; `crossed`: so much that it may decide about a request."""
-        self.amounts(row)
+        self._few[self.position % self._length] = 2 * row
+        self.position += 1
         if crossed:
             self.verdicts.amounts(row)
 

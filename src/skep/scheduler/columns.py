@@ -19,7 +19,7 @@ Names = tuple[object, ...]
 
 SCALAR_ROWS = 12
 """Up to so many rows are cheaper to set one by one than as an array."""
-_WIDTH = 5
+_WIDTH = 4
 """Numbers of one row of a resource class."""
 
 
@@ -43,9 +43,8 @@ class Amounts:
         self._block = block
         self.capacity: Ints = block[:, 0]
         self.used: Ints = block[:, 1]
-        self.claimed: Ints = block[:, 2]
-        self.free: Ints = block[:, 3]
-        self.share: Floats = block[:, 4].view(np.float64)
+        self.free: Ints = block[:, 2]
+        self.share: Floats = block[:, 3].view(np.float64)
         """Free part of the row's own capacity; 0 where there is none. Negative where a host is over its capacity."""
         # Single numbers are read and written through these: a third of what an array asks for it.
         flat = block.reshape(-1)
@@ -59,56 +58,59 @@ class Amounts:
         self._show(block)
 
     @property
+    def claimed(self) -> Ints:
+        """Sum of the claims on each row's host: what is neither used nor free."""
+        return self.capacity - self.used - self.free
+
+    @property
     def is_empty(self) -> bool:
         """Whether no row has, uses or claims anything of the class."""
-        return not (self.capacity.any() or self.used.any() or self.claimed.any())
+        return not (self.capacity.any() or self.used.any() or self.free.any())
 
     def set_usage(self, rows: Sequence[int], capacity: Sequence[int], used: Sequence[int]) -> None:
         """Set what the hosts of these rows reported."""
         chosen = np.array(rows, dtype=np.intp)
+        self.free[chosen] += np.array(capacity, dtype=np.int64) - self.capacity[chosen]
         self.capacity[chosen] = capacity
-        self.used[chosen] = used
-        self._derive(chosen)
+        self._use(chosen, used)
 
     def set_used(self, rows: Sequence[int], used: Sequence[int]) -> None:
         """Set what the hosts of these rows use, their capacity being the same."""
         if len(rows) <= SCALAR_ROWS:
             for row, amount in zip(rows, used, strict=True):
-                self.used[row] = amount
-                self._derive_row(row)
+                self._use_row(row, amount)
             return
-        chosen = np.array(rows, dtype=np.intp)
-        self.used[chosen] = used
-        self._derive(chosen)
+        self._use(np.array(rows, dtype=np.intp), used)
 
     def add_claimed(self, row: int, amount: int) -> int:
-        """Add to the sum of the claims on the host; take away what is negative. Return what is free now."""
+        """Claim so much on the host, or so much less where it is negative. Return what is free now."""
         at, numbers = _WIDTH * row, self._numbers
-        numbers[at + 2] += amount
-        free = numbers[at + 3] = numbers[at + 3] - amount
+        free = numbers[at + 2] = numbers[at + 2] - amount
         capacity = numbers[at]
-        self._shares[at + 4] = free / capacity if capacity > 0 else 0.0
+        self._shares[at + 3] = free / capacity if capacity > 0 else 0.0
         return free
 
     def free_of(self, row: int) -> int:
         """Return what is free on one row."""
-        return self._numbers[_WIDTH * row + 3]
+        return self._numbers[_WIDTH * row + 2]
 
     def share_of(self, row: int) -> float:
         """Return the free part of one row's capacity."""
-        return self._shares[_WIDTH * row + 4]
+        return self._shares[_WIDTH * row + 3]
 
-    def _derive(self, rows: NDArray[np.intp]) -> None:
-        capacity = self.capacity[rows]
-        free = capacity - self.used[rows] - self.claimed[rows]
+    def _use(self, rows: NDArray[np.intp], used: Sequence[int]) -> None:
+        capacity, before = self.capacity[rows], self.used[rows]
+        self.used[rows] = used
+        free = self.free[rows] + (before - self.used[rows])
         self.free[rows] = free
         self.share[rows] = np.where(capacity > 0, free / np.maximum(capacity, 1), 0.0)
 
-    def _derive_row(self, row: int) -> None:
+    def _use_row(self, row: int, used: int) -> None:
         at, numbers = _WIDTH * row, self._numbers
         capacity = numbers[at]
-        free = numbers[at + 3] = capacity - numbers[at + 1] - numbers[at + 2]
-        self._shares[at + 4] = free / capacity if capacity > 0 else 0.0
+        free = numbers[at + 2] = numbers[at + 2] + numbers[at + 1] - used
+        numbers[at + 1] = used
+        self._shares[at + 3] = free / capacity if capacity > 0 else 0.0
 
 
 @dataclass(slots=True)

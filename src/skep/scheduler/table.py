@@ -207,15 +207,17 @@ class HostTable:
 
     def add_claimed(self, node: NodeUuid, amounts: Resources, sign: int = 1) -> None:
         """Count a claim on a node; with `sign` -1, count it no longer."""
-        row = self._row(node)
+        row = self.row_of.get(node)
+        if row is None:
+            row = self._row(node)
         self.claimed_servers[row] += sign
-        crossed, highest = False, self.levels.highest
+        crossed, highest, columns = False, self.levels.highest, self.resources
         for name, amount in amounts.items():
-            column = self.resources.get(name) or self.amounts(name)
+            column = columns.get(name) or self.amounts(name)
             change = sign * amount
             free = column.add_claimed(row, change)
-            limit = highest.get(name, -1)
-            if free < limit or free + change < limit:
+            limit = highest.get(name)
+            if limit is not None and (free < limit or free + change < limit):
                 crossed = self.levels.cross(name, row, free + change, free) or crossed
         self.log.claimed(row, crossed=crossed)
 

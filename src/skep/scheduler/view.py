@@ -130,7 +130,7 @@ class HostView:
         amounts = self.table.resources.get(resource_class)
         if amounts is None:
             return np.zeros(len(self), dtype=np.int64)
-        return amounts.used[self._rows] + amounts.claimed[self._rows]
+        return amounts.capacity[self._rows] - amounts.free[self._rows]
 
     def multipliers(self, key: str) -> Floats | None:
         """Return what aggregates set for their hosts, NaN where they set nothing; None where no aggregate does."""
