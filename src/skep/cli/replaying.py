@@ -51,7 +51,7 @@ def replay_otherwise(path: Path, policies: Sequence[Policy], options: dict[str, 
     if not any(one.decisions for one in comparisons):
         raise Refused(f"{path}: nothing was decided in it")
     outcomes = _courses(path, policies, options)
-    charts = draw_charts(outcomes, options["charts"])
+    charts = draw_charts(outcomes, options["charts"], about=path.name)
     if as_json:
         decided = [_figures(one) for one in comparisons]
         print_json({"log": str(path), "decided": decided, "policies": outcomes, "charts": charts})

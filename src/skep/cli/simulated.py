@@ -51,13 +51,13 @@ def prepare_charts(directory: Path | None) -> None:
     directory.mkdir(parents=True, exist_ok=True)
 
 
-def draw_charts(outcomes: Sequence[Outcome], directory: Path | None) -> list[str]:
-    """Write the charts, if a directory is said for them; return their paths."""
+def draw_charts(outcomes: Sequence[Outcome], directory: Path | None, *, about: str = "") -> list[str]:
+    """Write the charts, if a directory is said for them; return their paths. `about`: which trace on which cloud."""
     if directory is None:
         return []
     from skep.simulator.charts import draw
 
-    return [str(path) for path in draw(outcomes, directory)]
+    return [str(path) for path in draw(outcomes, directory, about=about)]
 
 
 def print_outcomes(outcomes: Sequence[Outcome], charts: Sequence[str]) -> None:
