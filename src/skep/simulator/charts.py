@@ -96,5 +96,6 @@ def _panel(axis: Axes, outcomes: Sequence[Outcome], name: str, value: Value, mic
         axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     if name:
         axis.set_ylabel(name)
-    axis.set_ylim(bottom=0)
+    # Where nothing was refused, a scale of fractions of servers would say nothing.
+    axis.set_ylim(bottom=0, top=None if shares else max(1.0, axis.get_ylim()[1]))
     axis.grid(visible=True, alpha=0.3)
