@@ -129,6 +129,11 @@ class HostLog(ChangeLog):
         if crossed:
             self.verdicts.amounts(row)
 
+    def all_claimed(self, rows: RowNumbers, crossed: RowNumbers) -> None:
+        """Note the same of many rows; `crossed` are some of them."""
+        super().all_amounts(rows)
+        self.verdicts.all_amounts(crossed)
+
     def facts(self, row: int) -> None:
         """Note that a row changed in any way."""
         self.facts_noted += 1

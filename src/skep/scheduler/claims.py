@@ -9,13 +9,17 @@ holds it is known, or is dropped when storing it was refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from skep.domain.claims import Claim
 from skep.domain.ids import NodeUuid
 from skep.domain.resources import Resources
+from skep.scheduler.batch.counting import count
 from skep.scheduler.intake import MOST
 from skep.scheduler.table import HostTable
+
+_FEW = 8
+"""Fewer claims are counted one by one: two calls of NumPy cost more."""
 
 AttemptKey = tuple[str, int]
 """(instance, attempt)"""
@@ -84,6 +88,43 @@ class ClaimIndex:
         assumed[key] = claim
         self._count(node, claim)
 
+    def assume_all(self, claims: Iterable[Claim]) -> None:
+        """Count claims that were decided together, each on a host that is known."""
+        counted = []
+        for claim in claims:
+            node, key = claim.node, claim.key
+            if key in self._nodes or _holds_parts(claim):
+                self.assume(claim)
+                continue
+            self._nodes[key] = (node,)
+            assumed = self._assumed.get(node)
+            if assumed is None:
+                assumed = self._assumed[node] = {}
+            assumed[key] = claim
+            counted.append(claim)
+        count(self._table, counted)
+
+    def drop_all(self, claims: Sequence[Claim]) -> None:
+        """Count assumed claims no longer; those that were stored meanwhile stay."""
+        if len(claims) < _FEW:
+            for claim in claims:
+                self.drop(claim)
+            return
+        uncounted = []
+        for claim in claims:
+            node, key = claim.node, claim.key
+            assumed = self._assumed.get(node)
+            if assumed is None or key not in assumed:
+                continue
+            if _holds_parts(assumed[key]) or node in self._stored or len(self._nodes[key]) > 1:
+                self.drop(claim)
+                continue
+            uncounted.append(assumed.pop(key))
+            if not assumed:
+                del self._assumed[node]
+            del self._nodes[key]
+        count(self._table, uncounted, -1)
+
     def drop(self, claim: Claim) -> None:
         """Count an assumed claim no longer; one that was stored meanwhile stays."""
         node, key = claim.node, claim.key
@@ -102,6 +143,10 @@ class ClaimIndex:
             del self._nodes[key]
         else:
             self._unlist(node, key)
+
+    def names(self, key: AttemptKey) -> bool:
+        """Tell whether an attempt has a claim anywhere, stored or assumed."""
+        return key in self._nodes
 
     def stored(self, key: AttemptKey) -> Claim | None:
         """Return the stored claim of an attempt on the host where it runs or will run."""
@@ -166,6 +211,11 @@ class ClaimIndex:
             self._nodes[key] = left
         else:
             self._nodes.pop(key, None)
+
+
+def _holds_parts(claim: Claim) -> bool:
+    """Tell whether a claim is more than amounts."""
+    return claim.allocation is not None or claim.expected_end is not None
 
 
 def _check(claim: Claim) -> None:

@@ -90,6 +90,13 @@ class Amounts:
         self._shares[at + 3] = free / capacity if capacity > 0 else 0.0
         return free
 
+    def add_all_claimed(self, rows: NDArray[np.int64], amounts: Ints) -> Ints:
+        """Do the same for many rows, each named once."""
+        capacity, free = self.capacity[rows], self.free[rows] - amounts
+        self.free[rows] = free
+        self.share[rows] = np.where(capacity > 0, free / np.maximum(capacity, 1), 0.0)
+        return free
+
     def free_of(self, row: int) -> int:
         """Return what is free on one row."""
         return self._numbers[_WIDTH * row + 2]

@@ -14,10 +14,13 @@ from skep.domain.builds import Decision, Explanation, NotReady, NoValidHost, Pla
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.providers import Allocation
+from skep.scheduler.choice import Choice, NoHost, place
 from skep.scheduler.groups import GroupSlot
 from skep.scheduler.knowledge import Knowledge
-from skep.scheduler.placement import Choice, NoHost
 from skep.scheduler.request import PlacementRequest
+
+FEWEST_TOGETHER = 3
+"""Fewer members are decided by themselves: that costs less."""
 
 
 @dataclass(slots=True)
@@ -62,6 +65,8 @@ class Deciding:
         self._known = known
         self._min_count = min(min_count, len(seats))
         self._seed = seed
+        self._salt = place(seats[0].instance, seed) if seats else 0
+        """Where among equally good hosts the members begin."""
         self._explains = False
 
     def decide_all(self, *, anew: bool = False) -> None:
@@ -70,9 +75,25 @@ class Deciding:
         Who asks for that wants to know why, so that then choices are explained like refusals.
         """
         self._explains = anew
-        for seat in self.seats:
-            if anew or not self._find(seat):
-                self.decide(seat)
+        waiting = [seat for seat in self.seats if anew or not self._find(seat)]
+        for seat in waiting[self._decide_together(waiting) :]:
+            self.decide(seat)
+
+    def _decide_together(self, seats: list[Seat]) -> int:
+        """Decide for the first of these as far as that can be done for many at once; return for how many it was."""
+        table, claims = self._known.table, self._known.claims
+        request = seats[0].request if seats else None
+        if len(seats) < FEWEST_TOGETHER or request is None or request.spec.group is not None or table.mix.learns:
+            return 0
+        keys = {(seat.instance, seat.attempt) for seat in seats if seat.request is request}
+        if len(keys) < len(seats) or any(claims.names(key) for key in keys):
+            return 0
+        choices = self._known.placement.choose_together(request, len(seats), salt=self._salt)
+        for seat, choice in zip(seats, choices, strict=False):
+            seat.choice, seat.no, seat.epoch = choice, None, self._known.epoch
+            seat.claim = self._claim(seat, choice)
+        claims.assume_all(seat.claim for seat in seats[: len(choices)] if seat.claim is not None)
+        return len(choices)
 
     def decide(self, seat: Seat) -> None:
         """Choose a host and count the choice, so that the next member sees it; or say why there is none."""
@@ -87,14 +108,23 @@ class Deciding:
         table = self._known.table
         if table.mix.learns and not self.dry_run:
             table.mix.note(seat.request, request.resources, request.nested, table.resources)
-        choice = self._known.placement.choose(request, seat.instance, seed=self._seed)
+        choice = self._known.placement.choose(request, seat.instance, seed=self._seed, salt=self._salt)
         if isinstance(choice, NoHost):
             reason = None if choice.reason else self._known.not_ready(request, seat.instance)
             seat.no = NotReady(reason=reason) if reason else choice
             seat.decided_at = self._known.table.position
             return
         seat.choice = choice
-        seat.claim = Claim(
+        seat.claim = self._claim(seat, choice)
+        self._known.claims.assume(seat.claim)
+        if group is not None:
+            seat.slot = GroupSlot(seat.instance, seat.attempt, choice.node)
+            self._known.groups.assume(group.uuid, seat.slot)
+
+    def _claim(self, seat: Seat, choice: Choice) -> Claim:
+        """Return what a member takes of the host that was chosen for it."""
+        group = seat.request.spec.group
+        return Claim(
             instance=seat.instance,
             attempt=seat.attempt,
             node=choice.node,
@@ -103,10 +133,6 @@ class Deciding:
             expected_end=seat.request.spec.expected_end,
             group=group.uuid if group is not None and group.is_hard else None,
         )
-        self._known.claims.assume(seat.claim)
-        if group is not None:
-            seat.slot = GroupSlot(seat.instance, seat.attempt, choice.node)
-            self._known.groups.assume(group.uuid, seat.slot)
 
     def _allocation(self, request: PlacementRequest, node: NodeUuid) -> Allocation | None:
         """Return which CPUs, pages and devices the member gets; None where it asks for none."""
@@ -148,8 +174,11 @@ class Deciding:
 
     def drop_all(self) -> None:
         """Count no decision any longer that is not stored: the request is over."""
+        groups = self._known.groups
+        self._known.claims.drop_all([seat.claim for seat in self.seats if seat.claim is not None])
         for seat in self.seats:
-            self.drop(seat)
+            if seat.slot is not None and seat.request.spec.group is not None:
+                groups.drop(seat.request.spec.group.uuid, seat.slot)
 
     def let_go(self) -> None:
         """Count what is decided and not stored no longer while others settle: too few fit, so nobody may keep it."""
@@ -214,7 +243,7 @@ class Deciding:
         if claim is None or row is None or not table.mapped[row]:
             return False
         seat.claim, seat.stored, seat.epoch, seat.no = claim, True, self._known.epoch, None
-        seat.choice = self._known.placement.describe(row, seat.request, seat.instance, seed=self._seed)
+        seat.choice = self._known.placement.describe(row, seat.request, seat.instance, salt=self._salt)
         return True
 
     def _answer(self, seat: Seat) -> Decision:

@@ -28,6 +28,13 @@ _SIGN = 1 << 63
 _ALL = (1 << 64) - 1
 
 
+def ranks(scores: Floats) -> Hashes:
+    """Return whole numbers that are ordered as the scores are; the two zeros are one."""
+    bits = (scores + 0.0).view(np.uint64)
+    ordered: Hashes = np.where(bits & np.uint64(_SIGN), ~bits, bits | np.uint64(_SIGN))
+    return ordered
+
+
 class Order:
     """Rows by score, then by hash. A key is one number: the score's bits, the hash, the row."""
 
@@ -50,13 +57,12 @@ class Order:
 
     def begin(self, rows: NDArray[np.intp], scores: Floats, hashes: Hashes) -> None:
         """Hold these rows and no others."""
-        ranks = (scores + 0.0).view(np.uint64)
-        ranks = np.where(ranks & np.uint64(_SIGN), ~ranks, ranks | np.uint64(_SIGN))
-        ordered = np.lexsort((rows, hashes, ranks))
+        ranked = ranks(scores)
+        ordered = np.lexsort((rows, hashes, ranked))
         keys = [
             rank << 96 | low << _ROW_BITS | row
             for rank, low, row in zip(
-                ranks[ordered].tolist(), hashes[ordered].tolist(), rows[ordered].tolist(), strict=True
+                ranked[ordered].tolist(), hashes[ordered].tolist(), rows[ordered].tolist(), strict=True
             )
         ]
         self._hold({key & _ROW: key for key in keys}, keys)

@@ -6,23 +6,26 @@ in which hosts became known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from skep.domain.builds import Alternate, Explanation, StageCount
+from skep.domain.builds import Explanation, StageCount
 from skep.domain.capacity import Capacity
 from skep.domain.claims import Claim
 from skep.domain.errors import Conflict
 from skep.domain.groups import GroupRule
 from skep.domain.hosts import HostUsage
-from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.providers import Allocation
 from skep.scheduler import explain
+from skep.scheduler.batch.foreseeing import Foreseeing, can_foresee
+from skep.scheduler.batch.together import together
 from skep.scheduler.capacity import capacity
+from skep.scheduler.choice import Choice, NoHost, choice_of, place
 from skep.scheduler.columns import Mask
 from skep.scheduler.explain.refusals import Refusals
 from skep.scheduler.filters.base import Filter, Recorded
@@ -37,7 +40,7 @@ from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.shapes import PASSED, Evaluated, Shapes
 from skep.scheduler.spreading import Domains, Spreading
-from skep.scheduler.table import HostTable, stable_hash
+from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher, weighted
 
@@ -45,33 +48,6 @@ _STATE_FILTERS = frozenset({"ReportsFilter", "ComputeFilter"})
 """Those that judge the state a host is in, not whether it suits."""
 
 Weighers = list[tuple[Weigher, float]]
-
-
-class Choice(msgspec.Struct, frozen=True):
-    """A host that fits best."""
-
-    node: NodeUuid
-    host: str
-    cell: CellUuid
-    zone: str
-    alternates: tuple[Alternate, ...]
-    explanation: Explanation
-
-
-class NoHost(msgspec.Struct, frozen=True, eq=False):
-    """No host fits."""
-
-    explain: Callable[[], Explanation]
-    considered: int = 0
-    stages: tuple[StageCount, ...] = ()
-    """As they were when that was decided."""
-    reason: str = ""
-    """Said instead of the stages where a plug-in failed."""
-
-    @property
-    def explanation(self) -> Explanation:
-        """Why: how many each stage left when that was decided, and which hosts come near now."""
-        return self.explain()
 
 
 class _Running(msgspec.Struct, frozen=True, eq=False):
@@ -118,31 +94,62 @@ class Placement:
         self._latest: _Running | None = None
         self._limits = tuple(entry for entry in self._pipeline.filters if entry.still is not None)
 
-    def choose(self, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice | NoHost:
-        """Choose for one member. The caller counts the choice (`deciding.py`) before it asks for the next."""
+    def choose(
+        self, request: PlacementRequest, instance: InstanceUuid, *, seed: int, salt: int | None = None
+    ) -> Choice | NoHost:
+        """Choose for one member. The caller counts the choice (`deciding.py`) before it asks for the next.
+
+        `salt`: where among equally good hosts it begins, the same for all members of a request; None: its own place.
+        """
         try:
-            return self._choose(request, instance, seed)
+            return self._choose(request, instance, seed, salt)
         except PluginFailed as error:
             mapped = int(np.count_nonzero(self._table.mapped))
             return NoHost(lambda: Explanation(considered=mapped), mapped, reason=str(error))
 
-    def _choose(self, request: PlacementRequest, instance: InstanceUuid, seed: int) -> Choice | NoHost:
+    def choose_together(self, request: PlacementRequest, members: int, *, salt: int) -> list[Choice]:
+        """Choose for members of one request what `choose` would one after another, each counted before the next.
+
+        Fewer, or none, where that takes more than is known of hosts that nobody has claimed yet: no host fits any
+        more, or filters or weighers concern the request that cannot say what would be. `choose` goes on from there,
+        once these are counted.
+        """
+        try:
+            running = self._running(request)
+            if request.nested is not None or not self._is_plain(running.request, running):
+                return []
+            shared = self._shapes.evaluate(running.request)
+            order = self._shapes.order(shared, running.request)
+        except PluginFailed:
+            return []
+        weighers = self._pipeline.shared_weighers
+        if order is None or not can_foresee(shared.plan.varying, weighers):
+            return []
+        foreseeing = Foreseeing(self._table, running.request, shared.plan.varying, weighers)
+        chosen = together(self._table, shared, order, foreseeing, request.alternates, members, salt)
+        return [choice_of(self._table, rows[0], rows[1:], explanation) for rows, explanation in chosen]
+
+    def _choose(
+        self, request: PlacementRequest, instance: InstanceUuid, seed: int, salt: int | None
+    ) -> Choice | NoHost:
         running = self._running(request)
         request, weighers = self._with_group(running.request, instance), running.weighers
         shared = self._shapes.evaluate(request)
-        salt = stable_hash(f"{seed}/{instance}")
+        salt = place(instance, seed) if salt is None else salt
         considered = shared.considered
         narrowed: list[tuple[Filter, int]] = []
         rows = self._shapes.best(shared, request, salt) if self._is_plain(request, running) else None
         if rows is None:
             ranking, narrowed = self._narrow(shared, request, running, salt)
-            row = self._pick(ranking, request, weighers, salt)
+            row = self._pick(ranking, request, weighers, instance, seed)
             rows = [] if row is None else [row, *self._alternates(ranking, row, request.alternates)]
         stages = self._stages(shared, request, narrowed)
         if not rows:
             return NoHost(lambda: self._no_valid_host(request, considered, stages), considered, stages)
         scores = self._scores(request, weighers, rows)
-        return self._choice(rows[0], rows[1:], Explanation(considered=considered, stages=stages, scores=scores))
+        return choice_of(
+            self._table, rows[0], rows[1:], Explanation(considered=considered, stages=stages, scores=scores)
+        )
 
     def _is_plain(self, request: PlacementRequest, running: _Running) -> bool:
         """Tell whether nothing but the shape of the request decides: so it is for most."""
@@ -150,19 +157,19 @@ class Placement:
             return False
         return self._settings.host_subset_size == 1 and self.partition.own() is None
 
-    def describe(self, row: int, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Choice:
-        """Return the choice of a host that was made earlier, with the alternates of now."""
+    def describe(self, row: int, request: PlacementRequest, instance: InstanceUuid, *, salt: int) -> Choice:
+        """Return the choice of a host that was made earlier, with the alternates of now. `salt` as of `choose`."""
         running = self._running(request)
         request = self._with_group(running.request, instance)
         try:
             shared = self._shapes.evaluate(request)
-            ranking, _ = self._narrow(shared, request, running, stable_hash(f"{seed}/{instance}"))
+            ranking, _ = self._narrow(shared, request, running, salt)
             others = self._alternates(ranking, row, request.alternates)
             scores = self._scores(request, running.weighers, [row, *others])
         except PluginFailed:
             # The host is chosen and claimed: that nobody can say which others there are does not undo it.
-            return self._choice(row, [], Explanation(considered=int(np.count_nonzero(self._table.mapped))))
-        return self._choice(row, others, Explanation(considered=shared.considered, scores=scores))
+            return choice_of(self._table, row, [], Explanation(considered=int(np.count_nonzero(self._table.mapped))))
+        return choice_of(self._table, row, others, Explanation(considered=shared.considered, scores=scores))
 
     def explained(self, choice: Choice, request: PlacementRequest, instance: InstanceUuid) -> Explanation:
         """Return why a choice was made, as refusals are explained too: who was rejected by what, and who came near."""
@@ -205,17 +212,6 @@ class Placement:
             if host is not None:
                 mask &= hosts.named((host,))
         return mask
-
-    def _choice(self, row: int, others: list[int], explanation: Explanation) -> Choice:
-        table = self._table
-        return Choice(
-            node=table.nodes[row],
-            host=table.hosts[row],
-            cell=table.cell_of(row),
-            zone=table.zone_of(row),
-            alternates=tuple(Alternate(node=table.nodes[other], host=table.hosts[other]) for other in others),
-            explanation=explanation,
-        )
 
     def allocation(self, request: PlacementRequest, node: NodeUuid) -> Allocation | None:
         """Return which parts of a host a request gets that it fits on; None where it asks for none."""
@@ -358,7 +354,9 @@ class Placement:
         except PluginFailed:
             return Explanation(considered=considered, stages=stages)
 
-    def _pick(self, ranking: Ranked, request: PlacementRequest, weighers: Weighers, salt: int) -> int | None:
+    def _pick(
+        self, ranking: Ranked, request: PlacementRequest, weighers: Weighers, instance: InstanceUuid, seed: int
+    ) -> int | None:
         for node in request.prefer:
             row = self._table.row_of.get(node)
             if row is not None and ranking.has(row):
@@ -366,14 +364,16 @@ class Placement:
         # A weigher that looks at the request (members of a soft group, say) compares hosts of the whole cloud, and so
         # does Nova's way of weighing.
         own = None if weighers or self._min_max else self.partition.own()
-        if own is not None and (row := self._pick_among(ranking, salt, Among(mask=own))) is not None:
+        if own is not None and (row := self._pick_among(ranking, instance, seed, Among(mask=own))) is not None:
             return row
-        return self._pick_among(ranking, salt, ANY)
+        return self._pick_among(ranking, instance, seed, ANY)
 
-    def _pick_among(self, ranking: Ranked, salt: int, among: Among) -> int | None:
-        """Return the best row, or any of the best where an operator wants it so."""
+    def _pick_among(self, ranking: Ranked, instance: InstanceUuid, seed: int, among: Among) -> int | None:
+        """Return the best row, or any of the best where an operator wants it so: there each member has its own dice."""
         best = ranking.best(self._settings.host_subset_size, among=among)
-        return best[salt % len(best)] if best else None
+        if not best:
+            return None
+        return best[place(instance, seed) % len(best)] if len(best) > 1 else best[0]
 
     def _alternates(self, ranking: Ranked, chosen: int, most: int) -> list[int]:
         """Return the next best hosts of the same cell, best first."""

@@ -107,14 +107,18 @@ class Evaluated:
     def stages(self) -> tuple[StageCount, ...]:
         """Return how many hosts each stage left, of those worth showing: that removed somebody, or were asked for."""
         if self._stages is None:
-            left, shown = self.considered, []
-            for number, words, asked in self.plan.stages:
-                removed = self.counts[number]
-                left -= removed
-                if removed or asked:
-                    shown.append(StageCount(words, left))
-            self._stages = tuple(shown)
+            self._stages = self.stages_of(self.counts)
         return self._stages
+
+    def stages_of(self, counts: list[int]) -> tuple[StageCount, ...]:
+        """Return the same where so many rows of each stage were rejected."""
+        left, shown = self.considered, []
+        for number, words, asked in self.plan.stages:
+            removed = counts[number]
+            left -= removed
+            if removed or asked:
+                shown.append(StageCount(words, left))
+        return tuple(shown)
 
     def count(self, stages: Stages) -> None:
         """Count anew how many rows each stage rejected."""
@@ -185,6 +189,10 @@ class Shapes:
             return None
         order, cell = self._order(shared, request), self._table.cell.data
         return best_of_one_cell(order, shared.fits, PASSED, shared.left, cell, request.alternates, salt)
+
+    def order(self, shared: Evaluated, request: PlacementRequest) -> Order | None:
+        """Return an order in which every row has a place that fits, if there is one. Callers must not change it."""
+        return self._order(shared, request) if shared.plan.in_order else None
 
     def ranking(
         self, shared: Evaluated, request: PlacementRequest, salt: int, barred: Set[int] = frozenset()

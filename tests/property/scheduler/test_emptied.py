@@ -13,10 +13,11 @@ from skep.domain.claims import Claim
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.request_specs import RequestSpec
+from skep.scheduler.choice import NoHost
 from skep.scheduler.claims import ClaimIndex
 from skep.scheduler.groups import GroupIndex
 from skep.scheduler.options import PlacementOptions
-from skep.scheduler.placement import NoHost, Placement
+from skep.scheduler.placement import Placement
 from skep.scheduler.request import placement_request
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.table import HostTable

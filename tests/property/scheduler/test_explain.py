@@ -16,10 +16,11 @@ from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory, Resources
+from skep.scheduler.choice import NoHost
 from skep.scheduler.claims import ClaimIndex
 from skep.scheduler.explain import failures, misses
 from skep.scheduler.groups import GroupIndex
-from skep.scheduler.placement import NoHost, Placement
+from skep.scheduler.placement import Placement
 from skep.scheduler.request import placement_request
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.table import HostTable

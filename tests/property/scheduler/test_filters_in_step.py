@@ -16,10 +16,11 @@ from skep.domain.images import Image
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
 from skep.scheduler import registry
+from skep.scheduler.choice import Choice, NoHost
 from skep.scheduler.claims import ClaimIndex
 from skep.scheduler.groups import GroupIndex
 from skep.scheduler.options import PlacementOptions
-from skep.scheduler.placement import Choice, NoHost, Placement
+from skep.scheduler.placement import Placement
 from skep.scheduler.request import PlacementRequest, placement_request
 from skep.scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
 from skep.scheduler.table import HostTable

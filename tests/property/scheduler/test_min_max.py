@@ -15,9 +15,9 @@ from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
+from skep.scheduler.choice import Choice
 from skep.scheduler.groups import GroupSlot
 from skep.scheduler.knowledge import Knowledge
-from skep.scheduler.placement import Choice
 from skep.scheduler.request import placement_request
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.table import stable_hash

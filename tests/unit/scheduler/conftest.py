@@ -13,9 +13,10 @@ from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
+from skep.scheduler.choice import Choice, NoHost
 from skep.scheduler.claims import ClaimIndex
 from skep.scheduler.groups import GroupIndex, GroupSlot
-from skep.scheduler.placement import Choice, NoHost, Placement
+from skep.scheduler.placement import Placement
 from skep.scheduler.request import PlacementRequest, placement_request
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.table import HostTable

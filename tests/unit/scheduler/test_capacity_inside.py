@@ -8,8 +8,8 @@ import pytest
 
 from skep.domain.claims import Claim
 from skep.domain.ids import InstanceUuid, NodeUuid
+from skep.scheduler.choice import NoHost
 from skep.scheduler.nested import judging
-from skep.scheduler.placement import NoHost
 from skep.scheduler.request import placement_request
 from skep.testing.inside import GPU, devices, host_with_inside, spec_for_parts
 

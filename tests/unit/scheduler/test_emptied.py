@@ -12,10 +12,10 @@ from skep.domain.claims import Claim
 from skep.domain.groups import SpreadConstraint
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.scheduler import registry
+from skep.scheduler.choice import NoHost
 from skep.scheduler.emptied import EmptyHosts
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.options import PlacementOptions
-from skep.scheduler.placement import NoHost
 from skep.scheduler.request import placement_request
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.view import HostView

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.domain.ids import NodeUuid
+from skep.scheduler.choice import Choice, NoHost
 from skep.scheduler.partition import Partition
-from skep.scheduler.placement import Choice, NoHost
 from skep.scheduler.service.members import FORGET_SECONDS, LAPSE_SECONDS, Members
 from skep.scheduler.table import HostTable
 

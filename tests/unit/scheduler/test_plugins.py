@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from skep.domain.errors import Misconfigured
-from skep.scheduler.placement import Choice, NoHost
+from skep.scheduler.choice import Choice, NoHost
 from skep.scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS
 
 ROOT = Path(__file__).parents[3]

@@ -13,8 +13,8 @@ from skep.domain.errors import BadRequest
 from skep.domain.groups import GroupRule, SpreadConstraint
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.spread import read_extra_specs, read_hint, spread_group
+from skep.scheduler.choice import Choice, NoHost
 from skep.scheduler.groups import GroupSlot
-from skep.scheduler.placement import Choice, NoHost
 from skep.scheduler.request import placement_request
 from skep.scheduler.service import changes
 from skep.scheduler.service.records import GroupValue

@@ -84,6 +84,9 @@ class Filter:
     by_level: bool = False
     """Whether it looks at what is free only to compare it with the request's amounts: then it is asked again only where
     an amount that somebody asks for went or came."""
+    foreseeable: bool = False
+    """Whether `passes` asks the view's own methods for all that a claim changes, so that it can be asked about hosts as
+    they would be (`batch/supposed.py`)."""
     fits: Callable[[HostTable, PlacementRequest, int], bool] | None = None
     """The same answer for one row, of a filter that may be asked for few rows at a time."""
     named: Callable[[HostTable, PlacementRequest], Named] | None = None

@@ -34,6 +34,7 @@ def still(table: HostTable, request: PlacementRequest, record: Recorded) -> bool
 FILTER = Filter(
     name="CapacityFilter",
     passes=passes,
+    foreseeable=True,
     stage=lambda _: "capacity",
     applies=lambda request: bool(request.resources),
     asked=False,

@@ -47,6 +47,7 @@ def made(options: PlacementOptions) -> tuple[Filter, ...]:
         Filter(
             name="IoOpsFilter",
             passes=partial(_passes, most=most),
+            foreseeable=True,
             stage=lambda _: "operations under way per host",
             asked=False,
             fits=partial(_fits, most=most),
@@ -62,6 +63,7 @@ def made_by_aggregate(options: PlacementOptions) -> tuple[Filter, ...]:
         Filter(
             name="AggregateIoOpsFilter",
             passes=partial(_passes_by_aggregate, default=options.max_io_ops_per_host),
+            foreseeable=True,
             stage=lambda _: "operations under way per host",
             asked=False,
             if_empty=partial(_passes_by_aggregate, default=options.max_io_ops_per_host),

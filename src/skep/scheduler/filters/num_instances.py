@@ -56,6 +56,7 @@ def made(options: PlacementOptions) -> tuple[Filter, ...]:
         Filter(
             name="NumInstancesFilter",
             passes=partial(_passes, most=most),
+            foreseeable=True,
             stage=lambda _: "servers per host",
             asked=False,
             fits=partial(_fits, most=most),
@@ -72,6 +73,7 @@ def made_by_aggregate(options: PlacementOptions) -> tuple[Filter, ...]:
         Filter(
             name="AggregateNumInstancesFilter",
             passes=partial(_passes_by_aggregate, default=options.max_instances_per_host),
+            foreseeable=True,
             stage=lambda _: "servers per host",
             asked=False,
             room=partial(_room_by_aggregate, default=options.max_instances_per_host),

@@ -36,6 +36,9 @@ class Weigher:
     """Whether it has anything to say of a request; if not it is skipped, and costs nothing."""
     of_row: Callable[[HostTable, int], float] | None = None
     """The same score of one row, of a weigher that looks at the host alone: then all requests share its scores."""
+    foreseeable: bool = False
+    """Whether `scores` asks the view's own methods for all that a claim changes, so that it can be asked about hosts as
+    they would be (`batch/supposed.py`)."""
     per_request: bool = False
     """Whether it reads more of the request than its shape."""
     survivors_only: bool = False
@@ -58,6 +61,10 @@ class Weigher:
 
 def weighted(hosts: HostView, request: PlacementRequest, weigher: Weigher, multiplier: float) -> Floats:
     """Return the scores times the multiplier, the configured one where no aggregate sets another."""
+    return multiplied(hosts, weigher, multiplier, weigher.scores(hosts, request))
+
+
+def multiplied(hosts: HostView, weigher: Weigher, multiplier: float, scores: Floats) -> Floats:
+    """Return scores that the weigher gave times its multiplier."""
     column = hosts.multipliers(weigher.multiplier)
-    scores = weigher.scores(hosts, request)
     return multiplier * scores if column is None else np.where(np.isnan(column), multiplier, column) * scores

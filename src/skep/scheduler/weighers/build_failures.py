@@ -25,6 +25,7 @@ WEIGHER = Weigher(
     name="BuildFailureWeigher",
     scores=scores,
     of_row=of_row,
+    foreseeable=True,
     multiplier="build_failure_weight_multiplier",
     steady=True,
     scaled=Scaled(lambda hosts, _: hosts.failed_builds, negated=True),

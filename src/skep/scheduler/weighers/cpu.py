@@ -25,6 +25,7 @@ WEIGHER = Weigher(
     name="CPUWeigher",
     scores=scores,
     of_row=of_row,
+    foreseeable=True,
     multiplier="cpu_weight_multiplier",
     scaled=Scaled(lambda hosts, _: hosts.free(VCPU), floor=0.0),
 )

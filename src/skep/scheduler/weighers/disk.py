@@ -25,6 +25,7 @@ WEIGHER = Weigher(
     name="DiskWeigher",
     scores=scores,
     of_row=of_row,
+    foreseeable=True,
     multiplier="disk_weight_multiplier",
     scaled=Scaled(lambda hosts, _: hosts.free(DISK_GB), floor=0.0),
 )

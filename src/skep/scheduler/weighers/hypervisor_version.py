@@ -27,6 +27,7 @@ WEIGHER = Weigher(
     name="HypervisorVersionWeigher",
     scores=scores,
     of_row=of_row,
+    foreseeable=True,
     multiplier="hypervisor_version_weight_multiplier",
     steady=True,
     scaled=Scaled(lambda hosts, _: hosts.hypervisor_version),

@@ -25,6 +25,7 @@ def made(options: PlacementOptions) -> Weigher:
         name="IoOpsWeigher",
         scores=scores,
         of_row=of_row,
+        foreseeable=True,
         multiplier="io_ops_weight_multiplier",
         scaled=Scaled(lambda hosts, _: hosts.io_ops, floor=0.0),
     )

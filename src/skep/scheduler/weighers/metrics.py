@@ -35,4 +35,10 @@ def made(options: PlacementOptions) -> Weigher | None:
     def of_row(table: HostTable, row: int) -> float:
         return score(table.usages[row])
 
-    return Weigher(name="MetricsWeigher", scores=scores, of_row=of_row, multiplier="metrics_weight_multiplier")
+    return Weigher(
+        name="MetricsWeigher",
+        scores=scores,
+        of_row=of_row,
+        foreseeable=True,
+        multiplier="metrics_weight_multiplier",
+    )

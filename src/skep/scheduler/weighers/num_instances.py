@@ -25,6 +25,7 @@ def made(options: PlacementOptions) -> Weigher:
         name="NumInstancesWeigher",
         scores=scores,
         of_row=of_row,
+        foreseeable=True,
         multiplier="num_instances_weight_multiplier",
         scaled=Scaled(lambda hosts, _: hosts.servers),
     )

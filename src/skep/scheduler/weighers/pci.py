@@ -37,5 +37,10 @@ def _counted(hosts: HostView, _request: PlacementRequest) -> Floats:
 
 
 WEIGHER = Weigher(
-    name="PCIWeigher", scores=scores, of_row=of_row, multiplier="pci_weight_multiplier", scaled=Scaled(_counted)
+    name="PCIWeigher",
+    scores=scores,
+    of_row=of_row,
+    foreseeable=True,
+    multiplier="pci_weight_multiplier",
+    scaled=Scaled(_counted),
 )

@@ -25,6 +25,7 @@ WEIGHER = Weigher(
     name="RAMWeigher",
     scores=scores,
     of_row=of_row,
+    foreseeable=True,
     multiplier="ram_weight_multiplier",
     scaled=Scaled(lambda hosts, _: hosts.free(MEMORY_MB), floor=0.0),
 )

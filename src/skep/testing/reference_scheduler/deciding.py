@@ -55,8 +55,10 @@ class ReferenceScheduler:
             )
         }
 
-    def choose(self, request: PlacementRequest, instance: InstanceUuid, *, seed: int) -> Verdict:
-        """Choose for one member, as `Placement.choose` does."""
+    def choose(
+        self, request: PlacementRequest, instance: InstanceUuid, *, seed: int, first: InstanceUuid | None = None
+    ) -> Verdict:
+        """Choose for one member, as `Placement.choose` does; `first`: the request's first member, None: this one."""
         asked = self.question(request, instance)
         hosts = [host for host in self.cloud.hosts.values() if host.mapped]
         considered, left = len(hosts), dict[str, int]()
@@ -65,10 +67,10 @@ class ReferenceScheduler:
             left[name] = len(hosts)
         if not hosts:
             return Verdict(None, (), considered, left)
-        salt = stable_hash(f"{seed}/{instance}")
+        salt, dice = stable_hash(f"{seed}/{first or instance}"), stable_hash(f"{seed}/{instance}")
         scores = self._scores_of(hosts, asked)
         ranked = sorted(hosts, key=lambda host: (-scores[host.node], (stable_hash(host.node) - salt) % _HASHES))
-        host = self._pick(ranked, request, salt)
+        host = self._pick(ranked, request, dice)
         others = [one.node for one in ranked if one.cell == host.cell and one is not host]
         return Verdict(host.node, tuple(others[: request.alternates]), considered, left)
 
@@ -87,7 +89,7 @@ class ReferenceScheduler:
         """
         verdicts, taken = [], list[Claim]()
         for instance in instances:
-            verdict = self.choose(request, instance, seed=seed)
+            verdict = self.choose(request, instance, seed=seed, first=instances[0])
             verdicts.append(verdict)
             if verdict.node is not None:
                 end = request.spec.expected_end
@@ -174,10 +176,10 @@ class ReferenceScheduler:
             total += multiplier(host, asked, name, configured) * score(host, asked)
         return total
 
-    def _pick(self, ranked: list[Host], request: PlacementRequest, salt: int) -> Host:
+    def _pick(self, ranked: list[Host], request: PlacementRequest, dice: int) -> Host:
         by_node = {host.node: host for host in ranked}
         for node in request.prefer:
             if node in by_node:
                 return by_node[node]
         best = ranked[: self._subset]
-        return best[salt % len(best)]
+        return best[dice % len(best)]

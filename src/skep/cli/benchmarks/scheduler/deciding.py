@@ -89,8 +89,7 @@ class Load:
             counted.latencies.append(now - starts)
             counted.placed += placed
             counted.refused += asked.members - placed
-            while len(self._living) > most:
-                self._leave(*self._living.popleft())
+            self._leave(len(self._living) - most)
             if self._workload.reporting:
                 self._report(now - began)
         counted.seconds = time.perf_counter() - began
@@ -114,10 +113,13 @@ class Load:
         self._living.extend(living)
         return len(living)
 
-    def _leave(self, claim: Claim, group: GroupUuid | None, slot: GroupSlot | None) -> None:
-        self.known.claims.drop(claim)
-        if group is not None and slot is not None:
-            self.known.groups.drop(group, slot)
+    def _leave(self, servers: int) -> None:
+        """Let so many servers go, the oldest first."""
+        leaving = [self._living.popleft() for _ in range(servers)]
+        self.known.claims.drop_all([claim for claim, _, _ in leaving])
+        for _, group, slot in leaving:
+            if group is not None and slot is not None:
+                self.known.groups.drop(group, slot)
 
     def _report(self, elapsed: float) -> None:
         """Have as many hosts report as should have by now: each uses something else than before."""

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from skep.domain.claims import Claim
 from skep.messages.to_scheduler import SelectDestinations
+from skep.scheduler.choice import NoHost
 from skep.scheduler.deciding import Deciding, Seat
-from skep.scheduler.placement import NoHost
 from skep.scheduler.service.decision_log.entries import (
     Answer,
     Applied,
@@ -119,7 +119,7 @@ class RecordedDeciding(Deciding):
     def decide(self, seat: Seat) -> None:
         """Choose a host, count the choice and note it."""
         super().decide(seat)
-        self._note(Decided(self._asked.number, self._members[id(seat)], seat.shunned, answer_of(seat)))
+        self._note_decided(seat)
 
     def drop(self, seat: Seat) -> None:
         """Count a decision no longer that is not stored."""
@@ -134,11 +134,20 @@ class RecordedDeciding(Deciding):
         nodes = tuple(seat.claim.node if seat.claim is not None else None for seat in self.seats)
         self._note(Ended(self._asked.number, nodes))
 
+    def _decide_together(self, seats: list[Seat]) -> int:
+        decided = super()._decide_together(seats)
+        for seat in seats[:decided]:
+            self._note_decided(seat)
+        return decided
+
     def _find(self, seat: Seat) -> bool:
         found = super()._find(seat)
         if found:
             self._note(found_of(self._asked.number, self._members[id(seat)], seat))
         return found
+
+    def _note_decided(self, seat: Seat) -> None:
+        self._note(Decided(self._asked.number, self._members[id(seat)], seat.shunned, answer_of(seat)))
 
     def _note(self, entry: Entry) -> None:
         log = self._states.log

@@ -1,0 +1,51 @@
+"""Hosts for many members of one request, each as if those before it were counted already."""
+
+from __future__ import annotations
+
+from skep.domain.builds import Explanation
+from skep.scheduler.batch.foreseeing import Foreseeing
+from skep.scheduler.batch.merging import Merging
+from skep.scheduler.order import Order
+from skep.scheduler.shapes import PASSED, Evaluated
+from skep.scheduler.table import HostTable
+
+_MOST_PASSED = 256
+_MOST_PASSED_EACH = 4
+"""So many hosts are passed on the way down, and so many more for each member, before each is decided by itself."""
+
+Together = list[tuple[list[int], Explanation]]
+"""Of each member the row of its host and those of alternates, best first; and why."""
+
+
+def together(
+    table: HostTable,
+    shared: Evaluated,
+    order: Order,
+    foreseeing: Foreseeing,
+    alternates: int,
+    members: int,
+    salt: int,
+) -> Together:
+    """Choose for so many members; fewer where nobody fits any more, or the way down is too long.
+
+    `shared`: what is known of the request's shape; it is not changed, nor are the table and the order.
+    """
+    longest = _MOST_PASSED + _MOST_PASSED_EACH * members
+    passing = order.walk(salt, shared.fits, PASSED, longest)
+    merging = Merging(table, foreseeing, passing, shared.left, salt, alternates)
+    considered, stages, counts = shared.considered, shared.stages(), list(shared.counts)
+    chosen: Together = []
+    names = table.hosts
+    while len(chosen) < members:
+        hosts = merging.best()
+        if not hosts:
+            break
+        scores = {names[host.row]: foreseeing.shown(host) for host in hosts}
+        explanation = Explanation(considered=considered, stages=stages, scores=scores)
+        chosen.append(([host.row for host in hosts], explanation))
+        stage = merging.take(hosts[0])
+        if stage != PASSED:
+            counts[PASSED] -= 1
+            counts[stage] += 1
+            stages = shared.stages_of(counts)
+    return chosen
