@@ -71,7 +71,7 @@ def _whereabouts(placement: Record) -> str:
     if placement["waiting"]:
         return "waits for a host; no decision has been recorded yet"
     if "cell" not in placement:
-        return f"is in zone {placement['zone'] or '-'}"
+        return f"is in zone {placement['zone']}" if placement["zone"] else "is on no host"
     if placement["host"] is None:
         return f"is on no host; its record is kept in {placement['cell']}"
     return f"is on {placement['host']} in cell {placement['cell']}, zone {placement['zone'] or '-'}"
@@ -101,12 +101,12 @@ def explanation(found: Record) -> Iterator[str]:
 
     Stage by stage; the nearest misses, what would fit and whether it ever could; who was rejected by what; the best.
     """
-    yield f"{found['considered']} hosts considered"
+    yield f"{_hosts(found['considered'])} considered"
     for stage in found["stages"]:
         yield f"{stage['left']:>5} left by {stage['stage']}"
-    for miss in found["nearest"][:SHOWN_MISSES]:
-        lacks = f" lacks {amounts(miss['lacks'])}" if miss["lacks"] else f" fails only on {miss['stage']}"
-        yield f"near miss: {miss.get('host', 'a host')}{lacks}"
+        if not stage["left"]:
+            break  # nobody is left for those that come after it
+    yield from _near_misses(found["nearest"][:SHOWN_MISSES])
     if found.get("advice"):
         yield from str(found["advice"]).split("; ")
     by_stage: dict[str, list[str]] = {}
@@ -118,6 +118,22 @@ def explanation(found: Record) -> Iterator[str]:
     for host, parts in list(scores.items())[:SHOWN_HOSTS]:  # the chosen host, then its alternates
         each = ", ".join(f"{name} {score:.3g}" for name, score in parts.items()) or "not weighed: no other was left"
         yield f"scores of {host}, before their multipliers: {each}"
+
+
+def _near_misses(nearest: Sequence[Record]) -> Iterator[str]:
+    """Say what each lacks; those that lack the same in one line."""
+    alike: dict[str, list[Record]] = {}
+    for miss in nearest:
+        what = f"lacks {amounts(miss['lacks'])}" if miss["lacks"] else f"fails only on {miss['stage']}"
+        alike.setdefault(what, []).append(miss)
+    for what, misses in alike.items():
+        names = [miss["host"] for miss in misses if "host" in miss]
+        who = ", ".join(names) if names else "a host" if len(misses) == 1 else f"each of {len(misses)} hosts"
+        yield f"near miss: {who} {what}" if len(misses) == 1 or not names else f"near misses, each {what}: {who}"
+
+
+def _hosts(number: int) -> str:
+    return f"{number} host{'' if number == 1 else 's'}"
 
 
 def amounts(resources: Mapping[str, int]) -> str:

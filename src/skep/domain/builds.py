@@ -154,11 +154,19 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         1024 MEMORY_MB)`.
         """
         parts = [f"{self.considered} host{'' if self.considered == 1 else 's'} considered"]
-        parts += [f"{stage.left} left by {stage.stage}" for stage in self.stages]
+        lacks = ""
         if self.nearest and self.nearest[0].lacks:
-            lacks = ", ".join(f"{amount} {name}" for name, amount in sorted(self.nearest[0].lacks.items()))
-            parts[-1] += f" (nearest miss lacks {lacks})"
-        return "; ".join(parts)
+            amounts = ", ".join(f"{amount} {name}" for name, amount in sorted(self.nearest[0].lacks.items()))
+            lacks = f"nearest miss lacks {amounts}"
+        for stage in self.stages:
+            parts.append(f"{stage.left} left by {stage.stage}")
+            if lacks and stage.stage == self.nearest[0].stage:
+                parts[-1] += f" ({lacks})"
+                lacks = ""
+            if not stage.left:
+                # Nobody is left for those that come after it.
+                break
+        return "; ".join([*parts, lacks] if lacks else parts)
 
     def advice(self) -> str:
         """Say what would fit, and whether this could never; empty where neither was worked out. Names no host.

@@ -185,7 +185,9 @@ def test_fewer_devices_and_fewer_pinned_cpus(world: Any, explained: Any) -> None
     assert parts(explained(spec_for_parts(9, 256, PINNED))) == [(("with 1 PCPU less",), 1)]
     over_two = PINNED | {"hw:numa_nodes": "2"}
     inside(world, "b", cells=2, cores=2, threads=2)
-    assert parts(explained(spec_for_parts(10, 256, over_two))) == [(("with 2 PCPU less",), 1)]
+    found = explained(spec_for_parts(10, 256, over_two))
+    assert [(miss.host, miss.lacks) for miss in found.nearest] == [("b", {"PCPU": 2}), ("a", {})]
+    assert parts(found) == [(("with 2 PCPU less",), 1), (("without pinned CPUs and NUMA cells",), 1)]
 
 
 def test_a_group_of_resources_that_is_too_large(world: Any, explained: Any) -> None:
@@ -201,7 +203,7 @@ def test_what_is_missing_inside_alone_is_no_lack_of_capacity(world: Any, explain
     inside(world, "a", cells=2, cores=2, threads=2)
     found = explained(spec_for_parts(6, 256, PINNED))
     assert [(miss.host, miss.stage, miss.lacks) for miss in found.nearest] == [("a", "NUMA topology", {})]
-    assert parts(found) == [(("without NUMA topology",), 1)]
+    assert parts(found) == [(("without pinned CPUs and NUMA cells",), 1)]
 
 
 def test_two_lacks_are_two_changes(world: Any, explained: Any) -> None:
@@ -210,8 +212,31 @@ def test_two_lacks_are_two_changes(world: Any, explained: Any) -> None:
     found = explained(spec_for_parts(2, 1024, page, devices(GPU, 1)))
     assert found.nearest == ()
     assert parts(found) == []
-    off = explained(spec_for_parts(16, 1024, page))
-    assert parts(off) == [(("with 8 PCPU less", "without NUMA topology"), 1)]
+    off = explained(spec_for_parts(33, 1024, page))
+    assert parts(off) == [(("with 1 VCPU less", "without pinned CPUs and NUMA cells"), 1)]
+
+
+def test_hosts_that_tell_of_no_cpus_to_pin_fail_on_one_thing(world: Any, explained: Any) -> None:
+    world.host("flat")
+    found = explained(spec_for_parts(2, 256, PINNED))
+    assert [(miss.host, miss.stage, miss.lacks) for miss in found.nearest] == [("flat", "NUMA topology", {})]
+    assert parts(found) == [(("without pinned CPUs and NUMA cells",), 1)]
+    world.host("flat", disabled=True)
+    assert parts(explained(spec_for_parts(2, 256, PINNED))) == [
+        (("on a host that is down or disabled", "without pinned CPUs and NUMA cells"), 1)
+    ]
+
+
+def test_a_stage_that_has_nobody_left_is_the_last(world: Any, spec: Any, group: Any, explained: Any) -> None:
+    world.host("a", used={"VCPU": 16})
+    world.host("b")
+    world.member("b", "other")
+    found = explained(spec(group=group("anti-affinity")))
+    assert found.summary() == ("2 hosts considered; 1 left by capacity; 0 left by server group policy anti-affinity")
+    world.host("b", used={"VCPU": 16})
+    assert explained(spec(group=group("anti-affinity"))).summary() == (
+        "2 hosts considered; 0 left by capacity (nearest miss lacks 1 VCPU)"
+    )
 
 
 def test_a_lack_inside_and_another_thing_are_two(world: Any, explained: Any) -> None:

@@ -13,11 +13,21 @@ import numpy as np
 
 from skep.domain.builds import Change
 from skep.domain.resources import Resources
-from skep.scheduler.explain.failures import Failures, FilterSet, RowNumbers
-from skep.scheduler.explain.less import LOOKED_AT, aliases, enough, would_fit
-from skep.scheduler.explain.misses import nearest, shortage
+from skep.scheduler.explain.amounts import lacking, nearest, shortage
+from skep.scheduler.explain.failures import INSIDE, Failures, FilterSet, RowNumbers
+from skep.scheduler.explain.less import (
+    DEVICES,
+    GROUPS,
+    LOOKED_AT,
+    aliases,
+    enough,
+    rejected_alone,
+    without,
+    would_fit,
+)
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.filters.traits import with_any
+from skep.scheduler.nested.judging import has_room
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
@@ -48,10 +58,11 @@ def smallest_changes(
     found: dict[tuple[str, ...], tuple[tuple[object, ...], Change]] = {}
     for number, entry in enumerate(failures.filters):
         is_capacity = 1 << number == failures.capacity
-        rows = by_capacity if is_capacity else failures.some(1 << number)
+        rows = by_capacity if is_capacity else rejected_alone(table, request, failures, 1 << number, by_capacity)
         part = _relaxing(entry)(table, request, rows) if len(rows) else None
         if part is not None:
-            of_all = part.hosts if is_capacity or part.hosts < len(rows) else failures.hosts(1 << number)
+            is_known = is_capacity or entry.name in INSIDE or part.hosts < len(rows)
+            of_all = part.hosts if is_known else failures.hosts(1 << number)
             order = (entry.name in _OF_OPERATOR, len(part.words), not is_capacity, -of_all)
             found.setdefault(part.words, (order, Change(parts=part.words, hosts=of_all)))
     if found:
@@ -72,24 +83,34 @@ def _both(table: HostTable, request: PlacementRequest, failures: Failures, faile
     rows = failures.some(failed)
     if failed & failures.capacity:
         rows = nearest(table, request, rows)
-    less = _less
-    if failures.things(failed) == 1:
-        if not failures.is_widest(failed):
-            return None
-        less = _less_of_all
-    elif failed.bit_count() > 2:
-        # What is missing inside must be missing for want of capacity: then it is no third thing.
-        rows = np.array([row for row in rows[:LOOKED_AT].tolist() if enough(table, request, row)], dtype=np.intp)
-        failed &= ~sum(failures.inside)
+    part = failures.of_inside(failed)
+    if failures.things(failed) == 1 and part is not None:
+        return _less_of_the_rest(table, request, rows[:1], part)
+    if failed.bit_count() > 2:
+        # What is missing inside must be missing for want of capacity, or the other way round: then it is no third.
+        short = np.array([row for row in rows[:LOOKED_AT].tolist() if enough(table, request, row)], dtype=np.intp)
+        failed &= ~sum(failures.inside) if len(short) else ~failures.capacity
+        rows = short if len(short) else rows
     words: list[str] = []
     for number, entry in enumerate(failures.filters):
         if failed >> number & 1:
-            relaxing = less if 1 << number == failures.capacity else _relaxing(entry)
-            part = relaxing(table, request, rows[:1]) if len(rows) else None
-            if part is None:
+            found = _relaxing(entry)(table, request, rows[:1]) if len(rows) else None
+            if found is None:
                 return None
-            words += part.words
+            words += found.words
     return Change(parts=tuple(words), hosts=1)
+
+
+def _less_of_the_rest(table: HostTable, request: PlacementRequest, rows: RowNumbers, part: str) -> Change | None:
+    """Leave out what the filter of this name judges, and ask for less of the rest."""
+    rest = without(request, part)
+    for row in rows.tolist():
+        lacks = lacking(table, rest.resources, row)
+        whole = any(lacks.get(name) == rest.resources.get(name) for name in _NEEDED if name in lacks)
+        if lacks and not whole and (rest.inside is None or has_room(table, rest.inside, row)):
+            words = _words(request, lacks, rest.resources)
+            return Change(parts=(*words, _without_part(request, part)), hosts=1)
+    return None
 
 
 def _relaxing(entry: Filter) -> Relaxing:
@@ -107,42 +128,55 @@ def _said(words: str) -> Relaxing:
 
 def _less(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Part | None:
     """Ask for what the nearest host has, of those that are enough for a server then."""
-    if request.nested is None:
-        return _less_of_all(table, request, rows)
     for row in rows.tolist():
-        smaller = enough(table, request, row)
-        if smaller is not None:
-            hosts = sum(would_fit(table, smaller, other) for other in rows.tolist())
-            return Part(_words(request, smaller.lacks), hosts)
+        if request.nested is not None:
+            smaller = enough(table, request, row)
+            if smaller is not None:
+                fit = sum(would_fit(table, smaller, other) for other in rows.tolist())
+                return Part(_words(request, smaller.lacks, request.resources), fit)
+            continue
+        lacks = shortage(table, request, row)
+        if lacks and not any(lacks.get(name) == request.resources.get(name) for name in _NEEDED if name in lacks):
+            hosts = HostView(table, rows)
+            fits = hosts.all()
+            for name, amount in request.resources.items():
+                fits &= hosts.free(name) >= amount - lacks.get(name, 0)
+            return Part(_words(request, lacks, request.resources), int(np.count_nonzero(fits)))
     return None
 
 
-def _less_of_all(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Part | None:
-    """Ask for what the nearest host has, of those that have some of everything that no flavor can be without.
-
-    Only what hosts have in all is looked at, not where inside of them.
-    """
-    for row in rows.tolist():
-        lacks = shortage(table, request, row)
-        if lacks and not any(lacks.get(name) == request.resources.get(name) for name in _NEEDED if name in lacks):
-            break
-    else:
-        return None
-    hosts = HostView(table, rows)
-    fits = hosts.all()
-    for name, amount in request.resources.items():
-        fits &= hosts.free(name) >= amount - lacks.get(name, 0)
-    return Part(_words(request, lacks), int(np.count_nonzero(fits)))
-
-
-def _words(request: PlacementRequest, lacks: Resources) -> tuple[str, ...]:
+def _words(request: PlacementRequest, lacks: Resources, asked: Resources) -> tuple[str, ...]:
     """Say by how much less is asked for; devices by the names that flavors give them."""
     alias_of = aliases(request)
     words = []
     for name, amount in sorted(lacks.items()):
         called = f"{name} ({alias_of[name]})" if name in alias_of else name
-        words.append(f"without any {called}" if amount == request.resources[name] else f"with {amount} {called} less")
+        words.append(f"without any {called}" if amount == asked[name] else f"with {amount} {called} less")
     return tuple(words)
+
+
+def _leaving_out(part: str) -> Relaxing:
+    """Leave out what a filter judges that looks inside; hosts must hold the rest."""
+
+    def relaxed(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Part | None:
+        rest = without(request, part)
+        hosts = sum(would_fit(table, rest, row) for row in rows[:LOOKED_AT].tolist())
+        return Part((_without_part(request, part),), hosts) if hosts else None
+
+    return relaxed
+
+
+def _without_part(request: PlacementRequest, part: str) -> str:
+    """Say what is left out as flavors ask for it."""
+    asked = request.nested
+    if part == GROUPS:
+        return "without groups of resources"
+    if part == DEVICES:
+        names = dict.fromkeys(one.alias for one in request.spec.devices)
+        return f"without PCI devices ({', '.join(names)})" if names else "without PCI devices"
+    if asked is not None and asked.numa is not None and any(cell.dedicated for cell in asked.numa.cells):
+        return "without pinned CPUs and NUMA cells"
+    return "without NUMA cells and page sizes"
 
 
 def _elsewhere(table: HostTable, _request: PlacementRequest, rows: RowNumbers) -> Part | None:
@@ -177,6 +211,7 @@ _RELAXING: dict[str, Relaxing] = {
     "ComputeFilter": _said("on a host that is down or disabled"),
     "CellFilter": _said("in a cell that is closed to it"),
     "IgnoredHostsFilter": _said("on a host that was tried"),
+    **{part: _leaving_out(part) for part in INSIDE},
     "ReportsFilter": lambda _table, _request, _rows: None,
 }
 """By the filter's name; any other is left out as a whole. What a host would report is not known before it does."""

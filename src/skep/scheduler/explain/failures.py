@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from skep.domain.nested.wanted import Wanted
 from skep.scheduler.changelog import Changed, ChangeLog
 from skep.scheduler.columns import Mask
 from skep.scheduler.emptied import EmptyHosts, cannot_say, could_hold
 from skep.scheduler.filters.base import Filter
-from skep.scheduler.nested.judging import has_room
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
@@ -44,17 +41,7 @@ _MOST_THINGS = 2
 class Failures:
     """The filters that reject each host, for one request. Of those in `INSIDE` it is the first only."""
 
-    def __init__(
-        self,
-        table: HostTable,
-        filters: Sequence[Filter],
-        asked: Wanted | None,
-        column: NDArray[np.int64] | _Codes,
-        codes: dict[FilterSet, int],
-    ) -> None:
-        """`asked`: of the inside of hosts."""
-        self._table = table
-        self._asked = asked
+    def __init__(self, filters: Sequence[Filter], column: NDArray[np.int64] | _Codes, codes: dict[FilterSet, int]):
         self.filters = tuple(filters)
         self.column = column
         """A code for each row."""
@@ -77,40 +64,23 @@ class Failures:
         return np.flatnonzero(self.column == code)
 
     def some(self, failed: FilterSet) -> RowNumbers:
-        """Return the first `SOME` of these rows; of the first `ASKED` where others must be asked that were not yet."""
+        """Return the first `SOME` of these rows; where slow filters must be asked, of the first `ASKED`."""
         found = self._some.get(failed)
         if found is None:
-            found = self._some[failed] = self._nothing_else(self.rows(failed)[:SOME].copy(), failed)
+            found = self._some[failed] = self.let_through(self.rows(failed)[:SOME].copy(), failed)
         return found
-
-    def _nothing_else(self, rows: RowNumbers, failed: FilterSet) -> RowNumbers:
-        """Return which of some rows nothing else rejects, neither slow filters nor those that come next in `INSIDE`."""
-        rows = self.let_through(rows, failed)
-        rest = self._rest(failed)
-        if rest is None:
-            return rows
-        return np.array([row for row in rows[:ASKED].tolist() if has_room(self._table, rest, row)], dtype=np.intp)
-
-    def _rest(self, failed: FilterSet) -> Wanted | None:
-        """Return what is asked of the inside of hosts beside what such a set rejects; None if that is nothing."""
-        if self._asked is None or not failed & sum(self.inside[:-1]):
-            return None
-        without_groups = replace(self._asked, groups=(), loose=(), isolated=False)
-        rest = without_groups if failed & self._bit(INSIDE[0]) else replace(self._asked, devices=())
-        return rest if rest != Wanted() else None
 
     def let_through(self, rows: RowNumbers, failed: FilterSet) -> RowNumbers:
         """Return which of some rows slow filters let through that `failed` does not name; the first `ASKED` at most."""
         return rows if self.unasked is None else self.unasked(rows[:ASKED], failed)
 
     def hosts(self, failed: FilterSet) -> int:
-        """Return how many hosts exactly these filters reject; how many at least where others must be asked."""
-        known = self.unasked is None and self._rest(failed) is None
-        return self.counts.get(failed, 0) if known else len(self.some(failed))
+        """Return how many hosts exactly these filters reject; where slow filters must be asked, how many at least."""
+        return self.counts.get(failed, 0) if self.unasked is None else len(self.some(failed))
 
-    def is_widest(self, failed: FilterSet) -> bool:
-        """Tell whether a set's filter of `INSIDE` is the one that asks for all of it."""
-        return bool(self.inside and failed & self.inside[-1])
+    def of_inside(self, failed: FilterSet) -> str | None:
+        """Return which filter of `INSIDE` is in a set."""
+        return next((name for name in INSIDE if failed & self._bit(name)), None)
 
     @property
     def perhaps_one_lack(self) -> list[FilterSet]:
@@ -129,7 +99,8 @@ class ShapeFailures(Failures):
     """The same for all requests of a shape, by the filters that they share; only changed hosts are judged again."""
 
     def __init__(self, table: HostTable, filters: Sequence[Filter], request: PlacementRequest) -> None:
-        super().__init__(table, filters, request.nested, np.zeros(0, dtype=np.uint8), {})
+        super().__init__(filters, np.zeros(0, dtype=np.uint8), {})
+        self._table = table
         self._sets: list[FilterSet] = [-1]
         """By code."""
         varying = [entry for entry in self.filters if not entry.steady]
@@ -262,7 +233,7 @@ def with_request_filters(
             column[rows] |= (~entry.passes(HostView(table, rows), request)).astype(np.int64) << number
         else:
             column |= (~entry.passes(hosts, request)).astype(np.int64) << number
-    joint = Failures(table, (*shared.filters, *filters), request.nested, column, {})
+    joint = Failures((*shared.filters, *filters), column, {})
     distinct, numbers = np.unique(column, return_counts=True)
     for code, hosts_of in zip(distinct.tolist(), numbers.tolist(), strict=True):
         first = shared.set_of(code >> width)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from skep.domain.errors import BadRequest
@@ -18,13 +19,15 @@ from skep.domain.flavors import Flavor
 from skep.domain.nested.reading import resources_of, wanted
 from skep.domain.nested.wanted import DeviceRequest, Wanted, request_class
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Resources
-from skep.scheduler.explain.misses import shortage
+from skep.scheduler.explain.amounts import shortage
+from skep.scheduler.explain.failures import INSIDE, Failures, FilterSet, RowNumbers
 from skep.scheduler.nested.judging import has_room
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 
 LOOKED_AT = 16
 """So many hosts are asked whether less would do, the nearest: each takes as long as a decision."""
+GROUPS, DEVICES, _ = INSIDE
 PCPU = "PCPU"
 _OF_CELLS = (VCPU, PCPU, MEMORY_MB)
 """Classes that guests with NUMA cells take from these, the same amount from each unless the flavor says otherwise."""
@@ -47,6 +50,41 @@ def enough(table: HostTable, request: PlacementRequest, row: int) -> Less | None
     lacks = shortage(table, request, row)
     smaller = _less(request, lacks) if lacks else None
     return smaller if smaller is not None and would_fit(table, smaller, row) else None
+
+
+def without(request: PlacementRequest, part: str) -> Less:
+    """Return the request without the part of it that a filter of `INSIDE` judges. Without NUMA cells CPUs float."""
+    asked = request.nested or Wanted()
+    flavor = replace(request.spec.flavor, root_gb=0) if request.spec.boot_from_volume else request.spec.flavor
+    if part == GROUPS:
+        inside = replace(asked, groups=(), loose=(), isolated=False)
+    else:
+        inside = replace(asked, devices=()) if part == DEVICES else replace(asked, numa=None)
+    gone = asked.loose if part == GROUPS else ()
+    resources = {name: amount for name, amount in resources_of(flavor, inside).items() if name not in dict(gone)}
+    return Less(lacks={}, resources=resources, inside=inside if inside != Wanted() else None)
+
+
+def rejected_alone(
+    table: HostTable, request: PlacementRequest, failures: Failures, failed: FilterSet, by_capacity: RowNumbers
+) -> RowNumbers:
+    """Return some of the hosts that one filter alone rejects.
+
+    One that looks inside, and knows what capacity knows too, or hides what the next would say: of these the hosts that
+    would hold the rest. `by_capacity` are those that need only have more.
+    """
+    rows, part = failures.some(failed), failures.of_inside(failed)
+    if part is None:
+        return rows
+    rest = without(request, part)
+    if failed != failures.inside[-1]:
+        rows = _holding(table, rest, rows)
+    both = failures.some(failed | failures.capacity) if failures.capacity else rows[:0]
+    return np.concatenate((rows, np.setdiff1d(_holding(table, rest, both), by_capacity)))
+
+
+def _holding(table: HostTable, smaller: Less, rows: RowNumbers) -> RowNumbers:
+    return np.array([row for row in rows[:LOOKED_AT].tolist() if would_fit(table, smaller, row)], dtype=np.intp)
 
 
 def would_fit(table: HostTable, smaller: Less, row: int) -> bool:

@@ -9,36 +9,15 @@ import numpy as np
 
 from skep.domain.builds import NearMiss
 from skep.scheduler.columns import Floats
+from skep.scheduler.explain.amounts import distances, shortage
 from skep.scheduler.explain.failures import Failures, FilterSet, RowNumbers
+from skep.scheduler.explain.less import rejected_alone
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 _LEAST_POOL = 64
 _POOL_PART = 128
 """Of so many hosts one is kept at hand as one of the nearest."""
-
-
-def distances(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Floats:
-    """Return how far each row is from fitting, by what it lacks: whole classes first, then parts of the amounts."""
-    hosts = HostView(table, rows)
-    distance = np.zeros(len(rows), dtype=np.float64)
-    weight = len(request.resources) + 1
-    for name, amount in request.resources.items():
-        missing = np.clip(amount - hosts.free(name), 0, amount)
-        distance += missing / amount + weight * (missing > 0)
-    return distance
-
-
-def shortage(table: HostTable, request: PlacementRequest, row: int) -> dict[str, int]:
-    """Return what a host lacks for the request, by resource class."""
-    lacks = {}
-    for name, amount in request.resources.items():
-        amounts = table.resources.get(name)
-        free = amounts.free_of(row) if amounts else 0
-        if free < amount:
-            lacks[name] = amount - max(free, 0)
-    return lacks
 
 
 class Nearest:
@@ -100,11 +79,6 @@ class Nearest:
         self._pool = rows[np.lexsort((rows, distance))]
 
 
-def nearest(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> RowNumbers:
-    """Return the rows, nearest first."""
-    return rows[np.argsort(distances(table, request, rows), kind="stable")]
-
-
 def near_misses(
     table: HostTable,
     request: PlacementRequest,
@@ -120,7 +94,7 @@ def near_misses(
     ranked: list[tuple[bool, float, NearMiss]] = []
     for number, entry in enumerate(failures.filters):
         is_capacity = 1 << number == failures.capacity
-        rows = by_capacity if is_capacity else failures.some(1 << number)
+        rows = by_capacity if is_capacity else rejected_alone(table, request, failures, 1 << number, by_capacity)
         stage = entry.stage(request) if len(rows) else ""
         for row in rows[:most].tolist():
             lacks = shortage(table, request, row) if is_capacity else {}

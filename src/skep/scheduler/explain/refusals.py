@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import islice
 
 import numpy as np
 
 from skep.domain.builds import Explanation, StageCount
 from skep.scheduler.emptied import EmptyHosts, cannot_say, could_hold
+from skep.scheduler.explain.amounts import nearest
 from skep.scheduler.explain.changes import smallest_changes
 from skep.scheduler.explain.failures import Failures, FilterSet, RowNumbers, ShapeFailures, with_request_filters
 from skep.scheduler.explain.less import LOOKED_AT, enough
-from skep.scheduler.explain.misses import Nearest, near_misses, nearest
+from skep.scheduler.explain.misses import Nearest, near_misses
 from skep.scheduler.explain.stages import runs
 from skep.scheduler.filters.base import Filter, nobody_can_say, whatever_it_is
 from skep.scheduler.registry import Pipeline
@@ -69,7 +71,7 @@ class Refusals:
             rejected, _ = refused.rejected = refused.rejected or self._rejected(failures, request)
         by_capacity = self._by_capacity(refused, failures, request)
         holding, not_reported = self._holding(refused.failures, running, request)
-        last = stages[-1].stage if stages else ""
+        last = next((stage.stage for stage in stages if not stage.left), stages[-1].stage if stages else "")
         return Explanation(
             considered=considered,
             stages=stages,
@@ -116,8 +118,8 @@ class Refusals:
         rows = self._nearest(refused, failures, failures.capacity, request, self._most_near)
         for failed in failures.perhaps_one_lack:
             near = self._nearest(refused, failures, failed, request, LOOKED_AT).tolist()
-            alike = [row for row in near if enough(self._table, request, row) is not None]
-            rows = np.concatenate((rows, np.array(alike, dtype=np.intp)))
+            alike = (row for row in near if enough(self._table, request, row) is not None)
+            rows = np.concatenate((rows, np.array(list(islice(alike, self._most_near)), dtype=np.intp)))
         return nearest(self._table, request, rows)[: self._most_near]
 
     def _nearest(
