@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.quality import huawei, openb
 from benchmarks.quality.huawei_policies import balance_fit, first_fit
 from benchmarks.quality.huawei_policies import fragmentation as fragmentation_on_nodes
-from benchmarks.quality.huawei_service import ServiceEpisode, learned_from
+from benchmarks.quality.huawei_service import FRAGMENTATION, ServiceEpisode, learned_from
 from benchmarks.quality.openb_policies import fragmentation as fragmentation_on_gpus
 from benchmarks.quality.openb_policies import published
 from benchmarks.quality.openb_simulator import Experiment
@@ -31,7 +31,13 @@ FILLING = Worthing(size_exponent=0.5, slot_exponent=0.5)
 """For clouds that fill up: nobody leaves."""
 CHURNING = Worthing(size_exponent=3.0, slot_exponent=1.0, departures=20)
 """For clouds from which servers leave all the time, with queues for large ones."""
-SERVICE = "FragmentationWeigher, decided and claimed by the service's code"
+SERVICE = {
+    "FragmentationWeigher, decided and claimed by the service's code": FRAGMENTATION,
+    "BestFitWeigher, by the service's code": {"BestFitWeigher": 1.0},
+    "BestFitWeigher with lifetimes, by the service's code": {"BestFitWeigher": 1.0, "LifetimeWeigher": 10.0},
+    "FragmentationWeigher with lifetimes, by the service's code": FRAGMENTATION | {"LifetimeWeigher": 10.0},
+}
+"""Weighers by the name of the policy."""
 SIMULATED = "FragmentationWeigher, in the simulator"
 LEARNED_ROWS = 50_000
 """Kinds of Huawei-East-1 and how often they come are taken from these first rows."""
@@ -76,14 +82,14 @@ def run_huawei(data: Path, servers: int, policies: list[str]) -> dict[str, Any]:
     }
     mix = learned_from(trace[:LEARNED_ROWS])
     rows = {}
-    for name in policies or (*known, SERVICE):
+    for name in policies or (*known, *SERVICE):
         began = time.process_time()
-        policy = known[name]() if name != SERVICE else first_fit
+        policy = known[name]() if name in known else first_fit
         waits = [
             (
-                ServiceEpisode(trace, start, servers, CHURNING, mix)
-                if name == SERVICE
-                else huawei.Episode(trace, start, servers)
+                huawei.Episode(trace, start, servers)
+                if name in known
+                else ServiceEpisode(trace, start, servers, CHURNING, mix, SERVICE[name])
             ).run(policy, length)
             for start, length in zip(starts, lengths, strict=True)
         ]

@@ -10,9 +10,11 @@ from typing import Any
 
 from benchmarks.quality.huawei import BOTH, CPUS, MEMORY_GB, Episode, Option, Policy, Vm
 
+from skep.domain.clock import SECOND
 from skep.domain.flavors import Flavor
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, UserId
+from skep.domain.lifetimes import Lifetime
 from skep.domain.providers import NumaCell, Topology
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
@@ -28,18 +30,30 @@ _CELL = CellUuid("cell")
 _HALF_GB = 512
 _PAGE_KIB = 4
 
+FRAGMENTATION = {"FragmentationWeigher": 1.0}
+
 
 class ServiceEpisode(Episode):
     """An episode that asks the service's code instead of a policy."""
 
-    def __init__(self, trace: list[Vm], start: int, servers: int, how: Worthing, learned: MixState) -> None:
+    def __init__(
+        self,
+        trace: list[Vm],
+        start: int,
+        servers: int,
+        how: Worthing,
+        learned: MixState,
+        weighers: dict[str, float] = FRAGMENTATION,
+    ) -> None:
+        """With LifetimeWeigher among the weighers requests tell how long they will live."""
         super().__init__(trace, start, servers)
+        self._tells = "LifetimeWeigher" in weighers
         options = PlacementOptions(
             fragmentation_size_exponent=how.size_exponent,
             fragmentation_slot_exponent=how.slot_exponent,
             fragmentation_departures=how.departures,
         )
-        self._known = Knowledge(SchedulerSettings(weighers={"FragmentationWeigher": 1.0}, options=options))
+        self._known = Knowledge(SchedulerSettings(weighers=weighers, options=options))
         self._decided: dict[int, Deciding] = {}
         _fill(self._known, servers)
         self._known.table.mix.restore(learned)
@@ -55,7 +69,8 @@ class ServiceEpisode(Episode):
         return [*options, options[-1]] if options else options
 
     def _decide(self, servers: Any, vm: Vm, options: list[Option]) -> Option:  # noqa: ARG002  # the signature of policies
-        seat = Seat(InstanceUuid(str(self._next)), 1, request_of(vm))
+        lifetime = Lifetime(self._now * SECOND, (self._now + max(vm.lifetime, 1)) * SECOND) if self._tells else None
+        seat = Seat(InstanceUuid(str(self._next)), 1, request_of(vm, lifetime))
         deciding = Deciding(self._known, [seat], min_count=1, seed=0)
         deciding.decide_all()
         assert seat.claim is not None, "the service's code finds no room"
@@ -71,7 +86,7 @@ class ServiceEpisode(Episode):
         super()._leave()
 
 
-def request_of(vm: Vm) -> PlacementRequest:
+def request_of(vm: Vm, lifetime: Lifetime | None = None) -> PlacementRequest:
     """Return what a row asks of a host; cores and memory in halves, so that they can be divided by two."""
     specs = {"hw:numa_nodes": "2" if vm.is_double else "1"}
     flavor = Flavor(
@@ -82,7 +97,7 @@ def request_of(vm: Vm) -> PlacementRequest:
         root_gb=0,
         extra_specs=specs,
     )
-    spec = RequestSpec(project_id=ProjectId("project"), user_id=UserId("user"), flavor=flavor)
+    spec = RequestSpec(project_id=ProjectId("project"), user_id=UserId("user"), flavor=flavor, lifetime=lifetime)
     return placement_request(spec, alternates=0)
 
 

@@ -47,7 +47,15 @@ OF_REPLAYS = POLICIES | {"seed", "samples", "charts", "empty"}
 @click.option("--against", metavar="NAME|FILE", help="Another policy, beside it.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another one chooses others of equal hosts.")
 @click.option("--first", type=click.IntRange(1), help="Only so many servers of the trace.")
-@click.option("--lifetimes", is_flag=True, help="Servers tell how long they will live, and are right.")
+@click.option("--lifetimes", is_flag=True, help="Servers tell how long they will live.")
+@click.option("--lifetimes-share", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Who tell it.")
+@click.option(
+    "--lifetimes-wrong-by",
+    type=click.FloatRange(1, 1000),
+    default=1.0,
+    show_default=True,
+    help="The factor by which what they tell is at most too long or too short.",
+)
 @click.option("--samples", type=click.IntRange(2, 100_000), default=200, show_default=True, help="Moments measured.")
 @click.option("--charts", type=click.Path(file_okay=False, path_type=Path), help="Write PNG files into this directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -114,7 +122,7 @@ def _simulate(path: Path, options: dict[str, Any], *, as_json: bool) -> None:
     import msgspec
 
     from skep.domain.clock import Clock
-    from skep.simulator.events import first_servers, with_lifetimes
+    from skep.simulator.events import Telling, first_servers, with_lifetimes
     from skep.simulator.simulation import run
     from skep.simulator.traces.reading import read_outages
 
@@ -125,8 +133,11 @@ def _simulate(path: Path, options: dict[str, Any], *, as_json: bool) -> None:
     if options["first"] is not None:
         trace = first_servers(trace, options["first"])
     if options["lifetimes"]:
+        telling = Telling(
+            share=options["lifetimes_share"], wrong_by=options["lifetimes_wrong_by"], seed=options["seed"]
+        )
         # What a running cloud's hosts expect is compared with these ends.
-        trace = with_lifetimes(trace, Clock().now() if options["live"] else trace.begin)
+        trace = with_lifetimes(trace, Clock().now() if options["live"] else trace.begin, telling)
     if options["outages"] is not None:
         trace = msgspec.structs.replace(trace, changes=(*trace.changes, *read_outages(options["outages"])))
     plan = _plan(options, hosts_of_log)

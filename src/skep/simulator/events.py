@@ -7,9 +7,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from skep.domain.lifetimes import Lifetime
+from skep.domain.clock import SECOND
+from skep.domain.lifetimes import MOST_SECONDS, Lifetime
 from skep.domain.nested.wanted import Wanted
 from skep.domain.request_specs import RequestSpec
+from skep.scheduler.table import stable_hash
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -88,21 +90,37 @@ class AskedFor(msgspec.Struct, frozen=True, kw_only=True):
     """Of all requests that are looked at."""
 
 
-def with_lifetimes(trace: Trace, begin: int) -> Trace:
-    """Return the trace with servers that tell how long they will live, all those of which it is known.
+class Telling(msgspec.Struct, frozen=True, kw_only=True):
+    """How well users tell how long their servers will live."""
+
+    share: float = 1.0
+    """Of the servers of which it is known, who tell."""
+    wrong_by: float = 1.0
+    """The factor by which what they tell is at most too long or too short: evenly so on a scale of factors."""
+    seed: int = 0
+
+
+def with_lifetimes(trace: Trace, begin: int, telling: Telling) -> Trace:
+    """Return the trace with servers that tell how long they will live, those of which it is known.
 
     `begin`: when the trace begins, microseconds since the epoch, to be compared with what hosts expect.
     """
-    servers = (
-        server
-        if server.until is None or server.until <= server.at
-        else msgspec.structs.replace(
-            server,
-            spec=msgspec.structs.replace(server.spec, lifetime=Lifetime(begin + server.at, begin + server.until)),
-        )
-        for server in trace.servers
-    )
-    return msgspec.structs.replace(trace, servers=tuple(servers))
+    return msgspec.structs.replace(trace, servers=tuple(_told(server, begin, telling) for server in trace.servers))
+
+
+def _told(server: Server, begin: int, telling: Telling) -> Server:
+    if server.until is None or server.until <= server.at or _part(server, "tells", telling) >= telling.share:
+        return server
+    factor = telling.wrong_by ** (2 * _part(server, "wrong", telling) - 1)
+    start = begin + server.at
+    length = min(max(1, round((server.until - server.at) * factor)), MOST_SECONDS * SECOND)
+    lifetime = Lifetime(start, start + length)
+    return msgspec.structs.replace(server, spec=msgspec.structs.replace(server.spec, lifetime=lifetime))
+
+
+def _part(server: Server, about: str, telling: Telling) -> float:
+    """Return a number from 0 to below 1 that depends on the server's name and the seed alone."""
+    return (stable_hash(f"{telling.seed}/{about}/{server.name}") >> 11) / 2**53
 
 
 def requests_of(servers: Iterable[Server], most: int) -> list[AskedFor]:
