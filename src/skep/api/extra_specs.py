@@ -125,6 +125,8 @@ _GROUP_KEY = re.compile(r"(resources|trait)[A-Za-z0-9_-]{0,64}:(.+)")
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]{1,248}")
 _CLASSES = frozenset(os_resource_classes.STANDARDS)
 _TRAITS = frozenset(os_traits.get_traits())
+A_TRAIT = "a standard trait, or CUSTOM_ and A-Z, 0-9, _"
+"""For error texts."""
 _GROUPED = re.compile(r"(resources|trait)[A-Za-z0-9_-]{0,64}")
 
 
@@ -174,8 +176,13 @@ def check_names(specs: Mapping[str, str]) -> None:
                 raise invalid_property(key, name, "a standard resource class, or CUSTOM_ and A-Z, 0-9, _")
             continue
         for trait in value.split(",") if name.startswith("any_of") else (name,):
-            if trait not in _TRAITS and not _CUSTOM.fullmatch(trait):
-                raise invalid_property(key, trait, "a standard trait, or CUSTOM_ and A-Z, 0-9, _")
+            if not is_trait(trait):
+                raise invalid_property(key, trait, A_TRAIT)
+
+
+def is_trait(name: str) -> bool:
+    """Tell whether a name is that of a standard trait, or may be one of an operator's own."""
+    return name in _TRAITS or _CUSTOM.fullmatch(name) is not None
 
 
 def _kind_of(key: str) -> Kind | None:

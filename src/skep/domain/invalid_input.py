@@ -29,7 +29,12 @@ def invalid_hint(name: str, value: object, expected: str) -> BadRequest:
 def invalid_property(key: str, value: object, expected: str) -> BadRequest:
     """Return what is wrong with an extra spec of a flavor, or with a property of an image (`hw_...`)."""
     is_of_image = ":" not in key and key.startswith("hw_")
-    return _invalid("image property" if is_of_image else "extra spec", key, value, expected)
+    return invalid_image_property(key, value, expected) if is_of_image else _invalid("extra spec", key, value, expected)
+
+
+def invalid_image_property(key: str, value: object, expected: str) -> BadRequest:
+    """Return what is wrong with a property of an image, whatever its name is like."""
+    return _invalid("image property", key, value, expected)
 
 
 def shown(value: object) -> str:

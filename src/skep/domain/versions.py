@@ -40,5 +40,10 @@ def satisfies(number: int, conditions: str) -> bool:
     return True
 
 
+def are_conditions(text: str) -> bool:
+    """Tell whether this is such a list."""
+    return all(_CONDITION.fullmatch(one) for one in text.split(","))
+
+
 def _filled(version: tuple[int, ...], length: int) -> tuple[int, ...]:
     return version + (0,) * (length - len(version))

@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from skep.api.aggregate_metadata import check_metadata
 from skep.api.operator_state import publish
 from skep.api.requests import Answer, ApiRequest
 from skep.api.residents import servers_by_host
@@ -16,6 +17,7 @@ from skep.database.api.operator_state import Concerned
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
 from skep.domain.ids import new_uuid
+from skep.domain.invalid_input import invalid_field
 
 MAX_ID = 2**63 - 1
 
@@ -52,7 +54,7 @@ async def update(request: ApiRequest) -> Answer:
     """`PUT /os-aggregates/{id}`: name, zone."""
     body = request.body["aggregate"]
     if not body:
-        raise BadRequest("Invalid input for field/attribute aggregate. Expected: name or availability_zone")
+        raise invalid_field("aggregate", body, "name or availability_zone")
     changes = {ZONE: body["availability_zone"]} if "availability_zone" in body else None
     return await _change(request, body.get("name"), changes, "update aggregate")
 
@@ -61,7 +63,8 @@ async def set_metadata(request: ApiRequest) -> Answer:
     """`set_metadata`: add and replace keys; null removes one."""
     changes = request.body["set_metadata"]["metadata"]
     if changes.get(ZONE) == "":
-        raise BadRequest(f"Aggregate {request.params['aggregate_id'][:40]}: an availability zone needs a name.")
+        raise invalid_field(f"set_metadata.metadata.{ZONE}", "", "a zone's name")
+    check_metadata("set_metadata.metadata", changes)
     return await _change(request, None, changes, "update aggregate metadata")
 
 
