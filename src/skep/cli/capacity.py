@@ -75,10 +75,13 @@ def text(found: Record) -> Iterator[str]:
     yield f"  each takes {amounts(found['asked'])}"
     yield f"  {_hosts(found['considered'])} considered"
     yield from (f"  {stage['left']:>5} left by {stage['stage']}" for stage in found["stages"])
-    yield f"  {hosts} of {suitable} suitable host{'' if suitable == 1 else 's'} ha{'s' if hosts == 1 else 've'} room"
+    if suitable:
+        yield f"  {hosts} of {suitable} suitable host{'' if suitable == 1 else 's'} ha{'s' if hosts == 1 else 've'} room"
+    else:
+        yield "  no host is suitable"
     if found.get("too_small"):
         small = sorted(found["too_small"].items(), key=lambda item: (-item[1], item[0]))
-        yield f"  too small even when empty: {', '.join(f'{_hosts(count)} in {name}' for name, count in small)}"
+        yield f"  too small even when empty: {', '.join(f'{name} on {_hosts(count)}' for name, count in small)}"
     if found["kept_free"]:
         more = len(found["kept_free"]) - SHOWN_HOSTS
         names = ", ".join(found["kept_free"][:SHOWN_HOSTS])

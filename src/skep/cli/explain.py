@@ -71,7 +71,9 @@ def _whereabouts(placement: Record) -> str:
     if placement["waiting"]:
         return "waits for a host; no decision has been recorded yet"
     if "cell" not in placement:
-        return f"is in zone {placement['zone']}" if placement["zone"] else "is on no host"
+        tried = placement["attempts"]
+        refused = tried and tried[-1]["outcome"] == "no_valid_host"
+        return f"is in zone {placement['zone'] or '-'}" if not refused else "is on no host"
     if placement["host"] is None:
         return f"is on no host; its record is kept in {placement['cell']}"
     return f"is on {placement['host']} in cell {placement['cell']}, zone {placement['zone'] or '-'}"
@@ -128,8 +130,10 @@ def _near_misses(nearest: Sequence[Record]) -> Iterator[str]:
         alike.setdefault(what, []).append(miss)
     for what, misses in alike.items():
         names = [miss["host"] for miss in misses if "host" in miss]
-        who = ", ".join(names) if names else "a host" if len(misses) == 1 else f"each of {len(misses)} hosts"
-        yield f"near miss: {who} {what}" if len(misses) == 1 or not names else f"near misses, each {what}: {who}"
+        if len(misses) == 1:
+            yield f"near miss: {names[0] if names else 'a host'} {what}"
+        else:
+            yield f"near misses, each {what}: {', '.join(names) or _hosts(len(misses))}"
 
 
 def _hosts(number: int) -> str:

@@ -181,7 +181,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
             parts.append("no host could ever hold it, even one that is empty, up and enabled")
         elif self.verdict == "not_now":
             hosts = "1 host" if self.could_hold == 1 else f"{self.could_hold} hosts"
-            aside = [f"not asking for {' and '.join(self.left_aside)}"] if self.left_aside else []
+            aside = [f"leaving aside {' and '.join(self.left_aside)}"] if self.left_aside else []
             if self.not_reported:
                 aside.append(f"{self.not_reported} of them not heard of yet, so perhaps too small")
             parts.append(" ".join((f"{hosts} could hold it if empty, up and enabled", *_in_brackets(aside))))

@@ -118,7 +118,14 @@ def test_five_near_misses_are_shown() -> None:
     for miss in near:
         del miss["host"]
     owned = explain.text(placement(attempt(1, None, "no_valid_host", explanation=explained(nearest=near))))
-    assert "near miss: each of 5 hosts lacks 1 VCPU" in owned
+    assert "near misses, each lacks 1 VCPU: 5 hosts" in owned
+
+
+def test_an_owner_reads_that_a_server_is_nowhere() -> None:
+    shown = placement(attempt(1, None, "no_valid_host"), zone="nova")
+    for name in ("cell", "host"):
+        del shown[name]
+    assert "  is on no host\n" in explain.text(shown)
 
 
 def test_an_owner_reads_no_host() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from skep.cli.main import skep
 from skep.cli.simulate import simulate
 from skep.cli.simulated import INSTALL_CHARTS
 
@@ -95,6 +96,35 @@ def test_what_cannot_be_done_is_said(arguments: tuple[object, ...], said: str) -
     result = run(*arguments)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("nonsense", "skep: no policy is called nonsense: say default,"),
+        ("nothing.toml", "skep: nothing.toml: No such file or directory"),
+        ("[", "skep: {file}: "),
+        ("colour = 1", "skep: mine: unknown key colour; there are filters,"),
+        ("weighers = {RAM = 1.0}", "skep: policy mine: no weigher is called RAM; there are "),
+        ("[scheduler]\ncolour = 1", "skep: scheduler.colour: unknown key"),
+    ],
+)
+def test_a_policy_that_is_none_is_one_line_and_status_2(tmp_path: Path, policy: str, said: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(policy)
+    name = file if " " in policy or "[" in policy else policy
+    result = CliRunner().invoke(skep, ["simulate", str(DATA / "huawei.csv"), "--hosts", "2", "--policy", str(name)])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(said.format(file=file))
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_a_directory_for_charts_that_cannot_be_made_is_said_first(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = run(DATA / "huawei.csv", "--hosts", 4, "--charts", tmp_path / "file" / "charts")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"skep: {tmp_path / 'file' / 'charts'}: Not a directory\n"
 
 
 def test_an_outage_of_nobody_is_refused(tmp_path: Path) -> None:

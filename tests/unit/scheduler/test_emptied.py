@@ -157,7 +157,7 @@ def test_groups_and_hints_are_no_property_of_a_host(world: Any, spec: Any, group
     assert (found.verdict, found.could_hold) == ("not_now", 2)
     assert found.left_aside == ("server group policy anti-affinity",)
     assert found.advice().endswith(
-        "2 hosts could hold it if empty, up and enabled (not asking for server group policy anti-affinity)"
+        "2 hosts could hold it if empty, up and enabled (leaving aside server group policy anti-affinity)"
     )
     assert refusal(world, spec(same_host_names=())).left_aside == ("hint same_host",)
     assert refusal(world, spec(different_host_names=("a", "b"))).left_aside == ("hint different_host",)

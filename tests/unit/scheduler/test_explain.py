@@ -186,7 +186,7 @@ def test_fewer_devices_and_fewer_pinned_cpus(world: Any, explained: Any) -> None
     over_two = PINNED | {"hw:numa_nodes": "2"}
     inside(world, "b", cells=2, cores=2, threads=2)
     found = explained(spec_for_parts(10, 256, over_two))
-    assert [(miss.host, miss.lacks) for miss in found.nearest] == [("b", {"PCPU": 2}), ("a", {})]
+    assert [(miss.host, miss.lacks) for miss in found.nearest] == [("b", {"PCPU": 2}), ("a", {"PCPU": 2})]
     assert parts(found) == [(("with 2 PCPU less",), 1), (("without pinned CPUs and NUMA cells",), 1)]
 
 
@@ -219,7 +219,7 @@ def test_two_lacks_are_two_changes(world: Any, explained: Any) -> None:
 def test_hosts_that_tell_of_no_cpus_to_pin_fail_on_one_thing(world: Any, explained: Any) -> None:
     world.host("flat")
     found = explained(spec_for_parts(2, 256, PINNED))
-    assert [(miss.host, miss.stage, miss.lacks) for miss in found.nearest] == [("flat", "NUMA topology", {})]
+    assert [(miss.host, miss.stage, miss.lacks) for miss in found.nearest] == [("flat", "capacity", {"PCPU": 2})]
     assert parts(found) == [(("without pinned CPUs and NUMA cells",), 1)]
     world.host("flat", disabled=True)
     assert parts(explained(spec_for_parts(2, 256, PINNED))) == [

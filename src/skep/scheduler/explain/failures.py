@@ -78,6 +78,10 @@ class Failures:
         """Return how many hosts exactly these filters reject; where slow filters must be asked, how many at least."""
         return self.counts.get(failed, 0) if self.unasked is None else len(self.some(failed))
 
+    def capacity_stage(self, request: PlacementRequest) -> str:
+        """Return the words for what capacity is missing."""
+        return next(entry.stage(request) for entry in self.filters if entry.name == CAPACITY)
+
     def of_inside(self, failed: FilterSet) -> str | None:
         """Return which filter of `INSIDE` is in a set."""
         return next((name for name in INSIDE if failed & self._bit(name)), None)

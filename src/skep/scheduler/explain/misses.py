@@ -93,12 +93,14 @@ def near_misses(
     """
     ranked: list[tuple[bool, float, NearMiss]] = []
     for number, entry in enumerate(failures.filters):
-        is_capacity = 1 << number == failures.capacity
-        rows = by_capacity if is_capacity else rejected_alone(table, request, failures, 1 << number, by_capacity)
-        stage = entry.stage(request) if len(rows) else ""
+        failed = 1 << number
+        is_capacity = failed == failures.capacity
+        rows = by_capacity if is_capacity else rejected_alone(table, request, failures, failed, by_capacity)
+        amounts_matter = is_capacity or failures.of_inside(failed) is not None
         for row in rows[:most].tolist():
-            lacks = shortage(table, request, row) if is_capacity else {}
+            lacks = shortage(table, request, row) if amounts_matter else {}
             size = sum(1 + amount / request.resources[name] for name, amount in lacks.items())
+            stage = failures.capacity_stage(request) if lacks else entry.stage(request)
             miss = NearMiss(node=table.nodes[row], host=table.hosts[row], stage=stage, lacks=lacks)
             ranked.append((stage != last_stage, size, miss))
     ranked.sort(key=lambda item: item[:2])
