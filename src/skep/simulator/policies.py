@@ -89,5 +89,5 @@ def checked(name: str, settings: SchedulerSettings) -> Policy:
     try:
         pipeline(settings)
     except Misconfigured as error:
-        raise Misconfigured(f"policy {name}: {error}") from error
+        raise Misconfigured(f"policy {name}: {str(error).removeprefix('scheduler: ')}") from error
     return Policy(name=name, settings=settings)

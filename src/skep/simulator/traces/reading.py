@@ -26,6 +26,10 @@ def read(path: Path) -> Trace:
             if not trace.servers:
                 raise BadTrace(f"{path}: there is no server in it")
             return trace
+    nearest = max(FORMATS, key=lambda name: len(columns.intersection(FORMATS[name][0])))
+    missing = [column for column in FORMATS[nearest][0] if column not in columns]
+    if len(missing) <= len(FORMATS[nearest][0]) // 2:
+        raise BadTrace(f"{path}, line 1: for the format {nearest} there is no column {', '.join(missing)}")
     known = "; ".join(f"{name}: {','.join(wanted)}" for name, (wanted, _) in FORMATS.items())
     raise BadTrace(f"{path}, line 1: these are the columns of no format ({known})")
 

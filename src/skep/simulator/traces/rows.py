@@ -11,6 +11,7 @@ from skep.domain.clock import SECOND
 
 MOST_SECONDS = 10**11
 """Some three thousand years: no trace is longer."""
+NO_TEXT = "this is no text in UTF-8"
 
 
 class BadTrace(ValueError):
@@ -67,7 +68,9 @@ def header_of(path: Path) -> tuple[str, ...]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         try:
             return tuple(name.strip() for name in next(csv.reader(file), ()))
-        except (csv.Error, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise BadTrace(f"{path}, line 1: {NO_TEXT}") from error
+        except csv.Error as error:
             raise BadTrace(f"{path}, line 1: {error}") from error
 
 
@@ -89,5 +92,7 @@ def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[Row]:
                         f"{path}, line {reader.line_num}: expected {len(columns)} values, found {len(values)}"
                     )
                 yield Row(path, reader.line_num, dict(zip(columns, values, strict=True)))
-        except (csv.Error, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise BadTrace(f"{path}, line {reader.line_num + 1} or soon after it: {NO_TEXT}") from error
+        except csv.Error as error:
             raise BadTrace(f"{path}, line {reader.line_num}: {error}") from error

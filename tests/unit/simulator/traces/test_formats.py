@@ -70,6 +70,8 @@ def test_azure(write: Callable[[str], Path]) -> None:
     [
         ("", "line 1: these are the columns of no format"),
         ("a,b\n1,2\n", "line 1: these are the columns of no format"),
+        ("vmid,cpu,mem,at\n0,4,16,0.0\n", "line 1: for the format huawei there is no column lt"),
+        ("name,cpu_milli,memory_mib,num_gpu\n", "for the format openb there is no column gpu_milli, gpu_spec"),
         ("vmid,cpu,mem,at,lt\n", "there is no server in it"),
         (HUAWEI + "2,four,1,1,1\n", "line 4, column cpu: expected a number, found 'four'"),
         (HUAWEI + "2,-4,1,1,1\n", "line 4, column cpu: expected a number from 0"),
@@ -80,7 +82,7 @@ def test_azure(write: Callable[[str], Path]) -> None:
         (OPENB + "p,1,1,1,2000,,LS,Running,0,1,0\n", "line 6, column gpu_milli: expected at most 1000, found 2000"),
         (OPENB + "p,1,1,33,100,,LS,Running,0,1,0\n", "line 6, column num_gpu: expected at most 32, found 33"),
         (AZURE + "1,1,1,1,0,soon,1\n", "line 5, column starttime: expected a number, found 'soon'"),
-        (HUAWEI + "\ud800", "line"),
+        (HUAWEI + "\ud800", "this is no text in UTF-8"),
     ],
 )
 def test_what_is_wrong_is_said_with_line_and_column(tmp_path: Path, text: str, said: str) -> None:
