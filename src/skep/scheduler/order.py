@@ -26,6 +26,10 @@ _TIE = 1 << (_ROW_BITS + _HASH_BITS)
 _ROW = (1 << _ROW_BITS) - 1
 _SIGN = 1 << 63
 _ALL = (1 << 64) - 1
+_AT_ONCE = 1 << 16
+"""Keys that are made together, with some hundred bytes each meanwhile."""
+_NO_KEY = -1
+"""Of a row that has no place in an order."""
 
 
 def ranks(scores: Floats) -> Hashes:
@@ -33,6 +37,13 @@ def ranks(scores: Floats) -> Hashes:
     bits = (scores + 0.0).view(np.uint64)
     ordered: Hashes = np.where(bits & np.uint64(_SIGN), ~bits, bits | np.uint64(_SIGN))
     return ordered
+
+
+class _FewKeys(dict[int, int]):
+    """Keys of some rows, read as if all rows had one."""
+
+    def __missing__(self, row: int) -> int:
+        return _NO_KEY
 
 
 class Order:
@@ -43,47 +54,55 @@ class Order:
         """Ascending keys; no chunk is empty."""
         self._firsts: list[int] = []
         """The first key of each chunk."""
-        self._key_of: dict[int, int] = {}
+        self._by_row: list[int] = []
+        self._key_of: list[int] | _FewKeys = self._by_row
+        self._held = 0
+        """Rows that have a place."""
         number = memoryview(bytearray(8))
         self._float = cast("MutableSequence[float]", number.cast("d"))
         self._bits = number.cast("Q")
         """The bits of what was put into `_float`."""
 
     def __len__(self) -> int:
-        return len(self._key_of)
+        return self._held
 
     def __contains__(self, row: int) -> bool:
-        return row in self._key_of
+        keys = self._by_row
+        return row < len(keys) and keys[row] != _NO_KEY
 
     def begin(self, rows: NDArray[np.intp], scores: Floats, hashes: Hashes) -> None:
         """Hold these rows and no others."""
         ranked = ranks(scores)
         ordered = np.lexsort((rows, hashes, ranked))
-        keys = [
-            rank << 96 | low << _ROW_BITS | row
-            for rank, low, row in zip(
-                ranked[ordered].tolist(), hashes[ordered].tolist(), rows[ordered].tolist(), strict=True
-            )
-        ]
-        self._hold({key & _ROW: key for key in keys}, keys)
+        keys: list[int] = []
+        for start in range(0, len(ordered), _AT_ONCE):
+            part = ordered[start : start + _AT_ONCE]
+            keys += [
+                rank << 96 | low << _ROW_BITS | row
+                for rank, low, row in zip(
+                    ranked[part].tolist(), hashes[part].tolist(), rows[part].tolist(), strict=True
+                )
+            ]
+        self._by_row.clear()
+        self._make_room(int(rows.max(initial=-1)))
+        for key in keys:
+            self._by_row[key & _ROW] = key
+        self._hold(keys)
 
-    def begin_from(self, other: Order, fits: memoryview, yes: int) -> None:
-        """Hold the rows at which `fits` is `yes` and no others, with the scores that they have in another order.
+    def _make_room(self, row: int) -> None:
+        self._by_row.extend([_NO_KEY] * (row + 1 - len(self._by_row)))
 
-        The numbers of rows and their keys are the very objects of the other order: there may be very many.
-        """
-        key_of = {row: key for row, key in other._key_of.items() if fits[row] == yes}
-        self._hold(key_of, sorted(key_of.values()))
-
-    def _hold(self, key_of: dict[int, int], keys: list[int]) -> None:
+    def _hold(self, keys: list[int]) -> None:
         """Hold rows by their keys, which ascend."""
-        self._key_of = key_of
+        self._held = len(keys)
         length = _LONGEST // 2
         self._chunks = [keys[start : start + length] for start in range(0, len(keys), length)]
         self._firsts = [chunk[0] for chunk in self._chunks]
 
     def set(self, row: int, score: float, node_hash: int) -> None:
         """Give a row its score, its first or another."""
+        if row >= len(self._by_row):
+            self._make_room(row)
         self._put(row, self._rank(score) | node_hash << _ROW_BITS | row)
 
     def move(self, row: int, score: float) -> None:
@@ -101,36 +120,28 @@ class Order:
         bits = self._bits[0]
         return (bits ^ _ALL if bits & _SIGN else bits | _SIGN) << 96
 
-    def follow(self, other: Order, rows: Iterable[int], fits: memoryview, yes: int) -> None:
-        """Hold, of `rows`, those at which `fits` is `yes`, with the scores that they have in another order."""
-        mine, theirs = self._key_of, other._key_of
-        for row in rows:
-            if fits[row] == yes:
-                key = theirs[row]
-                if mine.get(row) != key:
-                    self._put(row, key)
-            elif row in mine:
-                self._remove(mine.pop(row))
-
     def places(self, rows: Iterable[int], salt: int) -> list[tuple[int, int]]:
         """Return by what rows are met on the way down from a server's hash: the lower the earlier."""
         keys = map(self._key_of.__getitem__, rows)
         return [(-(key >> 96), (key >> _ROW_BITS) - salt & _ALL) for key in keys]
 
     def _put(self, row: int, key: int) -> None:
-        before = self._key_of.get(row)
+        before = self._key_of[row]
         if before == key:
             return
-        if before is not None:
+        if before == _NO_KEY:
+            self._held += 1
+        else:
             self._remove(before)
         self._key_of[row] = key
         self._add(key)
 
     def discard(self, row: int) -> None:
         """Hold a row no longer."""
-        before = self._key_of.pop(row, None)
-        if before is not None:
-            self._remove(before)
+        if row in self:
+            self._held -= 1
+            self._remove(self._by_row[row])
+            self._by_row[row] = _NO_KEY
 
     def walk(self, salt: int, fits: memoryview, yes: int, longest: int) -> Iterator[int]:
         """Yield the rows at which `fits` is `yes`, best first, of the `longest` many best that there are.
@@ -244,3 +255,41 @@ class Order:
             self._firsts[number] = chunk[0]
         else:
             del self._chunks[number], self._firsts[number]
+
+
+class PartOrder(Order):
+    """Some of the rows of another order, with the scores that they have there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._few = self._key_of = _FewKeys()
+
+    def __contains__(self, row: int) -> bool:
+        return row in self._few
+
+    def begin_from(self, other: Order, fits: memoryview, yes: int) -> None:
+        """Hold the rows at which `fits` is `yes` and no others.
+
+        The keys are the very objects of the other order: there may be very many.
+        """
+        keys = [key for row, key in enumerate(other._by_row) if key != _NO_KEY and fits[row] == yes]
+        self._few = self._key_of = _FewKeys((key & _ROW, key) for key in keys)
+        self._hold(sorted(keys))
+
+    def follow(self, other: Order, rows: Iterable[int], fits: memoryview, yes: int) -> None:
+        """Hold, of `rows`, those at which `fits` is `yes`."""
+        mine, theirs = self._few, other._by_row
+        for row in rows:
+            if fits[row] == yes:
+                key = theirs[row]
+                if mine.get(row) != key:
+                    self._put(row, key)
+            elif row in mine:
+                self.discard(row)
+
+    def discard(self, row: int) -> None:
+        """Hold a row no longer."""
+        before = self._few.pop(row, _NO_KEY)
+        if before != _NO_KEY:
+            self._held -= 1
+            self._remove(before)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from skep.scheduler.columns import Floats, Mask
-from skep.scheduler.order import Order
+from skep.scheduler.order import Order, PartOrder
 from skep.scheduler.ranking import Fitting
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
@@ -31,7 +31,7 @@ class OwnOrder:
     __slots__ = ("order", "position")
 
     def __init__(self) -> None:
-        self.order = Order()
+        self.order = PartOrder()
         self.position = -1
         """Up to where the table's log of changes is counted in."""
 
