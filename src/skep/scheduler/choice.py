@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -43,13 +43,23 @@ class NoHost(msgspec.Struct, frozen=True, eq=False):
         return self.explain()
 
 
-def choice_of(table: HostTable, row: int, others: list[int], explanation: Explanation) -> Choice:
-    """Return the choice of a row of the table, with alternates, best first."""
+def alternate(table: HostTable, row: int) -> Alternate:
+    """Return a row of the table as an alternate."""
+    return Alternate(node=table.nodes[row], host=table.hosts[row])
+
+
+def choice_of(table: HostTable, row: int, others: Iterable[int], explanation: Explanation) -> Choice:
+    """Return the choice of a row of the table, with those of its alternates, best first."""
+    return choice_with(table, row, tuple(alternate(table, other) for other in others), explanation)
+
+
+def choice_with(table: HostTable, row: int, alternates: tuple[Alternate, ...], explanation: Explanation) -> Choice:
+    """Return the same with alternates that are made already."""
     return Choice(
         node=table.nodes[row],
         host=table.hosts[row],
         cell=table.cell_of(row),
         zone=table.zone_of(row),
-        alternates=tuple(Alternate(node=table.nodes[other], host=table.hosts[other]) for other in others),
+        alternates=alternates,
         explanation=explanation,
     )

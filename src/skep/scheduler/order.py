@@ -19,6 +19,8 @@ from skep.scheduler.columns import Floats, Hashes
 
 _LONGEST = 1024
 """Keys of a chunk before it is halved."""
+_MANY = 24
+"""More keys than that are taken out of a chunk, or put into it, together."""
 _ROW_BITS = 32
 _HASH_BITS = 64
 _TIE = 1 << (_ROW_BITS + _HASH_BITS)
@@ -113,6 +115,19 @@ class Order:
             self._remove(before)
             self._key_of[row] = key
             self._add(key)
+
+    def move_all(self, rows: Iterable[int], scores: Floats) -> None:
+        """Give many rows other scores."""
+        key_of, gone, new = self._key_of, [], []
+        for row, rank in zip(rows, ranks(scores).tolist(), strict=True):
+            before = key_of[row]
+            key = rank << 96 | before & _TIE - 1
+            if key != before:
+                gone.append(before)
+                new.append(key)
+                key_of[row] = key
+        self._remove_all(sorted(gone))
+        self._add_all(sorted(new))
 
     def _rank(self, score: float) -> int:
         """Return the first bits of keys, ordered as scores are."""
@@ -246,6 +261,53 @@ class Order:
             del chunk[_LONGEST // 2 :]
             self._chunks.insert(number + 1, half)
             self._firsts.insert(number + 1, half[0])
+
+    def _remove_all(self, keys: list[int]) -> None:
+        """Remove keys, which ascend and are all there."""
+        for chunk, mine in self._by_chunk(keys):
+            if len(mine) > _MANY:
+                gone = set(mine)
+                chunk[:] = [key for key in chunk if key not in gone]
+            else:
+                for key in mine:
+                    del chunk[bisect_left(chunk, key)]
+        self._hold_chunks(chunk for chunk in self._chunks if chunk)
+
+    def _add_all(self, keys: list[int]) -> None:
+        """Add keys, which ascend."""
+        if not self._chunks:
+            self._hold_chunks([keys])
+            return
+        for chunk, mine in self._by_chunk(keys):
+            if len(mine) > _MANY:
+                chunk.extend(mine)
+                chunk.sort()
+            else:
+                for key in mine:
+                    insort(chunk, key)
+        self._hold_chunks(self._chunks)
+
+    def _by_chunk(self, keys: list[int]) -> Iterator[tuple[list[int], list[int]]]:
+        """Yield each chunk with those of the keys, which ascend, that have their place in it."""
+        firsts, at = self._firsts, 0
+        while at < len(keys):
+            number = max(bisect_left(firsts, keys[at] + 1) - 1, 0)
+            end = bisect_left(keys, firsts[number + 1], at) if number + 1 < len(firsts) else len(keys)
+            yield self._chunks[number], keys[at:end]
+            at = end
+
+    def _hold_chunks(self, chunks: Iterable[list[int]]) -> None:
+        """Hold these chunks, those that are too long in parts."""
+        self._chunks = [
+            part
+            for chunk in chunks
+            for part in (
+                (chunk,)
+                if len(chunk) <= _LONGEST
+                else (chunk[start : start + _LONGEST // 2] for start in range(0, len(chunk), _LONGEST // 2))
+            )
+        ]
+        self._firsts = [chunk[0] for chunk in self._chunks]
 
     def _remove(self, key: int) -> None:
         number = bisect_left(self._firsts, key + 1) - 1

@@ -126,8 +126,7 @@ class Placement:
         if order is None or not can_foresee(shared.plan.varying, weighers):
             return []
         foreseeing = Foreseeing(self._table, running.request, shared.plan.varying, weighers)
-        chosen = together(self._table, shared, order, foreseeing, request.alternates, members, salt)
-        return [choice_of(self._table, rows[0], rows[1:], explanation) for rows, explanation in chosen]
+        return together(self._table, shared, order, foreseeing, request.alternates, members, salt)
 
     def _choose(
         self, request: PlacementRequest, instance: InstanceUuid, seed: int, salt: int | None

@@ -19,6 +19,8 @@ from skep.scheduler.weighers.base import weighted
 
 _FEW = 64
 """So many changes are taken one by one whatever the number of hosts."""
+_TOGETHER = 32
+"""More changes of amounts are worked out with NumPy."""
 _MOST_PARTS = 4096
 """So many rows have what each weigher gave them at hand."""
 _PART = 8
@@ -122,11 +124,21 @@ class Standing:
                 else:
                     order.discard(row)
                     self._parts.pop(row, None)
+        if len(amounts) > _TOGETHER:
+            self._move_all(amounts, request)
+            return
         for row in amounts:
             if row in order:
                 order.move(row, self._score(row, self._asked_again(row)))
             else:
                 self._parts.pop(row, None)
+
+    def _move_all(self, changed: set[int], request: PlacementRequest) -> None:
+        """Give rows of which nothing but amounts changed their scores."""
+        rows = [row for row in changed if row in self._order]
+        for row in changed:
+            self._parts.pop(row, None)
+        self._order.move_all(rows, self._scores(HostView(self._table, np.array(rows, dtype=np.intp)), request))
 
     def _members(self, hosts: HostView, request: PlacementRequest) -> Mask:
         mask = hosts.mapped.copy()

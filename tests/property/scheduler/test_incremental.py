@@ -215,6 +215,23 @@ def test_an_order_in_many_pieces_is_one_order(seed: int, different: int) -> None
         assert list(order.walk(salt, fits, 1, 300)) == [row for row in ordered[:300] if fits[row] == 1]
 
 
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 2**32), st.sampled_from([1, 3, 2500]), st.sampled_from([1, 40, 900, 2500]))
+def test_many_moves_at_once_are_the_same_moves(seed: int, different: int, moved: int) -> None:
+    dice = np.random.default_rng(seed)
+    scores = dice.integers(0, different, len(HASHES)).astype(np.float64)
+    order = Order()
+    order.begin(np.arange(len(HASHES)), scores, np.array(HASHES, dtype=np.uint64))
+    for _ in range(3):
+        rows = dice.choice(len(HASHES), moved, replace=False)
+        scores[rows] = dice.integers(-1, different, moved)
+        order.move_all(rows.tolist(), scores[rows])
+    everybody = memoryview(bytes(len(HASHES)))
+    assert list(order.walk(0, everybody, 0, len(HASHES))) == naive(dict(enumerate(scores.tolist())), HASHES, 0)
+    order.set(0, 2500.0, HASHES[0])
+    assert next(order.walk(0, everybody, 0, 1)) == 0
+
+
 @settings(deadline=None)
 @given(st.data())
 def test_the_best_on_the_way_down_are_the_best_of_all(data: st.DataObject) -> None:

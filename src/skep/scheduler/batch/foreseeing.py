@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from skep.domain.builds import Alternate
 from skep.scheduler.batch.supposed import SupposedHosts
+from skep.scheduler.choice import alternate
 from skep.scheduler.columns import Floats
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.order import ranks
@@ -42,7 +44,7 @@ class States:
 class Host:
     """One candidate, and what it is with the members that it has got."""
 
-    __slots__ = ("after", "at", "known", "place", "row", "shown", "states")
+    __slots__ = ("after", "alternate", "at", "known", "place", "row", "shown", "states")
 
     def __init__(self, row: int, place: int, states: States, at: int, known: int) -> None:
         self.row = row
@@ -55,6 +57,7 @@ class Host:
         """Where the state of now is among these."""
         self.known = known
         """With so many members nothing is known of it yet."""
+        self.alternate: Alternate | None = None
         self.shown: dict[str, float] | None = None
         """What each weigher gives it now, once somebody wanted to know."""
 
@@ -104,6 +107,12 @@ class Foreseeing:
         if host.shown is None:
             host.shown = dict(zip(self._names, host.states.parts[host.at].tolist(), strict=True))
         return host.shown
+
+    def alternate(self, host: Host) -> Alternate:
+        """Return a host as an alternate."""
+        if host.alternate is None:
+            host.alternate = alternate(self._table, host.row)
+        return host.alternate
 
     def _look(self, rows: list[int], first: int, count: int) -> States:
         """Return what each host would be after `first` members and the next numbers of them, so many in all."""

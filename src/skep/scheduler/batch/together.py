@@ -5,6 +5,7 @@ from __future__ import annotations
 from skep.domain.builds import Explanation
 from skep.scheduler.batch.foreseeing import Foreseeing
 from skep.scheduler.batch.merging import Merging
+from skep.scheduler.choice import Choice, choice_with
 from skep.scheduler.order import Order
 from skep.scheduler.shapes import PASSED, Evaluated
 from skep.scheduler.table import HostTable
@@ -12,9 +13,6 @@ from skep.scheduler.table import HostTable
 _MOST_PASSED = 256
 _MOST_PASSED_EACH = 4
 """So many hosts are passed on the way down, and so many more for each member, before each is decided by itself."""
-
-Together = list[tuple[list[int], Explanation]]
-"""Of each member the row of its host and those of alternates, best first; and why."""
 
 
 def together(
@@ -25,7 +23,7 @@ def together(
     alternates: int,
     members: int,
     salt: int,
-) -> Together:
+) -> list[Choice]:
     """Choose for so many members; fewer where nobody fits any more, or the way down is too long.
 
     `shared`: what is known of the request's shape; it is not changed, nor are the table and the order.
@@ -34,7 +32,7 @@ def together(
     passing = order.walk(salt, shared.fits, PASSED, longest)
     merging = Merging(table, foreseeing, passing, shared.left, salt, alternates)
     considered, stages, counts = shared.considered, shared.stages(), list(shared.counts)
-    chosen: Together = []
+    chosen: list[Choice] = []
     names = table.hosts
     while len(chosen) < members:
         hosts = merging.best()
@@ -42,7 +40,8 @@ def together(
             break
         scores = {names[host.row]: foreseeing.shown(host) for host in hosts}
         explanation = Explanation(considered=considered, stages=stages, scores=scores)
-        chosen.append(([host.row for host in hosts], explanation))
+        others = tuple([foreseeing.alternate(host) for host in hosts[1:]])
+        chosen.append(choice_with(table, hosts[0].row, others, explanation))
         stage = merging.take(hosts[0])
         if stage != PASSED:
             counts[PASSED] -= 1
