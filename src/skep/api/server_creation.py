@@ -9,14 +9,15 @@ import msgspec
 from skep.api.creating.absent_services import networks, refuse
 from skep.api.creating.addresses import access_address
 from skep.api.creating.contents import InjectedFile, generate_password, injected_files
-from skep.api.creating.destination import Destination, destination
 from skep.api.creating.disks import Disks, disks
-from skep.api.creating.hints import Hints, hints
+from skep.api.creating.hints import hints
 from skep.api.creating.inside import devices
 from skep.api.creating.names import counts, display_names, hostname_of, requested_hostname
 from skep.api.services import ApiSettings
 from skep.domain.context import RequestContext
+from skep.domain.destinations import Destination, destination
 from skep.domain.flavors import Flavor
+from skep.domain.given_hints import Hints
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, InstanceUuid, new_uuid
 from skep.domain.images import Image

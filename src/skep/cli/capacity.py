@@ -64,8 +64,8 @@ def capacity(
         print_rows(rows, COLUMNS, form)
 
 
-def _hosts(count: int) -> str:
-    return f"{count} host{'' if count == 1 else 's'}"
+def _hosts(count: int, noun: str = "host") -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def text(found: Record) -> Iterator[str]:
@@ -76,7 +76,7 @@ def text(found: Record) -> Iterator[str]:
     yield f"  {_hosts(found['considered'])} considered"
     yield from (f"  {stage['left']:>5} left by {stage['stage']}" for stage in found["stages"])
     if suitable:
-        yield f"  {hosts} of {suitable} suitable host{'' if suitable == 1 else 's'} ha{'s' if hosts == 1 else 've'} room"
+        yield f"  {hosts} of {_hosts(suitable, 'suitable host')} ha{'s' if hosts == 1 else 've'} room"
     else:
         yield "  no host is suitable"
     if found.get("too_small"):

@@ -11,16 +11,16 @@ import structlog
 
 from skep.api import server_creation
 from skep.api.creating.contents import Secrets, check_limits
-from skep.api.creating.destination import Destination
 from skep.api.creating.disks import check_image
-from skep.api.creating.hints import cells_named
 from skep.api.handlers.server_hosts import host_states
 from skep.api.requests import Answer, ApiRequest
 from skep.api.server_creation import Resolved, Wish
 from skep.database.api import aggregates, build_requests, cells, flavors, host_mappings, quotas, server_groups
 from skep.database.api.build_requests import NewRequest
+from skep.domain.destinations import Destination
 from skep.domain.errors import Forbidden, NotFound, QuotaExceeded, SkepError
 from skep.domain.flavors import Flavor
+from skep.domain.given_hints import cells_named
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, ProjectId, reservation_id
 from skep.domain.images import Image

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from skep.api.creating.hints import cells_named, hints
+from skep.api.creating.hints import hints
 from skep.api.extra_specs import check_extra_specs
 from skep.domain.cells import Cell
 from skep.domain.errors import BadRequest
 from skep.domain.extra_spec_operators import OPERATORS
+from skep.domain.given_hints import cells_named
 from skep.domain.hints import FOLLOWED_BY
 from skep.domain.ids import CellUuid
 from skep.scheduler.filters.extra_spec_values import matches

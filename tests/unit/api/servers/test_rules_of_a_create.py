@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.api.creating.contents import PASSWORD_SYMBOLS, generate_password
-from skep.api.creating.destination import destination
 from skep.api.creating.disks import check_image, disks
 from skep.api.creating.hints import hints
 from skep.api.creating.names import counts, display_names, hostname_of
+from skep.domain.destinations import destination
 from skep.domain.errors import BadRequest, Forbidden
 from skep.domain.flavors import Flavor
 from skep.domain.images import Image
