@@ -149,7 +149,7 @@ def _simulate(path: Path, options: dict[str, Any], *, as_json: bool) -> None:
             outcomes.append(
                 run(trace, plan, policy, seed=options["seed"], samples=options["samples"], on_progress=told)
             )
-    charts = draw_charts(outcomes, options["charts"])
+    charts = draw_charts(outcomes, options["charts"], about=f"{trace.name} on {plan.name}")
     if as_json:
         print_json({"trace": trace.name, "cloud": plan.name, "policies": outcomes, "charts": charts})
         return
