@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.admin import explanations
-from skep.admin.requested import cell_of, spec_of
+from skep.admin.requested import Wish, cell_of, spec_of
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database.api import build_requests, instance_mappings
@@ -18,7 +18,6 @@ from skep.database.cell import attempts, instances, moves
 from skep.domain.builds import AttemptRecord, Decision, NotReady, NoValidHost
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Forbidden, NotFound, Unavailable
-from skep.domain.hints import FOLLOWED_BY, check_hints
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, is_uuid
 from skep.domain.instances import Instance, status, task_state
 from skep.messages.to_scheduler import Member, SelectDestinations
@@ -36,6 +35,10 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     availability_zone: str | None = None
     cell: str | None = None
     host: str | None = None
+    hypervisor_hostname: str | None = None
+    image: str | None = None
+    scheduler_hints: dict[str, Any] = {}
+    project_id: str | None = None
 
 
 async def show(request: AdminRequest) -> Any:
@@ -126,6 +129,10 @@ async def dry_run(request: AdminRequest) -> Any:
             availability_zone=wish.availability_zone,
             cell=wish.cell,
             host=wish.host,
+            hypervisor_hostname=wish.hypervisor_hostname,
+            image=wish.image,
+            scheduler_hints=wish.scheduler_hints,
+            project_id=wish.project_id,
         ),
     )
     return {"decisions": found["decisions"]}
@@ -153,11 +160,17 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     prefer: tuple[NodeUuid, ...] = ()
     ignore: tuple[NodeUuid, ...] = ()
     alternates: int = 2
-    scheduler_hints: dict[str, str] = {}
+    hypervisor_hostname: str | None = None
+    image: str | None = None
+    """Id; None: an image without properties."""
+    scheduler_hints: dict[str, Any] = {}
+    """All that a create follows."""
+    project_id: str | None = None
+    """Whose servers they would be; None: the caller's."""
     dry_run: bool = True
 
     def check(self) -> None:
-        """Raise BadRequest for numbers out of bounds and hints that make no sense, Forbidden for a real claim."""
+        """Raise BadRequest for numbers out of bounds, Forbidden for a real claim."""
         if not self.dry_run:
             raise Forbidden(
                 "dry_run: claims are made for servers that a request created; a claim that no row names would be freed."
@@ -170,7 +183,6 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise BadRequest(f"min_count: expected 1 to {len(self.members)}.")
         if not 0 <= self.alternates <= MOST_MEMBERS:
             raise BadRequest(f"alternates: expected 0 to {MOST_MEMBERS}.")
-        check_hints(self.scheduler_hints, FOLLOWED_BY.values())
 
 
 async def select(request: AdminRequest) -> Any:
@@ -186,7 +198,16 @@ async def _selected(request: AdminRequest, wish: Selection) -> dict[str, Any]:
     excluded = (cell_of(services, cell, "exclude_cells") for cell in wish.exclude_cells)
     message = SelectDestinations(
         spec=await spec_of(
-            request, wish.flavor, zone=wish.availability_zone, host=wish.host, hints=wish.scheduler_hints
+            request,
+            Wish(
+                flavor=wish.flavor,
+                image=wish.image,
+                availability_zone=wish.availability_zone,
+                host=wish.host,
+                hypervisor_hostname=wish.hypervisor_hostname,
+                scheduler_hints=wish.scheduler_hints,
+                project_id=wish.project_id,
+            ),
         ),
         members=tuple(Member(InstanceUuid(member.instance), member.attempt) for member in wish.members),
         min_count=wish.min_count,

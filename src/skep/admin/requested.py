@@ -2,49 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from skep.admin.requests import AdminRequest
-from skep.admin.services import AdminServices
-from skep.database.api import flavors
+from skep.admin.services import CELL_SECONDS, AdminServices
+from skep.database.api import flavors, instance_mappings, server_groups
 from skep.database.api.flavors import FlavorQuery
+from skep.database.cell import instances
+from skep.domain.destinations import destination
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.flavors import Flavor
-from skep.domain.ids import CellUuid
+from skep.domain.given_hints import cells_named
+from skep.domain.given_hints import read as read_hints
+from skep.domain.groups import GroupRule
+from skep.domain.ids import CellUuid, ProjectId, is_uuid
+from skep.domain.images import Image
+from skep.domain.invalid_input import invalid_hint
 from skep.domain.lifetimes import lifetime_from
 from skep.domain.nested.aliases import device_requests
 from skep.domain.nested.reading import wanted as wanted_inside
 from skep.domain.request_specs import RequestSpec
-from skep.domain.spread import read_extra_specs
+from skep.domain.spread import spread_group
 
 
-async def spec_of(
-    request: AdminRequest,
-    flavor: str,
-    *,
-    zone: str | None = None,
-    host: str | None = None,
-    hints: Mapping[str, str] | None = None,
-) -> RequestSpec:
-    """Return the spec of a server of this flavor.
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server that nobody creates would ask for, in the words of a create."""
 
-    Raises BadRequest for a flavor that there is not, and for one of which no server can be: it names the extra spec.
+    flavor: str
+    """Id or name."""
+    image: str | None = None
+    """Id. None: an image without properties."""
+    availability_zone: str | None = None
+    """Also `ZONE:HOST` and `ZONE:HOST:NODE`."""
+    host: str | None = None
+    hypervisor_hostname: str | None = None
+    scheduler_hints: dict[str, Any] = {}
+    project_id: str | None = None
+    """Whose server it would be; None: the caller's."""
+
+
+async def spec_of(request: AdminRequest, wish: Wish) -> RequestSpec:
+    """Return the spec of such a server, with all that a create reads and the super conductor adds.
+
+    Raises BadRequest, naming what is wrong, for a flavor, image or group that there is not, for hints that nothing
+    follows or that make no sense, and for extra specs and properties with which no server can be.
     """
-    found = await _flavor(request.services, flavor)
-    devices = device_requests(found.extra_specs, request.services.aliases)
-    wanted_inside(found, {}, devices)
-    read_extra_specs(found.extra_specs)
+    services = request.services
+    hints = read_hints(wish.scheduler_hints, services.filters)
+    where = destination(
+        {
+            "availability_zone": wish.availability_zone,
+            "host": wish.host,
+            "hypervisor_hostname": wish.hypervisor_hostname,
+        },
+        None,
+    )
+    flavor, image = await _flavor(services, wish.flavor), await _image(request, wish.image)
+    devices = device_requests(flavor.extra_specs, services.aliases)
+    wanted_inside(flavor, image.properties if image is not None else {}, devices)
+    group = spread_group(await _group(services, hints.group), hints.spread, flavor.extra_specs)
+    cells = cells_named(hints.cells, tuple(services.names.values()), target=hints.target_cell)
+    hosts = await _hosts_of(services, (*hints.same_host, *hints.different_host))
     return RequestSpec(
-        project_id=request.context.project_id,
+        project_id=ProjectId(wish.project_id or request.context.project_id),
         user_id=request.context.user_id,
-        flavor=found,
+        flavor=flavor,
+        image=image,
         devices=devices,
-        availability_zone=zone,
-        requested_host=host,
-        scheduler_hints=dict(hints or {}),
-        lifetime=lifetime_from(hints or {}, request.services.clock.now()),
+        availability_zone=where.zone,
+        forced_host=where.forced_host,
+        forced_node=where.forced_node,
+        requested_host=where.requested_host,
+        requested_node=where.requested_node,
+        group=group,
+        same_host=hints.same_host,
+        different_host=hints.different_host,
+        same_host_names=_named(hints.same_host, hosts) if hints.same_host else None,
+        different_host_names=_named(hints.different_host, hosts),
+        scheduler_hints=hints.given,
+        target_cell=cells[hints.target_cell] if hints.target_cell is not None else None,
+        different_cells=tuple(cells[name] for name in hints.different_cell),
+        lifetime=lifetime_from(hints.given, services.clock.now()),
     )
 
 
@@ -67,3 +110,45 @@ async def _flavor(services: AdminServices, wanted: str) -> Flavor:
     if flavor is None:
         raise BadRequest(f"flavor: there is none with the id or name {wanted[:80]!r}.")
     return flavor
+
+
+async def _image(request: AdminRequest, wanted: str | None) -> Image | None:
+    if wanted is None:
+        return None
+    images = request.services.images
+    if images is None:
+        raise BadRequest("image: this process asks no image service.")
+    try:
+        return await images.get(wanted, request.context)
+    except NotFound:
+        raise BadRequest(f"image: there is none with the id {wanted[:80]!r}.") from None
+
+
+async def _group(services: AdminServices, wanted: str | None) -> GroupRule | None:
+    if wanted is None:
+        return None
+    found = await services.database.read(partial(server_groups.get, uuid=wanted)) if is_uuid(wanted) else None
+    if found is None:
+        raise invalid_hint("group", wanted, "the UUID of a server group")
+    return found.rule()
+
+
+async def _hosts_of(services: AdminServices, uuids: Sequence[str]) -> dict[str, str]:
+    """Return instance -> name of its host for those that have one."""
+    if not uuids:
+        return {}
+    mapped = await services.database.read(partial(instance_mappings.get_many, instances=uuids))
+    by_cell: dict[CellUuid, list[str]] = {}
+    for uuid, mapping in mapped.items():
+        if mapping.cell is not None and mapping.cell in services.cells and mapping.deleted_at is None:
+            by_cell.setdefault(mapping.cell, []).append(uuid)
+    found = [
+        one
+        for cell, members in by_cell.items()
+        for one in await services.cells[cell].read(partial(instances.get_many, uuids=members), within=CELL_SECONDS)
+    ]
+    return {one.uuid: one.host for one in found if one.host is not None and one.deleted_at is None}
+
+
+def _named(servers: Iterable[str], hosts: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(sorted({hosts[server] for server in servers if server in hosts}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from skep.domain.errors import Conflict, NotFound, Unavailable
 from skep.domain.ids import CellUuid
 from skep.domain.nested.aliases import DeviceAlias
 from skep.neighbours.identity.base import IdentityService
+from skep.neighbours.images.base import ImageService
 from skep.transport.base import Transport
 
 CELL_SECONDS = 2.0
@@ -83,6 +84,10 @@ class AdminServices:
     """What a new host of a cell is told of its messaging. It raises Misconfigured where none can join."""
     aliases: Mapping[str, DeviceAlias] = field(default_factory=dict)
     """What the names of devices in flavors mean, as to the compute API."""
+    images: ImageService | None = None
+    """Where dry runs find images; None: they know of none."""
+    filters: Collection[str] = ()
+    """Filters that the operator has chosen, as to the compute API: some hints are taken only where one reads them."""
     audit_pause: float = 2.0
     """Seconds between the two looks of the audit: what only one of them saw was work under way."""
 

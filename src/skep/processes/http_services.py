@@ -205,6 +205,8 @@ class HttpServices:
             cell_work=cell_work,
             messaging=self._messaging,
             aliases=mapping.device_aliases(self.process.config.pci),
+            images=EmbeddedImages(self.images),
+            filters=self.process.config.scheduler.enabled_filters,
         )
 
     async def _messaging(self, cell: Cell) -> Messaging:
