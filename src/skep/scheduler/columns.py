@@ -125,7 +125,8 @@ class _NameSet:
     """One set of names that rows have."""
 
     names: Names
-    """Of the rows that have it: one object for all of them."""
+    code: int
+    """What stands for it in the column of rows."""
     words: tuple[int, ...]
     rows: int = 0
 
@@ -147,8 +148,12 @@ class BitSets:
         """In how many sets each name is."""
         self._free_bits: list[int] = []
         """A heap: low bits first, so that columns stay few."""
-        self._sets: dict[Names, _NameSet] = {(): _NameSet((), ())}
-        self._names: list[Names] = [()] * length
+        nothing = _NameSet((), 0, ())
+        self._sets: dict[Names, _NameSet] = {(): nothing}
+        self._coded: list[_NameSet] = [nothing]
+        """By code. Those that nobody has any more are given to the next new sets."""
+        self._free_codes: list[int] = []
+        self._codes: NDArray[np.int32] = np.zeros(length, dtype=np.int32)
 
     @property
     def names(self) -> int:
@@ -157,13 +162,13 @@ class BitSets:
 
     def grow(self, length: int) -> None:
         """Make room for `length` rows."""
-        self._names.extend([()] * (length - self._length))
         self._length = length
+        self._codes = grown(self._codes, length)
         self._words = [grown(word, length) for word in self._words]
 
     def names_of(self, row: int) -> Names:
         """Return the set of this row, as it was set."""
-        return self._names[row]
+        return self._coded[self._codes.item(row)].names
 
     def new_names(self, names: Names) -> int:
         """Return how many of `names` no row has."""
@@ -176,7 +181,7 @@ class BitSets:
 
         Raises ValueError when there would be more names than may be; `new_names` tells before.
         """
-        former = self._names[row]
+        former = self.names_of(row)
         if former == names:
             return
         if self.most is not None and self.names + self.new_names(names) > self.most:
@@ -185,7 +190,7 @@ class BitSets:
         if chosen is None:
             chosen = self._sets[names] = self._worked_out(names)
         chosen.rows += 1
-        self._names[row] = chosen.names
+        self._codes[row] = chosen.code
         for number, column in enumerate(self._words):
             column[row] = chosen.words[number] if number < len(chosen.words) else 0
         self._leave(former)
@@ -206,7 +211,10 @@ class BitSets:
             values.extend([0] * (word + 1 - len(values)))
             values[word] |= 1 << bit
             self._sets_with[name] += 1
-        return _NameSet(names, tuple(values))
+        code = self._free_codes.pop() if self._free_codes else len(self._coded)
+        made = _NameSet(names, code, tuple(values))
+        self._coded[code : code + 1] = [made]
+        return made
 
     def _leave(self, names: Names) -> None:
         """Note that one row has this set no longer."""
@@ -217,6 +225,7 @@ class BitSets:
         if left.rows:
             return
         del self._sets[names]
+        self._free_codes.append(left.code)
         for name in set(names):
             self._sets_with[name] -= 1
             if not self._sets_with[name]:

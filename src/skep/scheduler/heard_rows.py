@@ -33,7 +33,7 @@ class HeardRows:
     def __init__(self, table: HostTable) -> None:
         self._table = table
         self._beats: dict[CellUuid, _Beat] = {}
-        self._rows: dict[CellUuid, NDArray[np.intp]] = {}
+        self._rows: dict[CellUuid, NDArray[np.int32]] = {}
         """Rows that a cell's beat names, as far as they were looked up."""
 
     def set(self, cell: CellUuid, code: int, nodes: tuple[NodeUuid, ...], at: int) -> NDArray[np.intp]:
@@ -47,7 +47,7 @@ class HeardRows:
         now[rows[rows != _NO_ROW]] = True
         now &= mine
         table.last_heard[now] = at
-        self._rows[cell] = np.flatnonzero(now)
+        self._rows[cell] = np.flatnonzero(now).astype(np.int32)
         changed = np.flatnonzero((now != table.heard) & mine)
         table.heard[changed] = now[changed]
         return changed
@@ -57,7 +57,7 @@ class HeardRows:
         self._beats.setdefault(cell, _Beat()).at = at
         rows = self._rows.get(cell)
         if rows is None:
-            rows = self._rows[cell] = np.flatnonzero(self._table.heard & (self._table.cell == code))
+            rows = self._rows[cell] = np.flatnonzero(self._table.heard & (self._table.cell == code)).astype(np.int32)
         self._table.last_heard[rows] = at
 
     def move(self, row: int, former: CellUuid | None, cell: CellUuid) -> None:

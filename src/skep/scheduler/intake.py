@@ -78,7 +78,6 @@ class Intake:
             noted.rows.append(row)
             noted.capacity.append(capacities[number] if number < len(capacities) else 0)
             noted.used.append(usage.used.get(name, 0))
-        table.set_classes(row, classes)
         self._told_rows.append(row)
         self._failed.append(usage.failed_builds)
         _count(self._told_counts, usage)

@@ -251,7 +251,10 @@ class Shapes:
         """Return the scores of all rows where the way down was too long, so that the next time it is shorter."""
         shared.own_helps = shared.own is None and shared.own_helps
         shared.own = OwnOrder() if shared.own_helps and shared.plan.in_order else None
-        return self.scores(shared, request)
+        scores = self.scores(shared, request)
+        if shared.own is not None:
+            shared.score = None  # the order of its own will hardly need them again
+        return scores
 
     def scores(self, shared: Evaluated, request: PlacementRequest) -> Floats:
         """Return the scores of all rows, NOBODY where a filter rejected the host. Callers must not change them."""

@@ -7,7 +7,7 @@ host reported, what is claimed on it, what the operator wants, and whether its c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +39,15 @@ def stable_hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
+def _classes(said: HostUsage | None) -> set[str]:
+    """Return of which resource classes a host has or uses something."""
+    return set() if said is None else {*said.inventory, *said.used}
+
+
 class HostTable:
     """The columns. Rows are never reused by another node."""
 
-    def __init__(self) -> None:  # noqa: PLR0915  # one statement for each column
+    def __init__(self) -> None:
         length = 16
         self.nodes: list[NodeUuid] = []
         self._host_names = RowNames()
@@ -75,8 +80,6 @@ class HostTable:
         self.last_heard: Ints = np.zeros(length, dtype=np.int64)
         self.node_hash: NDArray[np.uint64] = np.zeros(length, dtype=np.uint64)
         self._length = length
-        self._classes: list[tuple[str, ...]] = []
-        """The resource classes of each row's report."""
         self._heard_rows = HeardRows(self)
         self._memberships = Memberships(self, self._host_names)
         self.usages: list[HostUsage | None] = []
@@ -163,19 +166,17 @@ class HostTable:
         self.traits.set_row(row, usage.traits)
         self.nested.set_usage(row, usage)
         self.ends.report(row, usage.expected_end)
-        self.usages[row] = usage
+        former, self.usages[row] = self.usages[row], usage
+        if former is not None and (former.inventory is not usage.inventory or former.used.keys() != usage.used.keys()):
+            self._drop_classes(row, former, _classes(usage))
         self._hypervisors.note(row)
         self.hypervisor_version[row] = usage.hypervisor_version
         return row
 
-    def set_classes(self, row: int, classes: tuple[str, ...]) -> None:
-        """Set which resource classes a host has or uses; of others it has nothing any more."""
-        former = self._classes[row]
-        if former == classes:
-            return
-        self._classes[row] = classes
-        for name in former:
-            if name not in classes:
+    def _drop_classes(self, row: int, said: HostUsage | None, kept: Container[str]) -> None:
+        """Have a host nothing any more of what it said, but of the classes that are kept."""
+        for name in _classes(said):
+            if name not in kept and name in self.resources:
                 self.resources[name].set_usage((row,), (0,), (0,))
 
     def set_reported(self, rows: NDArray[np.int64], failed_builds: Sequence[int]) -> None:
@@ -194,13 +195,11 @@ class HostTable:
         if row is None:
             return
         self.reported[row] = False
+        self._drop_classes(row, self.usages[row], ())
         self.usages[row] = None
         self.instances[row] = self.io_ops[row] = 0
         self._hypervisors.note(row)
         self.failed_builds[row] = 0
-        for name in self._classes[row]:
-            self.resources[name].set_usage((row,), (0,), (0,))
-        self._classes[row] = ()
         self.traits.set_row(row, ())
         self.nested.drop(row)
         self._derive_row(row)
@@ -293,7 +292,6 @@ class HostTable:
                 self._grow(self._length * 2)
             self.nodes.append(node)
             self._host_names.append()
-            self._classes.append(())
             self.usages.append(None)
             self.row_of[node] = row
             self.cell[row] = _NO_CELL
