@@ -12,6 +12,7 @@ from skep.domain.groups import GroupRule, SpreadConstraint
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, GroupUuid, NodeUuid, ProjectId, UserId
 from skep.domain.images import Image
+from skep.domain.lifetimes import Lifetime
 from skep.domain.namespaces import Field, Schema
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
@@ -134,7 +135,6 @@ _hints = _mostly(
     st.fixed_dictionaries({"required_aggregates": st.lists(st.integers(1, 2), max_size=2).map(tuple)}),
     st.fixed_dictionaries({"scheduler_hints": st.just({"same_host_as_volume": "v1"})}),
     *[st.fixed_dictionaries({"scheduler_hints": attributes.hints})] * 2,
-    *[st.fixed_dictionaries({"lifetime": attributes.lifetimes})] * 2,
 )
 
 
@@ -145,6 +145,7 @@ def _request(
     hints: dict[str, Any],
     limits: dict[str, Any],
     who: tuple[str, Image | None],
+    lifetime: Lifetime | None,
 ) -> PlacementRequest:
     project, image = who
     spec = RequestSpec(
@@ -153,6 +154,7 @@ def _request(
         flavor=flavor,
         image=image,
         group=group,
+        lifetime=lifetime,
         **{**where, **hints},
     )
     return placement_request(spec, **limits)
@@ -169,7 +171,8 @@ _limits = _mostly(
     st.fixed_dictionaries({"source_cell": cells}),
 )
 _who = st.tuples(st.sampled_from(["p", "p", "q"]), _mostly(None, attributes.images))
-requests = st.builds(_request, flavors, _mostly(None, groups), _destinations, _hints, _limits, _who)
+_lifetimes = st.sampled_from([*[None] * 8, *attributes.LIFETIMES])
+requests = st.builds(_request, flavors, _mostly(None, groups), _destinations, _hints, _limits, _who, _lifetimes)
 
 ALWAYS = (*DEFAULT_FILTERS, "VolumeFilter")
 TO_CHOOSE = tuple(name for name in (*FILTERS, *FAMILIES, *CONFIGURED) if name not in ALWAYS)
@@ -246,6 +249,7 @@ def _twins(request: PlacementRequest) -> list[PlacementRequest]:
         replace(spec, flavor=replace(spec.flavor, name="large")),
         replace(spec, image=image),
         replace(spec, scheduler_hints=near),
+        replace(spec, lifetime=attributes.LIFETIMES[1]),
     )
     return [placement_request(one) for one in (spec, *changed)]
 
