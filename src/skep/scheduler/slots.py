@@ -73,7 +73,9 @@ class Worth:
         self._part = self._part.reshape(len(kinds), len(mean_part))
         self._parts = np.array([kind.parts for kind in kinds], dtype=np.int64)
         self._in_parts = self._part.any(axis=1)
+        self._some_in_parts = bool(self._in_parts.any())
         self._of_flat, self._of_parts = _Asked(self._flat), _Asked(self._part[self._in_parts])
+        self._all_ask = bool((self._flat.any(axis=1) | self._in_parts).all())
         counts = np.array([kind.count for kind in kinds], dtype=np.float64)
         sizes = np.concatenate((shares(self._flat, mean_flat), shares(self._part * self._parts[:, None], mean_part)), 1)
         weights = counts * sizes.mean(axis=1) ** how.size_exponent
@@ -104,9 +106,10 @@ class Worth:
     def slots(self, flat: Ints, part: Ints) -> Floats:
         """Return hosts x kinds: how many of each kind would fit if no other kind came. Whole numbers."""
         slots = self._of_flat.times(flat)
-        if self._in_parts.any():
+        if self._some_in_parts:
             slots[:, self._in_parts] = np.minimum(slots[:, self._in_parts], self._in(part))
-        slots[slots == _ANY] = 0
+        if not self._all_ask:
+            slots[slots == _ANY] = 0
         return slots
 
     def _in(self, part: Ints) -> Floats:
@@ -133,23 +136,29 @@ class _Asked:
 
     def __init__(self, amounts: NDArray[np.int64]) -> None:
         self._kinds = len(amounts)
-        self._columns: list[tuple[int, NDArray[np.intp] | slice, Floats]] = []
-        for column in range(amounts.shape[1]):
-            asked = amounts[:, column] > 0
-            if asked.any():
-                kinds = slice(None) if asked.all() else asked.nonzero()[0]
-                self._columns.append((column, kinds, amounts[kinds, column].astype(np.float64)))
+        asked = amounts > 0
+        self._by_all = [(column, amounts[:, column].astype(np.float64)) for column in np.flatnonzero(asked.all(axis=0))]
+        """Columns of which every kind asks."""
+        self._by_some = [
+            (column, kinds, amounts[kinds, column].astype(np.float64))
+            for column in np.flatnonzero(asked.any(axis=0) & ~asked.all(axis=0))
+            for kinds in [np.flatnonzero(asked[:, column])]
+        ]
 
     def times(self, free: Ints) -> Floats:
         """Return how often each kind is in `free`, whose last axis has the same columns.
 
         Quotients of whole numbers below 2^52 are rounded down rightly in floating point, and much faster.
         """
-        times: Floats = np.full((*free.shape[:-1], self._kinds), _ANY, dtype=np.float64)
-        for column, kinds, amounts in self._columns:
-            often = np.maximum(free[..., column, None], 0) / amounts
-            if isinstance(kinds, slice):
-                np.minimum(times, often, out=times)
-            else:
-                times[..., kinds] = np.minimum(times[..., kinds], often)
+        left = np.maximum(free, 0).astype(np.float64)[..., None]
+        times: Floats
+        if self._by_all:
+            (column, amounts), *others = self._by_all
+            times = left[..., column, :] / amounts
+            for column, amounts in others:
+                np.minimum(times, left[..., column, :] / amounts, out=times)
+        else:
+            times = np.full((*free.shape[:-1], self._kinds), _ANY, dtype=np.float64)
+        for column, kinds, amounts in self._by_some:
+            times[..., kinds] = np.minimum(times[..., kinds], left[..., column, :] / amounts)
         return np.floor(times, out=times)

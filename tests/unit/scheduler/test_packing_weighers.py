@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from skep.domain.builds import Explanation
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.providers import Provider, Topology
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import Member, SelectDestinations
@@ -19,6 +21,8 @@ from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import placement_request
 from skep.scheduler.service.seating import deciding_of
 from skep.scheduler.settings import SchedulerSettings
+from skep.scheduler.view import HostView
+from skep.scheduler.weighers import fragmentation
 from skep.testing.inside import host_with_inside, spec_for_parts
 
 CELL: Any = "cell-1"
@@ -171,3 +175,32 @@ def test_a_share_goes_to_the_device_that_is_broken_already() -> None:
     second = on_second.providers[0].provider
     assert second != first.providers[0].provider
     assert [seated(known, f"share-{number}", share).providers[0].provider for number in (1, 2)] == [second] * 2
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_scores_that_are_kept_are_those_of_a_weigher_that_knows_nothing_yet(
+    usage: Any, asked: Any, *, inside: bool
+) -> None:
+    known = cloud(usage, 6, weighers={"FragmentationWeigher": 1.0})
+    specs = [asked(vcpus) for vcpus in (1, 2, 3)]
+    if inside:
+        for number in range(6):
+            report = host_with_inside(f"host-{number}", cells=2, shared=8, gpus=0, nics=0)
+            known.table.set_report(NodeUuid(f"node-{number}"), CELL, report)
+        specs += [spec_for_parts(2, 4096, {"hw:numa_nodes": cells}) for cells in ("1", "2")]
+    dice = random.Random(7)
+    kept = fragmentation.made(PlacementOptions())
+    running: list[Deciding] = []
+    for number in range(80):
+        if running and dice.random() < 0.4:
+            running.pop(dice.randrange(len(running))).drop_all()
+        else:
+            seat = Seat(InstanceUuid(f"i{number}"), 1, placement_request(dice.choice(specs)))
+            running.append(Deciding(known, [seat], min_count=1, seed=0))
+            running[-1].decide_all()
+        request = placement_request(dice.choice(specs))
+        rows = dice.choice((None, np.array(sorted(dice.sample(range(6), 3)))))
+        hosts = HostView(known.table, rows)
+        fresh = fragmentation.made(PlacementOptions())
+        assert kept.scores(hosts, request).tolist() == fresh.scores(hosts, request).tolist()
+    assert known.table.mix.published.version > 1

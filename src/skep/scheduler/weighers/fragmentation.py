@@ -10,7 +10,7 @@ import numpy as np
 
 from skep.domain.providers import Allocation
 from skep.scheduler.columns import Floats, Ints
-from skep.scheduler.mix import AskedKind, PublishedMix
+from skep.scheduler.mix import AskedKind
 from skep.scheduler.nested.parts import MOST_WAYS, parts_asked, parts_of
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
@@ -19,6 +19,7 @@ from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher
 
+_FEW_CHANGES = 16
 _MOST_ROWS = 4096
 """Ways that are looked at together: memory for each kind and each of them is needed at once."""
 
@@ -26,8 +27,13 @@ _MOST_ROWS = 4096
 class _Learned:
     """The worth of hosts under one published mix."""
 
-    def __init__(self, mix: PublishedMix, how: Worthing) -> None:
-        self.version = mix.version
+    def __init__(self, table: HostTable, how: Worthing) -> None:
+        mix = table.mix.published
+        self.table, self.version = table, mix.version
+        self._known: Floats = np.zeros(0, dtype=np.float64)
+        """The worth of each row as it is; NaN where it is not known. Every request is compared with it."""
+        self._position = -1
+        """Up to where the table's log of changes is counted in."""
         self._together = max(_MOST_ROWS // how.departures, 1)
         self.classes = sorted({name for kind, _ in mix.kinds for name, _ in kind.resources})
         self.part_classes = sorted({name for kind, _ in mix.kinds for name, _ in parts_asked(kind.nested)[1]})
@@ -49,17 +55,46 @@ class _Learned:
 
     def losses(self, hosts: HostView, request: PlacementRequest) -> tuple[Ints, Floats]:
         """Return what the request would take, for each way to serve it: the place of its host, and the loss."""
-        free = _columns([hosts.free(name) for name in self.classes], len(hosts))
-        capacity = _columns([hosts.capacity(name) for name in self.classes], len(hosts))
+        free, capacity = self._flat(hosts)
         taken = np.array([request.resources.get(name, 0) for name in self.classes], dtype=np.int64)
-        if self.part_classes:
-            inside, inside_capacity, host, after = parts_of(hosts, self.part_classes, request.nested)
-        else:
-            host = np.arange(len(hosts))
-            inside = inside_capacity = after = np.zeros((len(hosts), 0, 0), dtype=np.int64)
-        before = self._worth_of(Hosts(free, capacity, inside, inside_capacity))
+        before = self._before(hosts)
+        if not self.part_classes:
+            inside = np.zeros((len(hosts), 0, 0), dtype=np.int64)
+            return np.arange(len(hosts)), before - self._worth_of(Hosts(free - taken, capacity, inside, inside))
+        _, inside_capacity, host, after = parts_of(hosts, self.part_classes, request.nested)
         left = self._worth_of(Hosts(free[host] - taken, capacity[host], after, inside_capacity[host]))
         return host, before[host] - left
+
+    def _before(self, hosts: HostView) -> Floats:
+        """Return the worth of hosts as they are, worked out only where something changed since the last time."""
+        table = self.table
+        if self._position != table.position or len(self._known) < table.size:
+            changed = table.log.since(self._position, max(_FEW_CHANGES, table.size // 4))
+            if changed is None or len(self._known) < table.size:
+                self._known = np.full(len(table.mapped), np.nan)
+            else:
+                self._known[changed.facts] = np.nan
+                self._known[changed.amounts] = np.nan
+            self._position = table.position
+        worth: Floats = self._known[hosts.selected]
+        unknown = np.isnan(worth)
+        if unknown.any():
+            rows = np.array(hosts.numbers(unknown), dtype=np.int64)
+            self._known[rows] = self._worth_now(HostView(table, rows))
+            worth = self._known[hosts.selected]
+        return worth
+
+    def _worth_now(self, hosts: HostView) -> Floats:
+        free, capacity = self._flat(hosts)
+        if self.part_classes:
+            inside, inside_capacity, _, _ = parts_of(hosts, self.part_classes, None)
+        else:
+            inside = inside_capacity = np.zeros((len(hosts), 0, 0), dtype=np.int64)
+        return self._worth_of(Hosts(free, capacity, inside, inside_capacity))
+
+    def _flat(self, hosts: HostView) -> tuple[Ints, Ints]:
+        free = _columns([hosts.free(name) for name in self.classes], len(hosts))
+        return free, _columns([hosts.capacity(name) for name in self.classes], len(hosts))
 
     def _worth_of(self, hosts: Hosts) -> Floats:
         worth = np.zeros(len(hosts.flat), dtype=np.float64)
@@ -87,8 +122,8 @@ def made(options: PlacementOptions) -> Weigher:
         mix = table.mix.published
         if not mix.version:
             return None
-        if not latest or latest[0].version != mix.version:
-            latest[:] = [_Learned(mix, how)]
+        if not latest or latest[0].version != mix.version or latest[0].table is not table:
+            latest[:] = [_Learned(table, how)]
         return latest[0]
 
     def scores(hosts: HostView, request: PlacementRequest) -> Floats:
