@@ -320,30 +320,47 @@ class Order:
 
 
 class PartOrder(Order):
-    """Some of the rows of another order, with the scores that they have there."""
+    """The best of some rows of another order, with the scores that they have there."""
 
     def __init__(self) -> None:
         super().__init__()
         self._few = self._key_of = _FewKeys()
+        self._lowest = 0
+        """Rows with lower keys have no place here; 0: all have."""
 
     def __contains__(self, row: int) -> bool:
         return row in self._few
 
-    def begin_from(self, other: Order, fits: memoryview, yes: int) -> None:
-        """Hold the rows at which `fits` is `yes` and no others.
+    @property
+    def is_cut(self) -> bool:
+        """Whether there are rows that would have a place here if they were better."""
+        return self._lowest > 0
 
-        The keys are the very objects of the other order: there may be very many.
+    def begin_from(self, other: Order, fits: memoryview, yes: int, most: int) -> None:
+        """Hold the best `most` rows at which `fits` is `yes` and those with the score of the last, and no others.
+
+        Where there is no row beyond these, this holds whoever comes to fit later, too.
         """
-        keys = [key for row, key in enumerate(other._by_row) if key != _NO_KEY and fits[row] == yes]
+        keys: list[int] = []
+        self._lowest = lowest = 0
+        for key in chain.from_iterable(map(reversed, reversed(other._chunks))):
+            if key < lowest:
+                self._lowest = lowest
+                break
+            if fits[key & _ROW] == yes:
+                keys.append(key)
+                if len(keys) == most:
+                    lowest = key >> 96 << 96
+        keys.reverse()
         self._few = self._key_of = _FewKeys((key & _ROW, key) for key in keys)
-        self._hold(sorted(keys))
+        self._hold(keys)
 
     def follow(self, other: Order, rows: Iterable[int], fits: memoryview, yes: int) -> None:
-        """Hold, of `rows`, those at which `fits` is `yes`."""
-        mine, theirs = self._few, other._by_row
+        """Hold, of `rows`, those at which `fits` is `yes` and that are good enough."""
+        mine, theirs, lowest = self._few, other._by_row, self._lowest
         for row in rows:
-            if fits[row] == yes:
-                key = theirs[row]
+            key = theirs[row] if fits[row] == yes else _NO_KEY
+            if key >= lowest:
                 if mine.get(row) != key:
                     self._put(row, key)
             elif row in mine:

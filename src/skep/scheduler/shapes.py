@@ -187,8 +187,12 @@ class Shapes:
             return []
         if not shared.plan.in_order:
             return None
-        order, cell = self._order(shared, request), self._table.cell.data
-        return best_of_one_cell(order, shared.fits, PASSED, shared.left, cell, request.alternates, salt)
+        cell = self._table.cell.data
+        while True:
+            order = self._order(shared, request)
+            rows = best_of_one_cell(order, shared.fits, PASSED, shared.left, cell, request.alternates, salt)
+            if rows is not None or shared.own is None or not shared.own.begin_again():
+                return rows
 
     def order(self, shared: Evaluated, request: PlacementRequest) -> Order | None:
         """Return an order in which every row has a place that fits, if there is one. Callers must not change it."""
@@ -249,8 +253,9 @@ class Shapes:
 
     def _scores_far_down(self, shared: Evaluated, request: PlacementRequest) -> Floats:
         """Return the scores of all rows where the way down was too long, so that the next time it is shorter."""
-        shared.own_helps = shared.own is None and shared.own_helps
-        shared.own = OwnOrder() if shared.own_helps and shared.plan.in_order else None
+        if shared.own is None or not shared.own.begin_again():
+            shared.own_helps = shared.own is None and shared.own_helps
+            shared.own = OwnOrder() if shared.own_helps and shared.plan.in_order else None
         scores = self.scores(shared, request)
         if shared.own is not None:
             shared.score = None  # the order of its own will hardly need them again

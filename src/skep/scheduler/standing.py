@@ -27,15 +27,28 @@ _PART = 8
 """To order all hosts anew costs about as much as to take changes of an eighth of them one by one."""
 
 
-class OwnOrder:
-    """An order of those alone that fit one shape: for shapes whom few of the best hosts fit."""
+_MOST_OWN = 2048
+"""So many of the best that fit are held in a shape's own order: each of them that changes is moved there, too."""
 
-    __slots__ = ("order", "position")
+
+class OwnOrder:
+    """An order of the best of those alone that fit one shape: for shapes whom few of the best hosts fit."""
+
+    __slots__ = ("most", "order", "position")
 
     def __init__(self) -> None:
         self.order = PartOrder()
         self.position = -1
         """Up to where the table's log of changes is counted in."""
+        self.most = 0
+        """When there are more, some came: it begins again with fewer."""
+
+    def begin_again(self) -> bool:
+        """Have the next best take the place of those that are gone; False: most are there, or there are no others."""
+        if not self.order.is_cut or len(self.order) > _MOST_OWN // 2:
+            return False
+        self.position = -1
+        return True
 
 
 class Standing:
@@ -93,9 +106,10 @@ class Standing:
         """Return one shape's order as of now."""
         table, order = self._table, own.order
         if own.position != table.position:
-            marks = table.log.few_since(own.position, max(_FEW, len(order) // _PART))
-            if marks is None:
-                order.begin_from(self.order(request), fitting.column, fitting.yes)
+            marks = table.log.few_since(own.position, _MOST_OWN)
+            if marks is None or len(order) > own.most:
+                order.begin_from(self.order(request), fitting.column, fitting.yes, _MOST_OWN)
+                own.most = 2 * max(len(order), _MOST_OWN)
             else:
                 rows_changed = {mark >> 1 for mark in marks}
                 order.follow(self.order(request), rows_changed, fitting.column, fitting.yes)

@@ -16,7 +16,7 @@ from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import CellWish, HostWish
-from skep.scheduler import ranking
+from skep.scheduler import ranking, standing
 from skep.scheduler.claims import ClaimIndex
 from skep.scheduler.levels import Levels
 from skep.scheduler.order import Order
@@ -313,6 +313,7 @@ def test_evaluated_shapes_kept_in_step_equal_shapes_made_afresh(
     kept = Shapes(states.table, pipeline(SchedulerSettings()), cached)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranking, "_LONGEST_WALK", longest_walk)
+        patch.setattr(standing, "_MOST_OWN", longest_walk)
         for number, (kind, what) in enumerate(story, 2):
             if kind == "report":
                 states.take(Key(COMPUTE, what[0]), number, value_of(*what), 0.0)
