@@ -39,6 +39,8 @@ def explanation(found: Explanation, *, admin: bool) -> dict[str, Any]:
         "nearest": [_near(miss, admin=admin) for miss in found.nearest],
         "verdict": found.verdict or None,
         "could_hold": found.could_hold,
+        "not_reported": found.not_reported,
+        "left_aside": found.left_aside,
         "changes": [{"parts": change.parts, "hosts": change.hosts} for change in found.changes],
         "advice": found.advice(),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from skep.scheduler.choice import NoHost
 from skep.scheduler.emptied import EmptyHosts
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.options import PlacementOptions
+from skep.scheduler.plugins import OneHost, column_filter, host_filter
 from skep.scheduler.request import placement_request
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.view import HostView
@@ -222,3 +224,25 @@ def test_what_empty_hosts_say_follows_what_they_report(world: Any) -> None:
     assert fill(world, spec) == 2
     assert refusal(world, spec).could_hold == 1
     assert not np.count_nonzero(world.placement.might_fit(placement_request(spec), InstanceUuid("i")))
+
+
+@pytest.mark.parametrize("per_request", [True, False])
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_a_plug_in_that_says_what_empty_hosts_hold(
+    make_world: Any, spec: Any, monkeypatch: pytest.MonkeyPatch, per_request: bool, one_by_one: bool
+) -> None:
+    def columns(hosts: HostView, _: Any) -> Any:
+        return hosts.free("VCPU") >= 20
+
+    def host(one: OneHost, _: Any) -> bool:
+        return one.free("VCPU") >= 20
+
+    flags: Any = {"stage": "mine", "per_request": per_request, "of_empty": True}
+    entry = host_filter(**flags)(host) if one_by_one else column_filter(**flags)(columns)
+    monkeypatch.setitem(registry.FILTERS, "Mine", dataclasses.replace(entry, name="Mine", plugin=True))
+    world = make_world(filters=("ComputeFilter", "Mine"))
+    world.host("small")
+    assert refusal(world, spec()).verdict == "never"
+    world.host("large", vcpus=8, used={"VCPU": 20})
+    found = refusal(world, spec())
+    assert (found.verdict, found.could_hold, found.left_aside) == ("not_now", 1, ())

@@ -13,7 +13,9 @@ from skep.domain.errors import SkepError
 from skep.scheduler.columns import Floats, Mask
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.registry import Pipeline
+from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import OnPluginError
+from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher
 
 AnswerT = TypeVar("AnswerT")
@@ -54,15 +56,19 @@ class Guard:
             return entry
         self.guards = True
         ask = partial(self._ask, "filter", entry.name)
+
+        def passes(hosts: HostView, request: PlacementRequest) -> Mask:
+            return ask(lambda: _mask(entry.passes(hosts, request), len(hosts)), hosts.all())
+
         # Other ways to the same answer would have to be guarded, too: nobody needs them of a plug-in.
         return replace(
             entry,
-            passes=lambda hosts, request: ask(lambda: _mask(entry.passes(hosts, request), len(hosts)), hosts.all()),
+            passes=passes,
             applies=lambda request: ask(lambda: bool(entry.applies(request)), instead=False),
             stage=lambda request: ask(lambda: str(entry.stage(request)), entry.name),
             fits=None,
             named=None,
-            if_empty=None,
+            if_empty=passes if entry.if_empty is not None else None,
             room=None,
             still=None,
         )

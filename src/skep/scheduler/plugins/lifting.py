@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from skep.scheduler.columns import Floats, Mask
+from skep.scheduler.emptied import EmptyHosts
 from skep.scheduler.filters.base import Filter, always
 from skep.scheduler.plugins.one_host import OneHost
 from skep.scheduler.request import PlacementRequest
@@ -27,13 +28,15 @@ def column_filter(
     per_request: bool = True,
     steady: bool = False,
     when_forced: bool = False,
+    of_empty: bool = False,
 ) -> Callable[[Callable[[HostView, PlacementRequest], Mask]], Filter]:
     """Make a filter of a function from some hosts and a request to a mask.
 
     `stage`: what users read after "N left by". `applies`: whether the request asks for it at all. `per_request`: False
     promises that the answer depends on the host and the request's shape alone (`request.py`), so that it is
     remembered until the host changes. `steady`: with that, promises that it never looks at what is free.
-    `when_forced`: whether it judges hosts of `az:host:node`, too.
+    `when_forced`: whether it judges hosts of `az:host:node`, too. `of_empty`: promises that, asked of hosts of which
+    everything is free, it says whether an empty host could ever hold the server; explanations ask so.
     """
 
     def lift(function: Callable[[HostView, PlacementRequest], Mask]) -> Filter:
@@ -46,6 +49,7 @@ def column_filter(
             steady=steady,
             when_forced=when_forced,
             survivors_only=per_request,
+            if_empty=function if of_empty else None,
         )
 
     return lift
@@ -58,6 +62,7 @@ def host_filter(
     per_request: bool = True,
     steady: bool = False,
     when_forced: bool = False,
+    of_empty: bool = False,
 ) -> Callable[[Callable[[OneHost, PlacementRequest], bool]], Filter]:
     """Make a filter of a function that judges one host; flags as of `column_filter`.
 
@@ -66,15 +71,21 @@ def host_filter(
 
     def lift(function: Callable[[OneHost, PlacementRequest], bool]) -> Filter:
         def passes(hosts: HostView, request: PlacementRequest) -> Mask:
-            mask = hosts.ready.copy()
+            is_empty = isinstance(hosts, EmptyHosts)
+            mask = (hosts.reported if is_empty else hosts.ready).copy()
             rows = hosts.rows
             for at in mask.nonzero()[0].tolist():
-                mask[at] = function(OneHost(hosts.table, int(rows[at])), request)
+                mask[at] = function(OneHost(hosts.table, int(rows[at]), is_empty=is_empty), request)
             return mask
 
         passes.__name__ = function.__name__
         flags = column_filter(
-            stage=stage, applies=applies, per_request=per_request, steady=steady, when_forced=when_forced
+            stage=stage,
+            applies=applies,
+            per_request=per_request,
+            steady=steady,
+            when_forced=when_forced,
+            of_empty=of_empty,
         )
         return flags(passes)
 

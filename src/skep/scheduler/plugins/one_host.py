@@ -14,9 +14,11 @@ from skep.scheduler.table import HostTable
 class OneHost:
     """A host that has reported, read-only. Holds nothing: do not keep it for the next decision."""
 
-    __slots__ = ("_row", "_table")
+    __slots__ = ("_is_empty", "_row", "_table")
 
-    def __init__(self, table: HostTable, row: int) -> None:
+    def __init__(self, table: HostTable, row: int, *, is_empty: bool = False) -> None:
+        """`is_empty`: show it as if nothing ran on it."""
+        self._is_empty = is_empty
         self._table = table
         self._row = row
 
@@ -61,6 +63,8 @@ class OneHost:
 
     def free(self, resource_class: str) -> int:
         """Return what is neither used nor claimed."""
+        if self._is_empty:
+            return self.capacity(resource_class)
         amounts = self._table.resources.get(resource_class)
         return amounts.free_of(self._row) if amounts else 0
 
