@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,14 @@ NODES = tuple(NodeUuid(f"n{number}") for number in range(5))
 CELL = CellUuid("c")
 
 claims = st.builds(
-    lambda instance, attempt, node, amounts: Claim(
-        instance=InstanceUuid(f"i{instance}"), attempt=attempt, node=node, resources=amounts
+    lambda instance, attempt, node, amounts, end: Claim(
+        instance=InstanceUuid(f"i{instance}"), attempt=attempt, node=node, resources=amounts, expected_end=end
     ),
     st.integers(0, 3),
     st.integers(1, 2),
     st.sampled_from(NODES[:2]),
     st.dictionaries(st.sampled_from(["VCPU", "MEMORY_MB", "CUSTOM_X"]), st.integers(0, 5), min_size=1),
+    st.sampled_from([3, 5, 8, None]),
 )
 steps = st.one_of(
     st.tuples(st.sampled_from(["assume", "drop"]), claims),
@@ -67,22 +69,26 @@ def test_counted_claims_are_the_sum_of_those_that_count(story: list[tuple[str, A
         for name, amounts in table.resources.items():
             assert row is None or amounts.claimed[row] == totals.get(name, 0)
         assert row is not None or not totals
+        counted = {claim.key: claim.expected_end for claim in (*index.of(node), *index.assumed()) if claim.node == node}
+        ends = [math.inf if end is None else end for end in counted.values()]
+        assert row is None or HostView(table, np.array([row])).occupied_until.tolist() == [max(ends, default=-math.inf)]
 
 
 usages = st.builds(
-    lambda vcpus, used, traits, failed, hypervisor: (vcpus, used, traits, failed, hypervisor),
+    lambda vcpus, used, traits, failed, hypervisor, end: (vcpus, used, traits, failed, hypervisor, end),
     st.integers(0, 8),
     st.dictionaries(st.sampled_from(["VCPU", "MEMORY_MB"]), st.integers(0, 9)),
     st.sets(st.sampled_from(["A", "B", "C"])).map(lambda names: tuple(sorted(names))),
     st.integers(0, 2),
     st.sampled_from(["", "one", "two"]),
+    st.sampled_from([None, 3, 5]),
 )
 
 
 def value_of(node: NodeUuid, facts: tuple[Any, ...] | None) -> ComputeValue:
     if facts is None:
         return ComputeValue(cell=CELL)
-    vcpus, used, traits, failed, hypervisor = facts
+    vcpus, used, traits, failed, hypervisor, end = facts
     usage = HostUsage(
         host=f"host-{node}",
         inventory={"VCPU": Inventory(total=vcpus), "MEMORY_MB": Inventory(total=512)},
@@ -90,6 +96,8 @@ def value_of(node: NodeUuid, facts: tuple[Any, ...] | None) -> ComputeValue:
         traits=traits,
         failed_builds=failed,
         hypervisor_hostname=hypervisor,
+        instances=len(used),
+        expected_end=end,
     )
     return ComputeValue(cell=CELL, report=Report(incarnation=1, seq=1, usage=usage))
 
@@ -111,6 +119,7 @@ def said(states: HostStates) -> dict[str, Any]:
                 for name, column in table.resources.items()
                 if column.capacity[row] or column.used[row]
             },
+            HostView(table, np.array([row])).occupied_until.tolist(),
             [trait for trait in "ABC" if table.traits.having(trait, np.array([row]))[0]],
         )
         for row, node in enumerate(table.nodes)
