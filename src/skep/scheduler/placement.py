@@ -138,6 +138,7 @@ class Placement:
         considered = shared.considered
         narrowed: list[tuple[Filter, int]] = []
         rows = self._shapes.best(shared, request, salt) if self._is_plain(request, running) else None
+        is_plain = rows is not None
         if rows is None:
             ranking, narrowed = self._narrow(shared, request, running, salt)
             row = self._pick(ranking, request, weighers, instance, seed)
@@ -145,7 +146,7 @@ class Placement:
         stages = self._stages(shared, request, narrowed)
         if not rows:
             return NoHost(lambda: self._no_valid_host(request, considered, stages), considered, stages)
-        scores = self._scores(request, weighers, rows)
+        scores = self._shared_scores(rows) if is_plain else self._scores(request, weighers, rows)
         return choice_of(
             self._table, rows[0], rows[1:], Explanation(considered=considered, stages=stages, scores=scores)
         )
@@ -239,11 +240,16 @@ class Placement:
         if pipeline.shape_parts:
             parts = (part(table, request) for part in pipeline.shape_parts)
             request = replace(request, shape=(request.shape, *parts))
+        is_forced = request.is_forced
         self._latest = _Running(
             asked=asked,
             version=table.log.facts_noted,
             request=request,
-            filters=[entry for entry in pipeline.request_filters if explain.runs(entry, request)],
+            filters=[
+                entry
+                for entry in pipeline.request_filters
+                if entry.applies(request) and (entry.when_forced or not is_forced)
+            ],
             weighers=[entry for entry in pipeline.request_weighers if entry[0].applies(request)],
         )
         return self._latest
@@ -379,6 +385,11 @@ class Placement:
         among = Among(cell=self._table.cell.item(chosen))
         return ranking.best(most, among=among, without=(chosen,))
 
+    def _shared_scores(self, rows: list[int]) -> dict[str, dict[str, float]]:
+        """Return the same where scores depend on the host alone."""
+        hosts, parts = self._table.hosts, self._shapes.parts
+        return {hosts[row]: parts(row) for row in rows}
+
     def _scores(self, request: PlacementRequest, weighers: Weighers, rows: list[int]) -> dict[str, dict[str, float]]:
         """Return what each weigher gave the best hosts, before its multiplier."""
         table = self._table
@@ -386,7 +397,7 @@ class Placement:
             return {table.hosts[row]: self._weighed.parts_of(row) for row in rows}
         occasional = [entry for entry in self._pipeline.occasional_weighers if entry[0].applies(request)]
         if self._shapes.is_shared and not weighers and not occasional:
-            return {table.hosts[row]: self._shapes.parts(row) for row in rows}
+            return self._shared_scores(rows)
         hosts = HostView(table, np.array(rows, dtype=np.intp))
         scores: dict[str, dict[str, float]] = {table.hosts[row]: {} for row in rows}
         for weigher, _ in [*self._pipeline.shared_weighers, *occasional, *weighers]:

@@ -69,6 +69,7 @@ class Evaluated:
         "crossed",
         "fits",
         "judged",
+        "log",
         "own",
         "own_helps",
         "plan",
@@ -79,8 +80,10 @@ class Evaluated:
         "steady",
     )
 
-    def __init__(self, plan: _Plan, room: int, crossed: Crossed) -> None:
+    def __init__(self, plan: _Plan, room: int, crossed: Crossed, log: ChangeLog) -> None:
         self.plan = plan
+        self.log = log
+        """Of the changes to look at beside."""
         self.crossed = crossed
         """Rows to judge again because of claims, where amounts are only compared with the request's."""
         self.steady: Stages = np.full(room, NOT_MAPPED, dtype=np.uint8)
@@ -162,7 +165,7 @@ class Shapes:
         if known is None or len(known.stage) != len(self._table.mapped):
             known = self._add(request)
         else:
-            if known.position != self._log(known.plan).position:
+            if known.position != known.log.position:
                 self._refresh(known, request)
             if known.crossed.rows:
                 self._judge_crossed(known, request)
@@ -292,7 +295,8 @@ class Shapes:
             self._forget(former)
         plan, table = self._plan(request), self._table
         crossed = table.levels.watch(plan.resources) if plan.by_level else Crossed()
-        known = self._cache[request.shape] = Evaluated(plan, len(table.mapped), crossed)
+        log = table.log.told if plan.by_level else table.log
+        known = self._cache[request.shape] = Evaluated(plan, len(table.mapped), crossed, log)
         self._evaluate_all(known, request)
         return known
 
@@ -325,11 +329,8 @@ class Shapes:
             and not any(weigher.applies(request) for weigher, _ in self._pipeline.occasional_weighers),
         )
 
-    def _log(self, plan: _Plan) -> ChangeLog:
-        return self._table.log.told if plan.by_level else self._table.log
-
     def _refresh(self, known: Evaluated, request: PlacementRequest) -> None:
-        log = self._log(known.plan)
+        log = known.log
         marks = log.few_since(known.position, _FEW) if known.plan.one_by_one else None
         if marks is not None and not any(mark & 1 for mark in marks):
             self._judge_few(known, request, {mark >> 1 for mark in marks})
@@ -377,7 +378,7 @@ class Shapes:
         known.steady[:size] = self._judge_facts(known.plan, HostView(self._table), request)
         known.stage[:size] = self._judge(known.plan, known.steady[:size], slice(0, size), request)
         known.count(known.stage[:size])
-        known.position = self._log(known.plan).position
+        known.position = known.log.position
         known.crossed.clear()
         known.score = None
 
