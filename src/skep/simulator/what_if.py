@@ -24,6 +24,8 @@ class Comparison(Counted):
     """How a policy's decisions differ from those that are recorded."""
 
     policy: Policy | None = None
+    found: int = 0
+    """Times that an attempt had its claim already: no decisions."""
     same_host: int = 0
     other_host: int = 0
     refused_by_both: int = 0
@@ -72,6 +74,7 @@ class Comparison(Counted):
 
     def judge_found(self, told: Told, recorded: Found, replayed: Found | None) -> None:
         """Nothing is decided about an attempt that has its claim."""
+        self.found += 1
 
 
 def _node(answer: Answer) -> NodeUuid | None:

@@ -85,6 +85,14 @@ async def test_all_decisions_of_a_cloud_come_out_the_same_after_its_end(tmp_path
     status, out, errors = await run("--replay", str(tmp_path / "log"), "--json")
     assert (status, errors) == (0, "")
     assert json.loads(out)["reproduced"] == tally.decisions
+    status, out, errors = await run("--replay", str(tmp_path / "log"), "--policy", "best-fit", "--json")
+    assert (status, errors) == (0, "")
+    shown = json.loads(out)
+    (other,) = shown["decided"]
+    assert other["decisions"] + other["found"] == tally.decisions
+    assert 0 < other["differing"] < other["decisions"]
+    assert other["refused_by_policy"] == other["refused_as_recorded"] >= 1
+    assert [one["policy"] for one in shown["policies"]] == ["recorded", "best-fit"]
 
 
 async def test_a_recorded_cloud_is_a_trace_with_its_hosts(tmp_path: Path) -> None:
