@@ -72,7 +72,7 @@ class Comparison(Counted):
         self.refused_only_by_policy += now is None
         self.differ(told, recorded, replayed)
 
-    def judge_found(self, told: Told, recorded: Found, replayed: Found | None) -> None:
+    def judge_found(self, told: Told, recorded: Found, replayed: Found | None) -> None:  # noqa: ARG002  # as in every tally
         """Nothing is decided about an attempt that has its claim."""
         self.found += 1
 
