@@ -10,6 +10,7 @@ holds it is known, or is dropped when storing it was refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from skep.domain.claims import Claim
 from skep.domain.ids import NodeUuid
@@ -23,6 +24,8 @@ _FEW = 8
 
 AttemptKey = tuple[str, int]
 """(instance, attempt)"""
+_KEY = attrgetter("instance", "attempt")
+"""The key of a claim, for many claims at once."""
 
 
 class ClaimIndex:
@@ -36,41 +39,41 @@ class ClaimIndex:
 
     def set_stored(self, node: NodeUuid, claims: Iterable[Claim]) -> None:
         """Take what the node's record holds now. Raises OverflowError, and takes nothing, where that cannot be true."""
-        before = self._stored.get(node, {})
-        after = {claim.key: claim for claim in claims}
-        for key, claim in after.items():
-            if before.get(key) is not claim:
-                _check(claim)
-        self._recount(node, before, after)
+        told = tuple(claims)
+        before, assumed = self._stored.get(node, {}), self._assumed.get(node, {})
+        after = dict(zip(map(_KEY, told), told, strict=True))
+        # Most of what a record holds it held before, as the very objects.
+        fresh = {key: claim for key, claim in after.items() if before.get(key) is not claim or key in assumed}
+        gone = [key for key in before if key not in after]
+        for claim in fresh.values():
+            _check(claim)
+        for key in gone:
+            if key not in assumed:
+                self._uncount(node, before[key])
+        for key, claim in fresh.items():
+            self._recount(node, assumed.pop(key, None) or before.get(key), claim)
+        if not assumed:
+            self._assumed.pop(node, None)
         if after:
             self._stored[node] = after
         else:
             self._stored.pop(node, None)
-        for key in before:
-            if key not in after:
-                self._unlist(node, key)
-        for key in after:
+        for key in gone:
+            self._unlist(node, key)
+        for key in fresh:
             self._list(node, key)
 
-    def _recount(self, node: NodeUuid, before: dict[AttemptKey, Claim], after: dict[AttemptKey, Claim]) -> None:
-        """Count what is stored now instead of what was; what was assumed and is stored now is assumed no longer."""
-        assumed = self._assumed.get(node, {})
-        for key, claim in before.items():
-            if key not in after and key not in assumed:
-                self._uncount(node, claim)
-        for key, claim in after.items():
-            counted = assumed.pop(key, None) or before.get(key)
-            if counted is None:
-                self._count(node, claim)
-            elif (
-                counted.resources != claim.resources
-                or counted.allocation != claim.allocation
-                or counted.expected_end != claim.expected_end
-            ):
-                self._uncount(node, counted)
-                self._count(node, claim)
-        if not assumed:
-            self._assumed.pop(node, None)
+    def _recount(self, node: NodeUuid, counted: Claim | None, claim: Claim) -> None:
+        """Count a claim that is stored now instead of what counted under its name."""
+        if counted is None:
+            self._count(node, claim)
+        elif counted is not claim and (
+            counted.resources != claim.resources
+            or counted.allocation != claim.allocation
+            or counted.expected_end != claim.expected_end
+        ):
+            self._uncount(node, counted)
+            self._count(node, claim)
 
     def assume(self, claim: Claim) -> None:
         """Count a claim that was decided and is on its way into the record, instead of one that has its name there."""

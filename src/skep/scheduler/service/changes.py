@@ -110,9 +110,9 @@ def add_claim(claim: Claim, asked: Wanted | None = None, still_fits: StillFits |
     def change(value: ComputeValue | None) -> Change[Claim | None]:
         if value is None or value.report is None or value.incomplete:
             return Change(value, None)
-        there = next((held for held in value.claims if held.key == claim.key), None)
-        if there is not None:
-            return Change(value, there)
+        for held in value.claims:
+            if held.instance == claim.instance and held.attempt == claim.attempt:
+                return Change(value, held)
         if still_fits is not None and not still_fits(value.report.usage, value.claims):
             return Change(value, None)
         fitted = with_parts(value, claim, asked) if _has_amounts(value, claim) else None
@@ -131,9 +131,10 @@ def has_room(value: ComputeValue, claim: Claim) -> bool:
 def _has_amounts(value: ComputeValue, claim: Claim) -> bool:
     assert value.report is not None
     usage = value.report.usage
+    claimed = [held.resources for held in value.claims]
     for name, amount in claim.resources.items():
         inventory = usage.inventory.get(name)
-        taken = usage.used.get(name, 0) + sum(held.resources.get(name, 0) for held in value.claims)
+        taken = usage.used.get(name, 0) + sum([one[name] for one in claimed if name in one])
         if inventory is None or taken + amount > inventory.capacity:
             return False
     return True
