@@ -33,7 +33,7 @@ async def only_attempts(cloud: Cloud, uuids: list[InstanceUuid]) -> None:
 
 
 async def test_builds_wait_for_their_turn_on_a_busy_host(tmp_path: Path) -> None:
-    config = quick_config(conductor=quick(scheduled_deadline=0.4), spawn_delay=0.4)
+    config = quick_config(conductor=quick(scheduled_deadline=2.0), spawn_delay=0.8)
     compute = msgspec.structs.replace(config.compute, max_concurrent_builds=1)
     config = msgspec.structs.replace(config, compute=compute)
     async with running_cloud(tmp_path, config, cells=1, hosts=1) as cloud:
@@ -41,21 +41,21 @@ async def test_builds_wait_for_their_turn_on_a_busy_host(tmp_path: Path) -> None
 
 
 async def test_a_host_may_take_its_time_to_make_a_guest(tmp_path: Path) -> None:
-    config = quick_config(conductor=quick(spawning_deadline=0.3), spawn_delay=1.2)
+    config = quick_config(conductor=quick(spawning_deadline=2.0), spawn_delay=3.0)
     async with running_cloud(tmp_path, config, cells=1, hosts=1) as cloud:
         await only_attempts(cloud, await cloud.create(2))
 
 
 async def test_a_host_may_take_its_time_to_prepare(tmp_path: Path) -> None:
-    config = quick_config(conductor=quick(building_deadline=0.3))
+    config = quick_config(conductor=quick(building_deadline=2.0))
     async with running_cloud(tmp_path, config, cells=1, hosts=1) as cloud:
         driver = cloud.plane.drivers["cell1-host1"]
-        driver.settings = msgspec.structs.replace(driver.settings, prepare_delay=1.2)
+        driver.settings = msgspec.structs.replace(driver.settings, prepare_delay=3.0)
         await only_attempts(cloud, await cloud.create(2))
 
 
 async def test_the_time_in_which_nobody_listened_is_no_silence(tmp_path: Path) -> None:
-    cloud = Cloud(tmp_path, quick_config(conductor=quick(scheduled_deadline=1.0)), cells=1, hosts=1)
+    cloud = Cloud(tmp_path, quick_config(conductor=quick(scheduled_deadline=5.0)), cells=1, hosts=1)
     await cloud.start()
     [conductor] = cloud.plane._cell_conductors
     await conductor._builds.dispatching.stop()
@@ -100,7 +100,7 @@ def sent_of(plane: ControlPlane) -> list[InstanceUuid]:
 
 
 async def test_what_a_host_has_in_hand_is_not_sent_again_and_again(tmp_path: Path) -> None:
-    config = quick_config(conductor=quick(scheduled_deadline=0.4), spawn_delay=0.3)
+    config = quick_config(conductor=quick(scheduled_deadline=2.0), spawn_delay=0.3)
     compute = msgspec.structs.replace(config.compute, max_concurrent_builds=1)
     config = msgspec.structs.replace(config, compute=compute)
     async with running_cloud(tmp_path, config, cells=1, hosts=1) as cloud:

@@ -206,7 +206,7 @@ async def given_up(cloud: Cloud, step: str) -> InstanceUuid:
 
 
 async def test_a_host_silent_after_the_point_of_no_return_comes_back_with_its_guest(tmp_path: Path) -> None:
-    config = quick_config(conductor=quick(spawning_deadline=0.3))
+    config = quick_config(conductor=quick(spawning_deadline=2.0))
     async with running_cloud(tmp_path, config, cells=1, hosts=1) as cloud:
         uuid = await given_up(cloud, "spawn")
         await cloud.plane.start_agent(cell_named(cloud, "cell1"), "cell1-host1")
@@ -222,7 +222,7 @@ async def test_a_host_silent_after_the_point_of_no_return_comes_back_with_its_gu
 async def test_a_host_that_comes_back_with_a_partial_guest_undoes_it_and_the_server_stays_in_error(
     tmp_path: Path,
 ) -> None:
-    slow = quick_config(conductor=quick(spawning_deadline=0.3), spawn_delay=3600.0)
+    slow = quick_config(conductor=quick(spawning_deadline=2.0), spawn_delay=3600.0)
     async with running_cloud(tmp_path, slow, cells=1, hosts=1) as cloud:
         [uuid] = await cloud.create()
         await in_state(cloud, uuid, State.SPAWNING)

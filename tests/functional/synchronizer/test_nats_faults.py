@@ -249,7 +249,7 @@ async def test_a_connection_cut_under_load_keeps_the_epoch_and_readers_go_on_at_
 
 async def test_a_connection_that_falls_silent_is_given_up(server: NatsServer, handle: Open) -> None:
     async with Cable(server) as cable:
-        backend, other = await handle(cable.url, call_seconds=0.5), await handle()
+        backend, other = await handle(cable.url, call_seconds=2.0), await handle()
         snapshot = await backend.snapshot()
         await changes_after(backend, snapshot.cursor)
         cable.silence()
@@ -282,7 +282,7 @@ async def test_a_client_that_reads_no_more_without_a_word_is_given_up(server: Na
 async def test_a_halted_server_makes_calls_unavailable_and_serves_when_it_goes_on(
     server: NatsServer, handle: Open
 ) -> None:
-    backend = await handle(call_seconds=0.5)
+    backend = await handle(call_seconds=2.0)
     await backend.publish((write("a", 0),))
     snapshot = await backend.snapshot()
     server.pause()

@@ -106,7 +106,7 @@ async def test_a_reader_goes_on_waiting_after_its_connections_were_cut(server: P
 
 
 async def test_a_server_that_halts_holds_nobody_up(server: PostgresServer, database: str) -> None:
-    async with opened(database, call_seconds=0.3) as backend, opened(database, call_seconds=0.3) as closing:
+    async with opened(database, call_seconds=2.0) as backend, opened(database, call_seconds=2.0) as closing:
         cursor = (await backend.snapshot()).cursor
         await closing.epoch()
         server.pause()
