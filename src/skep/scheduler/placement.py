@@ -203,11 +203,12 @@ class Placement:
         for entry in self._pipeline.filters:
             if entry.name in _STATE_FILTERS or entry.namespace in unknown or not explain.runs(entry, request):
                 continue
+            asked = HostView(self._table, mask.nonzero()[0]) if entry.survivors_only else hosts
             try:
-                passed = entry.passes(hosts, request)
+                passed = entry.passes(asked, request)
             except PluginFailed:
                 continue
-            mask &= passed if entry.from_operator else passed | ~hosts.ready
+            mask[asked.selected] &= passed if entry.from_operator else passed | ~asked.ready
         for host in (request.spec.forced_host, request.spec.requested_host):
             if host is not None:
                 mask &= hosts.named((host,))

@@ -6,7 +6,7 @@ some are looked at to find the best words.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -21,7 +21,6 @@ from skep.scheduler.explain.less import (
     LOOKED_AT,
     aliases,
     enough,
-    rejected_alone,
     without,
     would_fit,
 )
@@ -49,16 +48,16 @@ Relaxing = Callable[[HostTable, PlacementRequest, RowNumbers], Part | None]
 
 
 def smallest_changes(
-    table: HostTable, request: PlacementRequest, failures: Failures, by_capacity: RowNumbers
+    table: HostTable, request: PlacementRequest, failures: Failures, by_one: Sequence[RowNumbers]
 ) -> tuple[Change, ...]:
     """Return what would fit if one thing were changed; where nothing would, the best of two things.
 
-    `by_capacity`: the nearest of the hosts that lack nothing but capacity, nearest first.
+    `by_one`: of each filter, some of the hosts that it alone rejects; of capacity the nearest, nearest first.
     """
     found: dict[tuple[str, ...], tuple[tuple[object, ...], Change]] = {}
     for number, entry in enumerate(failures.filters):
         is_capacity = 1 << number == failures.capacity
-        rows = by_capacity if is_capacity else rejected_alone(table, request, failures, 1 << number, by_capacity)
+        rows = by_one[number]
         part = _relaxing(entry)(table, request, rows) if len(rows) else None
         if part is not None:
             is_known = is_capacity or entry.name in INSIDE or part.hosts < len(rows)

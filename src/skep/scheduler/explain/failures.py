@@ -53,7 +53,8 @@ class Failures:
         they would let through."""
         self.capacity = self._bit(CAPACITY)
         """The set that holds this filter alone; the empty one if it does not run."""
-        self.inside = tuple(bit for name in INSIDE if (bit := self._bit(name)))
+        self._inside = {bit: name for name in INSIDE if (bit := self._bit(name))}
+        self.inside = tuple(self._inside)
         self._some: dict[FilterSet, RowNumbers] = {}
 
     def rows(self, failed: FilterSet) -> RowNumbers:
@@ -84,7 +85,7 @@ class Failures:
 
     def of_inside(self, failed: FilterSet) -> str | None:
         """Return which filter of `INSIDE` is in a set."""
-        return next((name for name in INSIDE if failed & self._bit(name)), None)
+        return next((name for bit, name in self._inside.items() if failed & bit), None)
 
     @property
     def perhaps_one_lack(self) -> list[FilterSet]:

@@ -25,7 +25,7 @@ from skep.scheduler.nested.judging import has_room
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 
-LOOKED_AT = 16
+LOOKED_AT = 8
 """So many hosts are asked whether less would do, the nearest: each takes as long as a decision."""
 GROUPS, DEVICES, _ = INSIDE
 PCPU = "PCPU"
@@ -65,22 +65,41 @@ def without(request: PlacementRequest, part: str) -> Less:
     return Less(lacks={}, resources=resources, inside=inside if inside != Wanted() else None)
 
 
-def rejected_alone(
+def by_one_filter(
+    table: HostTable, request: PlacementRequest, failures: Failures, by_capacity: RowNumbers
+) -> list[RowNumbers]:
+    """Return for each filter some of the hosts that it alone rejects.
+
+    `by_capacity`: those that lack nothing but capacity.
+    """
+    found = []
+    for number in range(len(failures.filters)):
+        failed = 1 << number
+        if failed == failures.capacity:
+            found.append(by_capacity)
+        elif failures.of_inside(failed) is None:
+            found.append(failures.some(failed))
+        else:
+            found.append(_by_one_inside(table, request, failures, failed, by_capacity))
+    return found
+
+
+def _by_one_inside(
     table: HostTable, request: PlacementRequest, failures: Failures, failed: FilterSet, by_capacity: RowNumbers
 ) -> RowNumbers:
-    """Return some of the hosts that one filter alone rejects.
+    """Return the same of a filter that looks inside: it knows what capacity knows too, or hides what the next says.
 
-    One that looks inside, and knows what capacity knows too, or hides what the next would say: of these the hosts that
-    would hold the rest. `by_capacity` are those that need only have more.
+    These are hosts that would hold the rest of the request.
     """
     rows, part = failures.some(failed), failures.of_inside(failed)
-    if part is None:
+    both = failures.some(failed | failures.capacity)[:LOOKED_AT] if failures.capacity else rows[:0]
+    if part is None or not (len(rows) or len(both)):
         return rows
     rest = without(request, part)
     if failed != failures.inside[-1]:
         rows = _holding(table, rest, rows)
-    both = failures.some(failed | failures.capacity) if failures.capacity else rows[:0]
-    return np.concatenate((rows, np.setdiff1d(_holding(table, rest, both), by_capacity)))
+    both = np.setdiff1d(both, by_capacity)
+    return np.concatenate((rows, _holding(table, rest, both))) if len(both) else rows
 
 
 def _holding(table: HostTable, smaller: Less, rows: RowNumbers) -> RowNumbers:

@@ -5,13 +5,14 @@ Nearest is who lacks the fewest resource classes, and of these the smallest part
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from skep.domain.builds import NearMiss
 from skep.scheduler.columns import Floats
 from skep.scheduler.explain.amounts import distances, shortage
 from skep.scheduler.explain.failures import Failures, FilterSet, RowNumbers
-from skep.scheduler.explain.less import rejected_alone
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.table import HostTable
 
@@ -83,21 +84,20 @@ def near_misses(
     table: HostTable,
     request: PlacementRequest,
     failures: Failures,
-    by_capacity: RowNumbers,
+    by_one: Sequence[RowNumbers],
     last_stage: str,
     most: int,
 ) -> tuple[NearMiss, ...]:
     """Return hosts that failed one filter only: those of the last stage first, then by how little is missing.
 
-    `by_capacity`: the nearest of those that lack nothing but capacity.
+    `by_one`: of each filter, some of the hosts that it alone rejects.
     """
     ranked: list[tuple[bool, float, NearMiss]] = []
     for number, entry in enumerate(failures.filters):
         failed = 1 << number
         is_capacity = failed == failures.capacity
-        rows = by_capacity if is_capacity else rejected_alone(table, request, failures, failed, by_capacity)
         amounts_matter = is_capacity or failures.of_inside(failed) is not None
-        for row in rows[:most].tolist():
+        for row in by_one[number][:most].tolist():
             lacks = shortage(table, request, row) if amounts_matter else {}
             size = sum(1 + amount / request.resources[name] for name, amount in lacks.items())
             stage = failures.capacity_stage(request) if lacks else entry.stage(request)

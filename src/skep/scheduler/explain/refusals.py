@@ -12,7 +12,7 @@ from skep.scheduler.emptied import EmptyHosts, cannot_say, could_hold
 from skep.scheduler.explain.amounts import nearest
 from skep.scheduler.explain.changes import smallest_changes
 from skep.scheduler.explain.failures import Failures, FilterSet, RowNumbers, ShapeFailures, with_request_filters
-from skep.scheduler.explain.less import LOOKED_AT, enough
+from skep.scheduler.explain.less import LOOKED_AT, by_one_filter, enough
 from skep.scheduler.explain.misses import Nearest, near_misses
 from skep.scheduler.explain.stages import runs
 from skep.scheduler.filters.base import Filter, nobody_can_say, whatever_it_is
@@ -69,19 +69,19 @@ class Refusals:
             rejected, _ = self._rejected(failures, request)
         else:
             rejected, _ = refused.rejected = refused.rejected or self._rejected(failures, request)
-        by_capacity = self._by_capacity(refused, failures, request)
+        by_one = by_one_filter(self._table, request, failures, self._by_capacity(refused, failures, request))
         holding, not_reported = self._holding(refused.failures, running, request)
         last = next((stage.stage for stage in stages if not stage.left), stages[-1].stage if stages else "")
         return Explanation(
             considered=considered,
             stages=stages,
-            nearest=near_misses(self._table, request, failures, by_capacity, last, self._most_near),
+            nearest=near_misses(self._table, request, failures, by_one, last, self._most_near),
             rejected=rejected,
             verdict="" if not considered else "not_now" if holding else "never",
             could_hold=holding,
             not_reported=not_reported,
             left_aside=self._left_aside(refused, running, request) if holding else (),
-            changes=smallest_changes(self._table, request, failures, by_capacity),
+            changes=smallest_changes(self._table, request, failures, by_one),
         )
 
     def _refused(self, request: PlacementRequest, shared: object) -> _Refused:
@@ -116,6 +116,8 @@ class Refusals:
         if not failures.capacity:
             return np.zeros(0, dtype=np.intp)
         rows = self._nearest(refused, failures, failures.capacity, request, self._most_near)
+        if not failures.perhaps_one_lack:
+            return rows
         for failed in failures.perhaps_one_lack:
             near = self._nearest(refused, failures, failed, request, LOOKED_AT).tolist()
             alike = (row for row in near if enough(self._table, request, row) is not None)

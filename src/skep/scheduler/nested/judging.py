@@ -87,9 +87,9 @@ def passes_row(table: HostTable, asked: Wanted, row: int) -> bool:
 
 
 def has_room(table: HostTable, asked: Wanted, row: int) -> bool:
-    """Give the same answer for one row, and remember nothing of a request that nobody makes."""
+    """Give the same answer for one row and a request that nobody makes."""
     if row < len(table.nested.told(table.size)) and table.nested.told(table.size)[row]:
-        return table.nested.allocate(row, asked) is not None
+        return table.nested.fits(row, table.nested.imagined(asked))
     return bool(_flat(HostView(table, slice(row, row + 1)), asked)[0])
 
 

@@ -27,6 +27,8 @@ MOST_CONDITIONS = 200_000
 
 MOST_REQUESTS = 1_000
 """Different requests of which answers are remembered."""
+MOST_IMAGINED = 100
+"""Different requests that nobody makes, of which answers are remembered."""
 MOST_ANSWERS = 1_000_000
 """Of all requests together, about as many bytes times a hundred: users choose what they ask for."""
 _COUNTING = 10
@@ -98,6 +100,8 @@ class Rooms:
         """By row, the number of its condition."""
         self._numbers: dict[tuple[Layout, RoomKey], int] = {}
         self._answers: dict[Wanted, Answers] = {}
+        self._imagined: dict[Wanted, Answers] = {}
+        """The same of requests that nobody makes: they take no place from those that are made."""
         self._layouts: dict[int, Layout] = {}
         """By row: a host that reports again most often has the same inside."""
         self._worked = Worked(self._forget_answers)
@@ -182,6 +186,15 @@ class Rooms:
             known = self._answers[asked] = Answers(asked, self._worked)
         return known
 
+    def imagined(self, asked: Wanted) -> Answers:
+        """Return what is known of a request that only an explanation thinks of."""
+        known = self._imagined.get(asked)
+        if known is None:
+            if len(self._imagined) >= MOST_IMAGINED:
+                self._imagined.clear()
+            known = self._imagined[asked] = Answers(asked, self._worked)
+        return known
+
     def fits(self, row: int, known: Answers) -> bool:
         """Tell whether a host that has told of its inside has room. `known`: of the request."""
         room = self._rooms.get(row) or self.room(row)
@@ -255,7 +268,7 @@ class Rooms:
         return number
 
     def _forget_answers(self) -> None:
-        for known in self._answers.values():
+        for known in (*self._answers.values(), *self._imagined.values()):
             known.forget()
         self._worked.amount = 0
 
