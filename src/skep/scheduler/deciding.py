@@ -162,6 +162,8 @@ class Deciding:
             return seat.request
         mine = (slot for slot in self._known.groups.slots(group.uuid) if slot.instance == seat.instance)
         seat.older = next((slot for slot in mine if slot.attempt == seat.attempt), None)
+        if seat.older is None and not seat.shunned:
+            return seat.request
         prefer = seat.request.prefer if seat.older is None else (seat.older.node, *seat.request.prefer)
         return replace(seat.request, prefer=prefer, ignore=(*seat.request.ignore, *seat.shunned))
 

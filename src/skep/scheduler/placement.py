@@ -33,13 +33,14 @@ from skep.scheduler.groups import GroupIndex, GroupSlot, member_nodes
 from skep.scheduler.min_max import Weighed
 from skep.scheduler.narrowing import Narrowing
 from skep.scheduler.partition import Partition
+from skep.scheduler.picking import Picking
 from skep.scheduler.plugins.guarding import Guard, PluginFailed
-from skep.scheduler.ranking import ANY, NOBODY, Among, Ranked, Scored
+from skep.scheduler.ranking import NOBODY, Ranked, Scored
 from skep.scheduler.registry import pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.shapes import PASSED, Evaluated, Shapes
-from skep.scheduler.spreading import Domains, Spreading
+from skep.scheduler.spreading import Domains, Passing, Spreading
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher, weighted
@@ -81,6 +82,7 @@ class Placement:
         self._configure()
         self.partition = Partition(table)
         """Whose hosts are looked at first where several schedulers serve one cloud."""
+        self._picking = Picking(table, self.partition, settings.host_subset_size)
 
     def _configure(self) -> None:
         """Take the filters and weighers that settings choose; an aggregate may call a weigher that they leave out."""
@@ -141,8 +143,10 @@ class Placement:
         is_plain = rows is not None
         if rows is None:
             ranking, narrowed = self._narrow(shared, request, running, salt)
-            row = self._pick(ranking, request, weighers, instance, seed)
-            rows = [] if row is None else [row, *self._alternates(ranking, row, request.alternates)]
+            # A weigher that looks at the request (members of a soft group, say) compares hosts of the whole cloud, and
+            # so does Nova's way of weighing.
+            of_all = bool(weighers) or self._min_max
+            rows = self._picking.rows(ranking, request, instance, seed, of_all=of_all)
         stages = self._stages(shared, request, narrowed)
         if not rows:
             return NoHost(lambda: self._no_valid_host(request, considered, stages), considered, stages)
@@ -153,9 +157,7 @@ class Placement:
 
     def _is_plain(self, request: PlacementRequest, running: _Running) -> bool:
         """Tell whether nothing but the shape of the request decides: so it is for most."""
-        if running.filters or running.weighers or request.prefer or self._min_max:
-            return False
-        return self._settings.host_subset_size == 1 and self.partition.own() is None
+        return not running.filters and not running.weighers and not self._min_max and self._picking.takes_best(request)
 
     def describe(self, row: int, request: PlacementRequest, instance: InstanceUuid, *, salt: int) -> Choice:
         """Return the choice of a host that was made earlier, with the alternates of now. `salt` as of `choose`."""
@@ -164,7 +166,7 @@ class Placement:
         try:
             shared = self._shapes.evaluate(request)
             ranking, _ = self._narrow(shared, request, running, salt)
-            others = self._alternates(ranking, row, request.alternates)
+            others = self._picking.alternates(ranking, row, request.alternates)
             scores = self._scores(request, running.weighers, [row, *others])
         except PluginFailed:
             # The host is chosen and claimed: that nobody can say which others there are does not undo it.
@@ -260,8 +262,8 @@ class Placement:
         if group is None:
             return request
         slots = self._groups.slots(group.uuid)
-        request = replace(request, group_nodes=member_nodes(slots, instance, group.policy))
-        return replace(request, spread=self._spread(request, group, slots, instance)) if group.spread else request
+        spread = self._spread(request, group, slots, instance) if group.spread else ()
+        return replace(request, group_nodes=member_nodes(slots, instance, group.policy), spread=spread)
 
     def spreads(self, request: PlacementRequest, slots: Iterable[GroupSlot], slot: GroupSlot) -> bool:
         """Tell whether the hard topology spread of a request lets `slot` join the others of its group."""
@@ -285,9 +287,14 @@ class Placement:
     def _spread(
         self, request: PlacementRequest, group: GroupRule, slots: Iterable[GroupSlot], instance: InstanceUuid
     ) -> tuple[Domains, ...]:
-        shared = self._shapes.evaluate(request)
-        judged: Mask = shared.steady[: self._table.size] == PASSED
-        return self._spreading.domains(group.spread, request.shape, judged, slots, instance)
+        shared, size = self._shapes.evaluate(request), self._table.size
+        passing = Passing(
+            shape=request.shape,
+            judged=lambda: shared.steady[:size] == PASSED,
+            fitting=lambda: shared.stage[:size] == PASSED,
+            state=shared.stages(),
+        )
+        return self._spreading.domains(group.spread, passing, slots, instance)
 
     def _narrow(
         self, shared: Evaluated, request: PlacementRequest, running: _Running, salt: int
@@ -298,8 +305,8 @@ class Placement:
         if not self._min_max and not weighers:
             if not filters:
                 return self._shapes.ranking(shared, request, salt), left
-            if all(entry.named is not None for entry in filters):
-                return self._narrow_by_name(shared, request, filters, salt)
+            if (narrowed := self._narrow_by_name(shared, request, filters, salt)) is not None:
+                return narrowed
         hosts = HostView(self._table)
         alive: Mask = shared.stage[: len(hosts)] == PASSED
         for entry in filters:
@@ -336,17 +343,21 @@ class Placement:
 
     def _narrow_by_name(
         self, shared: Evaluated, request: PlacementRequest, filters: list[Filter], salt: int
-    ) -> tuple[Ranked, list[tuple[Filter, int]]]:
-        """Apply filters that name their rows, without looking at others."""
+    ) -> tuple[Ranked, list[tuple[Filter, int]]] | None:
+        """Apply filters that name their rows or domains, without looking at others; None where one does not."""
         left: list[tuple[Filter, int]] = []
         narrowing = Narrowing(shared.fits, PASSED, shared.left)
         for entry in filters:
             if entry.named is not None:
                 narrowing.take(entry.named(self._table, request))
-                left.append((entry, narrowing.left))
+            elif entry.domains is not None and (domains := entry.domains(request)) is not None:
+                narrowing.stay_within(domains)
+            else:
+                return None
+            left.append((entry, narrowing.left))
         if narrowing.only is not None:
             return self._shapes.ranking_few(shared, request, salt, sorted(narrowing.only)), left
-        return self._shapes.ranking(shared, request, salt, narrowing.barred), left
+        return self._shapes.ranking(shared, request, salt, narrowing), left
 
     def _stages(
         self, shared: Evaluated, request: PlacementRequest, narrowed: list[tuple[Filter, int]]
@@ -359,32 +370,6 @@ class Placement:
             return self._refusals.explain(request, self._shapes.evaluate(request), stages, considered)
         except PluginFailed:
             return Explanation(considered=considered, stages=stages)
-
-    def _pick(
-        self, ranking: Ranked, request: PlacementRequest, weighers: Weighers, instance: InstanceUuid, seed: int
-    ) -> int | None:
-        for node in request.prefer:
-            row = self._table.row_of.get(node)
-            if row is not None and ranking.has(row):
-                return row
-        # A weigher that looks at the request (members of a soft group, say) compares hosts of the whole cloud, and so
-        # does Nova's way of weighing.
-        own = None if weighers or self._min_max else self.partition.own()
-        if own is not None and (row := self._pick_among(ranking, instance, seed, Among(mask=own))) is not None:
-            return row
-        return self._pick_among(ranking, instance, seed, ANY)
-
-    def _pick_among(self, ranking: Ranked, instance: InstanceUuid, seed: int, among: Among) -> int | None:
-        """Return the best row, or any of the best where an operator wants it so: there each member has its own dice."""
-        best = ranking.best(self._settings.host_subset_size, among=among)
-        if not best:
-            return None
-        return best[place(instance, seed) % len(best)] if len(best) > 1 else best[0]
-
-    def _alternates(self, ranking: Ranked, chosen: int, most: int) -> list[int]:
-        """Return the next best hosts of the same cell, best first."""
-        among = Among(cell=self._table.cell.item(chosen))
-        return ranking.best(most, among=among, without=(chosen,))
 
     def _shared_scores(self, rows: list[int]) -> dict[str, dict[str, float]]:
         """Return the same where scores depend on the host alone."""

@@ -6,13 +6,14 @@ let through; that is enough where most of the best hosts fit. Else all rows are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from skep.scheduler.columns import Floats, Hashes, Mask
+from skep.scheduler.narrowing import Narrowing
 from skep.scheduler.order import Order
 
 NOBODY = -np.inf
@@ -70,12 +71,12 @@ class Walk:
         self._count = count
 
     @classmethod
-    def down(cls, order: Order, fitting: Fitting, salt: int, barred: Set[int]) -> Walk:
+    def down(cls, order: Order, fitting: Fitting, salt: int, narrowing: Narrowing | None) -> Walk:
         """Go down an order in which all that fit have a place. It must not be changed while the walk is used."""
-        passing = order.walk(salt, fitting.column, fitting.yes, _LONGEST_WALK + len(barred))
-        if barred:
-            passing = (row for row in passing if row not in barred)
-        return cls([], passing, fitting.count - len(barred))
+        if narrowing is None:
+            return cls([], order.walk(salt, fitting.column, fitting.yes, _LONGEST_WALK), fitting.count)
+        passing = order.walk(salt, fitting.column, fitting.yes, _LONGEST_WALK + len(narrowing.barred))
+        return cls([], narrowing.those_left(passing), narrowing.left)
 
     @property
     def is_complete(self) -> bool:
@@ -100,6 +101,24 @@ class Walk:
                 if len(found) == most:
                     return found
 
+    def of_one_cell(self, others: int, cell: memoryview) -> list[int] | None:
+        """Return the best row and after it the best others of its cell; None where the way was too long.
+
+        Only before anything else is asked.
+        """
+        found: list[int] = []
+        rows, home = self._rows, -1
+        for row in self._passing:
+            rows.append(row)
+            if not found:
+                home = cell[row]
+            elif cell[row] != home:
+                continue
+            found.append(row)
+            if len(found) > others:
+                return found
+        return found if self.is_complete else None
+
 
 class Ranking:
     """Rows with scores, best first, for one server."""
@@ -112,12 +131,12 @@ class Ranking:
         fitting: Fitting,
         score: Callable[[], Floats],
         order: Order | None = None,
-        barred: Set[int] = frozenset(),
+        narrowing: Narrowing | None = None,
     ) -> None:
         """`score`: of each row, NOBODY for those that do not fit; asked for when all must be looked at.
 
-        `order`: of all rows, with those that fit among them, if there is one. `barred`: rows that fit and must not
-        be chosen all the same.
+        `order`: of all rows, with those that fit among them, if there is one. `narrowing`: who of those that fit may
+        be chosen; None: all of them.
         """
         self._hashes = hashes
         self._cell = cell
@@ -125,22 +144,31 @@ class Ranking:
         self._fitting = fitting
         self._look = score
         self._all: Floats | None = None
-        self._barred = barred
-        self._walk = Walk.down(order, fitting, salt, barred) if order is not None else None
+        self._narrowing = narrowing
+        self._left = fitting.count if narrowing is None else narrowing.left
+        self._walk = Walk.down(order, fitting, salt, narrowing) if order is not None else None
 
     def has(self, row: int) -> bool:
         """Tell whether a row may be chosen at all."""
-        return row in self._fitting and row not in self._barred
+        return row in self._fitting and (self._narrowing is None or self._narrowing.lets(row))
 
     def best(self, most: int = 1, *, among: Among = ANY, without: tuple[int, ...] = ()) -> list[int]:
         """Return at most so many rows, best first, of those that may be chosen and are not `without`."""
-        if most < 1 or self._fitting.count == len(self._barred):
+        if most < 1 or not self._left:
             return []
         if self._walk is not None:
             found = self._walk.first(most, self._cell.data, among, without)
             if len(found) == most or self._walk.is_complete:
                 return found
         return self._best_of_all(most, among, without)
+
+    def first(self, others: int) -> list[int]:
+        """Return the best row and after it the best others of its cell; empty where there is nobody."""
+        if self._left and self._walk is not None:
+            found = self._walk.of_one_cell(others, self._cell.data)
+            if found is not None:
+                return found
+        return _first(self, self._cell, others)
 
     def _best_of_all(self, most: int, among: Among, without: tuple[int, ...]) -> list[int]:
         """Look at all rows."""
@@ -153,7 +181,9 @@ class Ranking:
             may &= self._cell[:size] == among.cell
         if among.mask is not None:
             may &= among.mask[:size]
-        may[[*without, *self._barred]] = False
+        if self._narrowing is not None:
+            may = self._narrowing.of(may)
+        may[list(without)] = False
         rows = may.nonzero()[0]
         return _best(rows, score[rows], self._hashes[rows] - np.uint64(self._salt), most)
 
@@ -172,6 +202,12 @@ def _best(rows: NDArray[np.intp], scores: Floats, places: Hashes, most: int) -> 
     return ordered
 
 
+def _first(ranking: Ranked, cell: NDArray[np.int32], others: int) -> list[int]:
+    """Return the best row and after it the best others of its cell; empty where there is nobody."""
+    best = ranking.best()
+    return best and [*best, *ranking.best(others, among=Among(cell=cell.item(best[0])), without=(best[0],))]
+
+
 class Listed:
     """Few rows, all there are for one server, best first."""
 
@@ -182,6 +218,10 @@ class Listed:
     def has(self, row: int) -> bool:
         """Tell whether a row may be chosen at all."""
         return row in self._rows
+
+    def first(self, others: int) -> list[int]:
+        """Return the best row and after it the best others of its cell; empty where there is nobody."""
+        return _first(self, self._cell, others)
 
     def best(self, most: int = 1, *, among: Among = ANY, without: tuple[int, ...] = ()) -> list[int]:
         """Return at most so many rows, best first, of those that may be chosen and are not `without`."""
@@ -203,6 +243,10 @@ class Scored:
         """Tell whether a row may be chosen at all."""
         at = int(np.searchsorted(self._rows, row))
         return at < len(self._rows) and bool(self._rows[at] == row)
+
+    def first(self, others: int) -> list[int]:
+        """Return the best row and after it the best others of its cell; empty where there is nobody."""
+        return _first(self, self._cell, others)
 
     def best(self, most: int = 1, *, among: Among = ANY, without: tuple[int, ...] = ()) -> list[int]:
         """Return at most so many rows, best first, of those that may be chosen and are not `without`."""

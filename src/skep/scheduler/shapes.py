@@ -8,23 +8,21 @@ amount that a shape asks for went or came (`levels.py`).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Set
+from collections.abc import Callable
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from skep.domain.builds import StageCount
-from skep.domain.resources import Resources
-from skep.scheduler import explain
 from skep.scheduler.changelog import KEPT_PART, Changed, ChangeLog
 from skep.scheduler.columns import Floats, Mask
-from skep.scheduler.filters.base import Filter
 from skep.scheduler.levels import Crossed
+from skep.scheduler.narrowing import Narrowing
 from skep.scheduler.order import Order
 from skep.scheduler.ranking import NOBODY, Fitting, Listed, Ranking, best_of_one_cell
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
+from skep.scheduler.shape_plan import Plan, plan_of
 from skep.scheduler.standing import OwnOrder, Standing
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
@@ -32,8 +30,6 @@ from skep.scheduler.weighers.base import weighted
 
 NOT_MAPPED = 0
 """In the stage column: the row is no host that the operator knows."""
-FIRST_FILTER = 1
-"""In the stage column: rejected by the first shared filter; the others follow."""
 PASSED = 255
 """In the stage column: no shared filter rejected the host."""
 _FEW = 32
@@ -41,23 +37,6 @@ _FEW = 32
 
 Stages = NDArray[np.uint8]
 Rows = NDArray[np.int64]
-
-
-class _Plan(msgspec.Struct, frozen=True, eq=False):
-    """What of the pipeline concerns one shape."""
-
-    steady: tuple[tuple[int, Filter], ...]
-    """With their number in the stage column."""
-    varying: tuple[tuple[int, Filter], ...]
-    stages: tuple[tuple[int, str, bool], ...]
-    """Of those that run: the number, what users read, whether the user asked for it."""
-    resources: Resources
-    by_level: bool
-    """Whether what is free is only compared with the request's amounts."""
-    one_by_one: bool
-    """Whether each of the varying can judge a row by itself."""
-    in_order: bool
-    """Whether every host that passes has a place in the order that all shapes share."""
 
 
 class Evaluated:
@@ -80,7 +59,7 @@ class Evaluated:
         "steady",
     )
 
-    def __init__(self, plan: _Plan, room: int, crossed: Crossed, log: ChangeLog) -> None:
+    def __init__(self, plan: Plan, room: int, crossed: Crossed, log: ChangeLog) -> None:
         self.plan = plan
         self.log = log
         """Of the changes to look at beside."""
@@ -202,11 +181,11 @@ class Shapes:
         return self._order(shared, request) if shared.plan.in_order else None
 
     def ranking(
-        self, shared: Evaluated, request: PlacementRequest, salt: int, barred: Set[int] = frozenset()
+        self, shared: Evaluated, request: PlacementRequest, salt: int, narrowing: Narrowing | None = None
     ) -> Ranking:
-        """Rank hosts by what was evaluated; those that are `barred`, of which each fits, are not ranked."""
+        """Rank hosts by what was evaluated; with `narrowing` those alone that are left."""
         fitting = Fitting(shared.fits, PASSED, shared.left)
-        return self._ranking(shared, request, salt, fitting, lambda: self._scores_far_down(shared, request), barred)
+        return self._ranking(shared, request, salt, fitting, lambda: self._scores_far_down(shared, request), narrowing)
 
     def ranking_few(self, shared: Evaluated, request: PlacementRequest, salt: int, rows: list[int]) -> Listed:
         """Rank these rows alone; all of them were evaluated to fit."""
@@ -240,13 +219,13 @@ class Shapes:
         salt: int,
         fitting: Fitting,
         score: Callable[[], Floats],
-        barred: Set[int] = frozenset(),
+        narrowing: Narrowing | None = None,
     ) -> Ranking:
         table = self._table
         order = None
         if shared.plan.in_order and fitting.count:
             order = self._order(shared, request)
-        return Ranking(table.node_hash, table.cell, salt, fitting, score, order, barred)
+        return Ranking(table.node_hash, table.cell, salt, fitting, score, order, narrowing)
 
     def _order(self, shared: Evaluated, request: PlacementRequest) -> Order:
         """Return an order in which every row has a place that fits."""
@@ -293,7 +272,7 @@ class Shapes:
             _, former = self._cache.popitem(last=False)
         if former is not None:
             self._forget(former)
-        plan, table = self._plan(request), self._table
+        plan, table = plan_of(self._pipeline, self._standing, request), self._table
         crossed = table.levels.watch(plan.resources) if plan.by_level else Crossed()
         log = table.log.told if plan.by_level else table.log
         known = self._cache[request.shape] = Evaluated(plan, len(table.mapped), crossed, log)
@@ -309,25 +288,6 @@ class Shapes:
         for known in self._cache.values():
             self._forget(known)
         self._cache.clear()
-
-    def _plan(self, request: PlacementRequest) -> _Plan:
-        running = [
-            (number, entry)
-            for number, entry in enumerate(self._pipeline.shared_filters, FIRST_FILTER)
-            if explain.runs(entry, request)
-        ]
-        varying = tuple(item for item in running if not item[1].steady)
-        return _Plan(
-            steady=tuple(item for item in running if item[1].steady),
-            varying=varying,
-            stages=tuple((number, entry.stage(request), entry.asked) for number, entry in running),
-            resources=request.resources,
-            by_level=all(entry.by_level for _, entry in varying),
-            one_by_one=all(entry.fits is not None for _, entry in varying),
-            in_order=self._standing.is_shared
-            and self._standing.filters <= {entry.name for _, entry in running}
-            and not any(weigher.applies(request) for weigher, _ in self._pipeline.occasional_weighers),
-        )
 
     def _refresh(self, known: Evaluated, request: PlacementRequest) -> None:
         log = known.log
@@ -382,7 +342,7 @@ class Shapes:
         known.crossed.clear()
         known.score = None
 
-    def _judge_facts(self, plan: _Plan, hosts: HostView, request: PlacementRequest) -> Stages:
+    def _judge_facts(self, plan: Plan, hosts: HostView, request: PlacementRequest) -> Stages:
         alive = hosts.mapped.copy()
         stage = np.where(alive, np.uint8(PASSED), np.uint8(NOT_MAPPED))
         for number, entry in plan.steady:
@@ -391,7 +351,7 @@ class Shapes:
             alive = passed
         return stage
 
-    def _judge(self, plan: _Plan, steady: Stages, rows: Rows | slice, request: PlacementRequest) -> Stages:
+    def _judge(self, plan: Plan, steady: Stages, rows: Rows | slice, request: PlacementRequest) -> Stages:
         hosts = HostView(self._table, rows)
         stage = steady
         for number, entry in plan.varying:

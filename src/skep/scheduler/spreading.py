@@ -8,9 +8,9 @@ off does not.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,21 +28,52 @@ NOWHERE = 0
 _MOST_SHAPES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Domains:
+class Domains(msgspec.Struct, frozen=True, eq=False):
     """One constraint, and how the other members of the group stand to it now."""
 
     constraint: SpreadConstraint
     codes: Codes
     excess: Ints
     """By number of the domain: by how much one more member there would exceed the skew; 0 or less: it would not."""
+    fitting: Ints
+    """By number of the domain: hosts that all filters let through that look at the shape of the request alone."""
+
+    def may(self) -> Mask:
+        """Return which domains may get one more member, by their number."""
+        may: Mask = self.excess <= 0
+        may[NOWHERE] = False
+        return may
 
     def allowed(self) -> Mask:
         """Return which rows may get one more member."""
-        may = self.excess <= 0
-        may[NOWHERE] = False
-        result: Mask = may[self.codes]
+        result: Mask = self.may()[self.codes]
         return result
+
+
+class Passing(msgspec.Struct, frozen=True, eq=False):
+    """Who passes the filters that all requests of one shape share."""
+
+    shape: tuple[object, ...]
+    judged: Callable[[], Mask]
+    """Which rows pass all that do not look at what is free: the same while no facts of hosts change."""
+    fitting: Callable[[], Mask]
+    """Which rows pass all of them."""
+    state: object
+    """Another object when other rows fit."""
+
+
+class _ShapeDomains:
+    """What is known of the domains of one key for one shape."""
+
+    __slots__ = ("eligible", "eligible_at", "fitting", "fitting_at")
+
+    def __init__(self) -> None:
+        self.eligible_at: tuple[int, int, int] | None = None
+        self.eligible: Mask = np.zeros(0, dtype=np.bool_)
+        """Which domains count."""
+        self.fitting_at: tuple[object, Codes] | None = None
+        self.fitting: Ints = np.zeros(0, dtype=np.int64)
+        """How many rows of each fit."""
 
 
 class Spreading:
@@ -51,67 +82,77 @@ class Spreading:
     def __init__(self, table: HostTable) -> None:
         self._table = table
         self._racks = _Racks(table)
-        self._eligible: OrderedDict[tuple[object, ...], tuple[int, int, Mask]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, tuple[object, ...]], _ShapeDomains] = OrderedDict()
+        self._zones: Codes = np.zeros(0, dtype=np.int32)
+        self._zones_at = -1
+        """How many facts had been noted when the zones were read."""
+        self._rows: Codes = np.zeros(0, dtype=np.int32)
 
     def domains(
         self,
         constraints: Iterable[SpreadConstraint],
-        shape: tuple[object, ...],
-        judged: Mask,
+        passing: Passing,
         slots: Iterable[GroupSlot],
         instance: InstanceUuid,
     ) -> tuple[Domains, ...]:
-        """Return how the other members stand to each constraint.
-
-        `judged`: which rows pass all filters that do not look at what is free; the same for equal shapes while no facts
-        of hosts change.
-        """
+        """Return how the other members stand to each constraint."""
+        row_of = self._table.row_of
         others = [
-            (slot.instance, row)
-            for slot in slots
-            if slot.instance != instance and (row := self._table.row_of.get(slot.node)) is not None
+            (slot.instance, row_of[slot.node]) for slot in slots if slot.instance != instance and slot.node in row_of
         ]
-        return tuple(self._domains(constraint, shape, judged, others) for constraint in constraints)
+        return tuple([self._domains(constraint, passing, others) for constraint in constraints])
 
     def _domains(
-        self,
-        constraint: SpreadConstraint,
-        shape: tuple[object, ...],
-        judged: Mask,
-        others: list[tuple[InstanceUuid, int]],
+        self, constraint: SpreadConstraint, passing: Passing, others: list[tuple[InstanceUuid, int]]
     ) -> Domains:
         codes, number = self._codes(constraint.key)
+        known = self._of_shape(constraint.key, passing.shape)
+        self._look(known, passing, codes, number)
         counts = np.zeros(number, dtype=np.int64)
-        for _, code in {(instance, codes.item(row)) for instance, row in others}:
+        code_of = codes.data
+        for _, code in {(instance, code_of[row]) for instance, row in others}:
             counts[code] += 1
-        eligible = self._which(constraint.key, shape, judged, codes, number)
-        least = counts[eligible].min(initial=len(others)) if eligible.any() else 0
-        return Domains(constraint, codes, counts + (1 - least - constraint.max_skew))
+        counted = counts[known.eligible]
+        least = int(np.minimum.reduce(counted)) if len(counted) else 0
+        return Domains(constraint, codes, counts + (1 - least - constraint.max_skew), known.fitting)
 
-    def _which(self, key: str, shape: tuple[object, ...], judged: Mask, codes: Codes, number: int) -> Mask:
-        """Return which domains count, remembered while no facts of hosts change."""
-        name = (key, *shape)
-        now = (self._table.log.facts_noted, len(codes))
-        known = self._eligible.get(name)
-        if known is not None and known[:2] == now and len(known[2]) == number:
-            self._eligible.move_to_end(name)
-            return known[2]
-        eligible: Mask = np.zeros(number, dtype=np.bool_)
-        eligible[codes[judged]] = True
-        eligible[NOWHERE] = False
-        self._eligible[name] = (*now, eligible)
-        if len(self._eligible) > _MOST_SHAPES:
-            self._eligible.popitem(last=False)
-        return eligible
+    def _of_shape(self, key: str, shape: tuple[object, ...]) -> _ShapeDomains:
+        name = (key, shape)
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = _ShapeDomains()
+            if len(self._known) > _MOST_SHAPES:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(name)
+        return known
+
+    def _look(self, known: _ShapeDomains, passing: Passing, codes: Codes, number: int) -> None:
+        """Find out which domains count and how many rows of each fit, unless that is known still."""
+        now = (self._table.log.facts_noted, len(codes), number)
+        if known.eligible_at != now:
+            known.eligible = np.zeros(number, dtype=np.bool_)
+            known.eligible[codes[passing.judged()]] = True
+            known.eligible[NOWHERE] = False
+            known.eligible_at = now
+        at = known.fitting_at
+        if at is None or at[0] is not passing.state or at[1] is not codes:
+            known.fitting = np.bincount(codes[passing.fitting()], minlength=number)
+            known.fitting_at = (passing.state, codes)
 
     def _codes(self, key: str) -> tuple[Codes, int]:
-        """Return the number of each row's domain, and one more than the largest."""
+        """Return the number of each row's domain, and one more than the largest. Another object when they change."""
         table = self._table
+        if key == "rack":
+            return self._racks.codes()
         if key == "zone":
-            return table.zone[: table.size] + np.int32(1), len(table.zones) + 1
-        if key == "host":
-            return np.arange(1, table.size + 1, dtype=np.int32), table.size + 1
-        return self._racks.codes()
+            if self._zones_at != table.log.facts_noted:
+                self._zones = table.zone[: table.size] + np.int32(1)
+                self._zones_at = table.log.facts_noted
+            return self._zones, len(table.zones) + 1
+        if len(self._rows) != table.size:
+            self._rows = np.arange(1, table.size + 1, dtype=np.int32)
+        return self._rows, table.size + 1
 
 
 class _Racks:

@@ -12,6 +12,7 @@ from skep.domain.claims import Claim
 from skep.domain.hosts import HostUsage
 from skep.scheduler.columns import Ints, Mask
 from skep.scheduler.request import PlacementRequest
+from skep.scheduler.spreading import Domains
 from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 
@@ -91,6 +92,9 @@ class Filter:
     """The same answer for one row, of a filter that may be asked for few rows at a time."""
     named: Callable[[HostTable, PlacementRequest], Named] | None = None
     """The same answer by row, of a filter that is about few rows whatever the number of hosts."""
+    domains: Callable[[PlacementRequest], Domains | None] | None = None
+    """The same answer by the domains of hosts, of one that lets through who stands in some of them; None where it is
+    not as simple as that."""
     of_host: bool = False
     """Whether it judges the host alone, whatever is asked for, without looking at what is free."""
     namespace: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Filter, nobody_can_say
 from skep.scheduler.request import PlacementRequest
+from skep.scheduler.spreading import Domains
 from skep.scheduler.view import HostView
 
 
@@ -17,6 +18,12 @@ def passes(hosts: HostView, request: PlacementRequest) -> Mask:
     return mask
 
 
+def domains(request: PlacementRequest) -> Domains | None:
+    """Return the hard constraint, if there is but one."""
+    hard = [one for one in request.spread if one.constraint.hard]
+    return hard[0] if len(hard) == 1 else None
+
+
 def stage(request: PlacementRequest) -> str:
     """Name the constraints: they come from the hint and the flavor, which the user chose."""
     spread = request.spec.group.spread if request.spec.group is not None else ()
@@ -27,6 +34,7 @@ def stage(request: PlacementRequest) -> str:
 FILTER = Filter(
     name="TopologySpreadFilter",
     passes=passes,
+    domains=domains,
     stage=stage,
     applies=lambda request: request.spec.group is not None and any(one.hard for one in request.spec.group.spread),
     per_request=True,
