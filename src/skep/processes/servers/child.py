@@ -12,7 +12,7 @@ from typing import Self
 
 from skep.processes.servers.programs import find_program
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 """A server that does not answer within this time after its start has failed."""
 
 STOP_SECONDS = 5.0

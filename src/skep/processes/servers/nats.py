@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from skep.processes.ports import free_port
 from skep.processes.servers.child import ChildServer
 
 
@@ -81,8 +82,8 @@ class NatsServer(ChildServer):
             )
 
     def _write_config(self) -> Path:
-        # A port of -1 lets the server choose one that is free, and tell it in a file.
-        lines = [f'listen: "127.0.0.1:{self.port or -1}"', f"ports_file_dir: {json.dumps(str(self.folder))}"]
+        # Where it listens after all, further text may have a say: the server tells it in a file.
+        lines = [f'listen: "127.0.0.1:{self.port or free_port()}"', f"ports_file_dir: {json.dumps(str(self.folder))}"]
         if self._jetstream:
             lines.append(f"jetstream: {{ store_dir: {json.dumps(str(self.store))} }}")
         if self._max_payload is not None:

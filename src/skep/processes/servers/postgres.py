@@ -29,7 +29,7 @@ from psycopg import sql
 from skep.processes.ports import free_port
 from skep.processes.servers.programs import find_program
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 """A server that takes no connection within this time after its start has failed."""
 
 STOP_SECONDS = 10.0
@@ -151,9 +151,12 @@ class PostgresServer:
 
     def stop(self) -> None:
         """End the server in order, whoever is connected; nothing happens when none runs."""
+        self._end(signal.SIGINT)
+
+    def _end(self, number: signal.Signals) -> None:
         if self._process is None:
             return
-        self._process.send_signal(signal.SIGINT)
+        self._process.send_signal(number)
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -183,8 +186,8 @@ class PostgresServer:
                 os.chown(path, self._as["user"], self._as["group"])
 
     def remove(self) -> None:
-        """End the server and remove its folder."""
-        self.stop()
+        """End the server, which need write nothing any more, and remove its folder."""
+        self._end(signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
