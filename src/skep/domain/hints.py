@@ -32,6 +32,9 @@ def check_hints(hints: Mapping[str, object], filters: Collection[str]) -> None:
 
     Raises BadRequest, naming the hint, for one that nothing here can follow, and for one that makes no sense.
     """
+    for name, value in hints.items():
+        if not _can_be_told(value):
+            raise invalid_hint(name, value, "numbers of at most 64 bits")
     for name, filter_name in FOLLOWED_BY.items():
         if name in hints and filter_name not in filters:
             expected = f"no such hint, since this cloud runs no {filter_name} that would follow it"
@@ -52,6 +55,15 @@ def check_hints(hints: Mapping[str, object], filters: Collection[str]) -> None:
     volume = hints.get(VOLUME_HINT, "any")
     if not isinstance(volume, str) or not 0 < len(volume) <= MAX_VOLUME or not volume.isprintable():
         raise invalid_hint(VOLUME_HINT, volume, f"the id of one volume, 1 to {MAX_VOLUME} printable characters")
+
+
+def _can_be_told(value: object) -> bool:
+    """Tell whether all numbers fit into a message: a request that no scheduler can be told of would never end."""
+    if isinstance(value, dict):
+        return all(map(_can_be_told, value.values()))
+    if isinstance(value, list):
+        return all(map(_can_be_told, value))
+    return not isinstance(value, int) or -(2**63) <= value < 2**64
 
 
 def _check_network(hints: Mapping[str, object]) -> None:

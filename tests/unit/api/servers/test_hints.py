@@ -35,7 +35,7 @@ WEST = Cell(uuid=CellUuid("22222222-2222-2222-2222-222222222222"), name="west")
         {"same_host_as_volume": "v"},
         {"lifetime": 1},
         {"lifetime": "86400"},
-        {"color": {"of": "anything"}},
+        {"color": {"of": "anything", "number": [2**64 - 1, -(2**63), 1e300]}},
     ],
 )
 def test_hints_that_are_taken(given: dict[str, Any]) -> None:
