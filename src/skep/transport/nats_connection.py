@@ -22,16 +22,16 @@ from skep.transport.nats_options import security, servers, wants_tls
 
 CONNECT_SECONDS = 10.0
 """For trying all servers once."""
-HANDSHAKE_SECONDS = 2
-"""For one server to answer the connection."""
+HANDSHAKE_SECONDS = 3
+"""For one server to answer the connection: three that hang leave time for a fourth."""
 PING_SECONDS = 5
 """How often the server is asked whether it is there; two answers that do not come end the connection."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Between two attempts to connect, doubled each time, and shortened at random so that not all come at once."""
 SAY_SECONDS = 10.0
 """How often the log says that NATS is still away."""
-ANSWER_SECONDS = 2.0
-"""For the server to answer that it knows what was sent before."""
+ANSWER_SECONDS = 5.0
+"""For the server to answer that it knows what was sent before; on a busy machine it may be a while."""
 GRACE_SECONDS = 0.1
 """How long a message may wait for room to wait in."""
 DROP_SECONDS = 0.2
