@@ -127,8 +127,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """So many hosts fit then, at least."""
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a decision was what it was. Owners may see counts, only admins hosts."""
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Why a decision was what it was. Owners may see counts, only admins hosts.
+
+    As with `Claim`, nothing leads back to what says a decision: the garbage collector need not look at it.
+    """
 
     considered: int
     stages: tuple[StageCount, ...] = ()
@@ -192,14 +195,14 @@ def _in_brackets(words: list[str]) -> tuple[str, ...]:
     return (f"({', '.join(words)})",) if words else ()
 
 
-class Alternate(msgspec.Struct, frozen=True, kw_only=True):
+class Alternate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Another host of the same cell that fitted, not claimed."""
 
     node: NodeUuid
     host: str
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True, tag="placed"):
+class Placed(msgspec.Struct, frozen=True, kw_only=True, tag="placed", gc=False):
     """A host was chosen and the choice is claimed."""
 
     node: NodeUuid

@@ -13,8 +13,11 @@ from skep.domain.resources import Resources
 Role = Literal["build", "move_source", "move_target"]
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """A promise of resources on one node to one attempt of one instance. Time alone never frees it."""
+class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A promise of resources on one node to one attempt of one instance. Time alone never frees it.
+
+    There are very many; nothing in one leads back to it, so the garbage collector need not look at it.
+    """
 
     instance: InstanceUuid
     attempt: int

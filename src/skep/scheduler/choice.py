@@ -16,7 +16,7 @@ def place(instance: InstanceUuid, seed: int) -> int:
     return stable_hash(f"{seed}/{instance}")
 
 
-class Choice(msgspec.Struct, frozen=True):
+class Choice(msgspec.Struct, frozen=True, gc=False):
     """A host that fits best."""
 
     node: NodeUuid

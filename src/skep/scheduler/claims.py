@@ -9,7 +9,7 @@ holds it is known, or is dropped when storing it was refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from operator import attrgetter
 
 from skep.domain.claims import Claim
@@ -147,9 +147,9 @@ class ClaimIndex:
         else:
             self._unlist(node, key)
 
-    def names(self, key: AttemptKey) -> bool:
-        """Tell whether an attempt has a claim anywhere, stored or assumed."""
-        return key in self._nodes
+    def has_any(self, keys: Set[AttemptKey]) -> bool:
+        """Tell whether one of these attempts has a claim anywhere, stored or assumed."""
+        return not self._nodes.keys().isdisjoint(keys)
 
     def stored(self, key: AttemptKey) -> Claim | None:
         """Return the stored claim of an attempt on the host where it runs or will run."""

@@ -86,7 +86,7 @@ class Deciding:
         if len(seats) < FEWEST_TOGETHER or request is None or request.spec.group is not None or table.mix.learns:
             return 0
         keys = {(seat.instance, seat.attempt) for seat in seats if seat.request is request}
-        if len(keys) < len(seats) or any(claims.names(key) for key in keys):
+        if len(keys) < len(seats) or claims.has_any(keys):
             return 0
         choices = self._known.placement.choose_together(request, len(seats), salt=self._salt)
         for seat, choice in zip(seats, choices, strict=False):

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from skep.domain.groups import SpreadConstraint
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.scheduler.filters.base import Filter, Named
 from skep.scheduler.narrowing import Narrowing
 from skep.scheduler.registry import FILTERS, LAST
 from skep.scheduler.request import PlacementRequest, placement_request
+from skep.scheduler.spreading import Domains
 from skep.scheduler.view import HostView
 
 NAMING = [entry for entry in (*FILTERS.values(), *LAST) if entry.named is not None]
@@ -76,3 +79,23 @@ def test_what_is_left_is_counted_without_looking_at_others() -> None:
     assert (narrowing.left, narrowing.only) == (1, {3})
     narrowing.take(Named({5}, only=True))
     assert (narrowing.left, narrowing.only) == (0, set())
+
+
+def test_who_is_outside_of_the_domains_is_counted_out_by_domain() -> None:
+    fits = np.array([1, 1, 0, 1, 1, 1, 1], dtype=np.uint8)
+    codes = np.array([1, 1, 1, 2, 2, 3, 0], dtype=np.int32)
+    fitting = np.bincount(codes[fits == 1], minlength=4)
+    zone = Domains(SpreadConstraint(key="zone", max_skew=1), codes, np.array([0, 0, 1, -1]), fitting)
+    for barred in (set[int](), {0}, {0, 3}, {5, 6}):
+        narrowing = Narrowing(fits.data, 1, 6)
+        narrowing.take(Named(barred))
+        narrowing.stay_within(zone)
+        left = {0, 1, 5} - barred
+        assert narrowing.left == len(left)
+        assert set(narrowing.of(fits == 1).nonzero()[0].tolist()) == left
+        assert set(narrowing.those_left(iter([0, 1, 3, 4, 5, 6]))) == left
+        assert {row for row in (0, 1, 3, 4, 5, 6) if narrowing.lets(row)} == left
+        narrowing.take(Named({1, 3, 4}, only=True))
+        assert (narrowing.left, narrowing.only) == (1, {1})
+        narrowing.stay_within(zone)
+        assert narrowing.only == {1}

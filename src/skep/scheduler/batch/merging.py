@@ -32,6 +32,7 @@ class Merging:
     ) -> None:
         """`passing`: those that fit, best first, of `fitting` in all; it may end early. `others`: alternates wanted."""
         self._table = table
+        self._cell = table.cell.data
         self._foreseeing = foreseeing
         self._passing = passing
         self._fitting = fitting
@@ -58,7 +59,7 @@ class Merging:
                 return []
             if not self._meet():
                 return None
-        line = self._lines[self._cell_of(self._heads[-1])]
+        line = self._lines[self._cell[self._heads[-1] & _ROW]]
         need = self._need
         while self._lowest >= 0 and (len(line) < need or line[-need] < self._lowest):
             if not self._meet():
@@ -69,7 +70,7 @@ class Merging:
     def take(self, host: Host) -> int:
         """Let the best host have a member; return the filter that rejects it from then on, PASSED if none does."""
         key = self._heads.pop()
-        line = self._lines[self._cell_of(key)]
+        line = self._lines[self._cell[key & _ROW]]
         line.pop()
         stage = self._foreseeing.take(host)
         if stage == PASSED:
@@ -77,9 +78,6 @@ class Merging:
         if line:
             insort(self._heads, line[-1])
         return stage
-
-    def _cell_of(self, key: int) -> int:
-        return self._table.cell.item(key & _ROW)
 
     def _meet(self) -> bool:
         """Go on down the order; tell whether there was anybody."""

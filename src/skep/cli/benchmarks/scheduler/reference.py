@@ -28,7 +28,7 @@ def decisions_per_cpu_s(workload: Workload, hosts: int, shapes: int, seed: int, 
     It stops after so many seconds, and decides about one request at least. Of filters and weighers it has those that
     are said there: what it leaves out makes it quicker, and what is compared with it look slower.
     """
-    if hosts > MOST_HOSTS or workload.settings.normalization != "host":
+    if hosts > MOST_HOSTS:
         return None
     settings = replace(
         workload.settings,
