@@ -57,10 +57,10 @@ states = st.tuples(st.booleans(), st.booleans(), st.booleans(), st.integers(0, 2
 class World:
     """Hosts that are in use, and the same ones that are not."""
 
-    def __init__(self) -> None:
+    def __init__(self, chosen: SchedulerSettings = SETTINGS) -> None:
         self.table = HostTable()
         self.claims = ClaimIndex(self.table)
-        self.placement = Placement(self.table, GroupIndex(), SETTINGS)
+        self.placement = Placement(self.table, GroupIndex(), chosen)
         self.table.set_cell(CELL, known=True, asserted=True, living=True)
 
     def host(self, number: int, usage: HostUsage, *, disabled: bool, heard: list[int]) -> None:
@@ -98,3 +98,49 @@ def test_an_empty_host_holds_what_it_is_said_to_hold(made: list[tuple[Any, ...]]
     if isinstance(choice, NoHost):
         could = empty.placement.might_fit(request, InstanceUuid("i"))
         assert choice.explanation.could_hold == int(np.count_nonzero(could))
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(kinds, st.integers(0, 2), st.sampled_from(SPECS)), min_size=1, max_size=3),
+    st.sampled_from([spec for spec in SPECS if not spec.scheduler_hints]),
+    st.integers(1, 3),
+)
+def test_what_is_said_to_fit_inside_of_hosts_does(made: list[tuple[Any, ...]], spec: RequestSpec, times: int) -> None:
+    world = World(SchedulerSettings(filters=("ComputeFilter",)))
+    for number, (kind, busy, taken) in enumerate(made):
+        usage = replace(host_with_inside(**kind), used={"VCPU": busy, "MEMORY_MB": 500 * busy})
+        world.host(number, usage, disabled=False, heard=list(range(len(made))))
+        world.take(number, taken)
+    larger = replace(spec, flavor=replace(spec.flavor, vcpus=times * spec.flavor.vcpus))
+    choice = world.placement.choose(placement_request(larger), InstanceUuid("i"), seed=0)
+    if not isinstance(choice, NoHost):
+        return
+    for change in choice.explanation.changes:
+        changed = larger
+        for words in change.parts:
+            changed = with_change(changed, words)
+        found = world.placement.choose(placement_request(changed), InstanceUuid("i"), seed=0)
+        assert not isinstance(found, NoHost), (change, found.explanation.summary())
+
+
+def with_change(spec: RequestSpec, words: str) -> RequestSpec:
+    """Ask for what the words of a change say."""
+    flavor, specs = spec.flavor, spec.flavor.extra_specs
+    if words.startswith(("without pinned", "without NUMA")):
+        return replace(spec, flavor=replace(flavor, extra_specs={k: v for k, v in specs.items() if k[:3] != "hw:"}))
+    if words.startswith(("without groups", "without any VGPU")):
+        return replace(spec, flavor=replace(flavor, extra_specs={}))
+    if words.startswith("without PCI devices"):
+        return replace(spec, devices=())
+    if words.startswith("without any"):
+        alias = words.split("(")[1].rstrip(")")
+        return replace(spec, devices=tuple(one for one in spec.devices if one.alias != alias))
+    _, amount, name, *_ = words.split()
+    if name in ("VCPU", "PCPU", "MEMORY_MB"):
+        fewer, less = (0, int(amount)) if name == "MEMORY_MB" else (int(amount), 0)
+        return replace(spec, flavor=replace(flavor, vcpus=flavor.vcpus - fewer, memory_mb=flavor.memory_mb - less))
+    if name == "VGPU":
+        kept = {key: value for key, value in specs.items() if key != "resources2:VGPU"}
+        return replace(spec, flavor=replace(flavor, extra_specs=kept))
+    return replace(spec, devices=tuple(replace(one, count=one.count - int(amount)) for one in spec.devices))

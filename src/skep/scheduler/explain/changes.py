@@ -32,7 +32,7 @@ from skep.scheduler.table import HostTable
 from skep.scheduler.view import HostView
 
 MOST_CHANGES = 3
-_NEEDED = ("VCPU", "MEMORY_MB")
+_NEEDED = ("VCPU", "PCPU", "MEMORY_MB")
 _MOST_PAIRS = 8
 
 
