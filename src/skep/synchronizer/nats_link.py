@@ -18,6 +18,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
+from nats.errors import UnexpectedEOF
 
 from skep.config.nats_security import NatsSecurity
 from skep.domain.errors import Misconfigured, Unreachable
@@ -145,6 +146,8 @@ class Link:
 
         async def on_error(error: Exception) -> None:
             log.debug("nats", error=repr(error))
+            if client.is_connected and isinstance(error, OSError | UnexpectedEOF):
+                link.drop()  # the client will say so itself only when it has got rid of what it has not sent
 
         link = cls(client, broken, answer_seconds)
         try:
@@ -298,8 +301,8 @@ class Link:
     def _take_end(self, reading: asyncio.Task[None]) -> None:
         """Nothing comes in any more, whatever the client thinks of it.
 
-        It tells the end of a connection only when it has got rid of what it has not sent, and where that fails, as it
-        does when the server was killed while much was written, it tells nobody.
+        Where it cannot get rid of what it has not sent, as when the server was killed while much was written, it tells
+        nobody that the connection ended.
         """
         if not reading.cancelled() and (error := reading.exception()) is not None:
             log.debug("nats", error=repr(error))
