@@ -19,9 +19,6 @@ from skep.scheduler.groups import GroupSlot
 from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.request import PlacementRequest
 
-FEWEST_TOGETHER = 3
-"""Fewer members are decided by themselves: that costs less."""
-
 
 @dataclass(slots=True)
 class Seat:
@@ -56,6 +53,9 @@ class Seat:
 class Deciding:
     """Decides the members of one request in their order. What is decided counts for others until it is dropped."""
 
+    fewest_together = 16
+    """Fewer members are decided by themselves: that costs less."""
+
     def __init__(
         self, known: Knowledge, seats: list[Seat], *, min_count: int, seed: int, dry_run: bool = False
     ) -> None:
@@ -83,7 +83,7 @@ class Deciding:
         """Decide for the first of these as far as that can be done for many at once; return for how many it was."""
         table, claims = self._known.table, self._known.claims
         request = seats[0].request if seats else None
-        if len(seats) < FEWEST_TOGETHER or request is None or request.spec.group is not None or table.mix.learns:
+        if len(seats) < self.fewest_together or request is None or request.spec.group is not None or table.mix.learns:
             return 0
         keys = {(seat.instance, seat.attempt) for seat in seats if seat.request is request}
         if len(keys) < len(seats) or claims.has_any(keys):

@@ -107,6 +107,12 @@ asked = st.builds(
 )
 
 
+class Together(Deciding):
+    """Decides even two members together."""
+
+    fewest_together = 2
+
+
 class OneByOne(Deciding):
     """Decides no members together."""
 
@@ -173,7 +179,7 @@ def test_members_decided_together_get_what_they_would_get_one_after_another(
         instances = [InstanceUuid(f"i{number + member}") for member in range(one.members)]
         number += one.members
         both = []
-        for known, way in ((together, Deciding), (single, OneByOne)):
+        for known, way in ((together, Together), (single, OneByOne)):
             request = request_of(one)
             seats = [Seat(instance, 1, request) for instance in instances]
             deciding = way(known, seats, min_count=one.min_count, seed=0)

@@ -16,9 +16,8 @@ from skep.scheduler.batch.foreseeing import Foreseeing, Host
 from skep.scheduler.shapes import PASSED
 from skep.scheduler.table import HostTable
 
-_FIRST_MET = 32
-"""So many hosts are looked at first; each time twice as many as before."""
-_MOST_MET = 512
+_FEWEST_MET, _MOST_MET = 32, 512
+"""So many hosts are looked at together."""
 _PLACE_BITS = 96
 _ROW_BITS = 32
 _ROW = (1 << _ROW_BITS) - 1
@@ -28,7 +27,15 @@ class Merging:
     """Members of one request get hosts, one after the other."""
 
     def __init__(
-        self, table: HostTable, foreseeing: Foreseeing, passing: Iterator[int], fitting: int, salt: int, others: int
+        self,
+        table: HostTable,
+        foreseeing: Foreseeing,
+        passing: Iterator[int],
+        fitting: int,
+        *,
+        salt: int,
+        members: int,
+        others: int,
     ) -> None:
         """`passing`: those that fit, best first, of `fitting` in all; it may end early. `others`: alternates wanted."""
         self._table = table
@@ -38,6 +45,7 @@ class Merging:
         self._fitting = fitting
         self._salt = np.uint64(salt)
         self._need = others + 1
+        self._together = min(max(2 * members, _FEWEST_MET), _MOST_MET)
         self._hosts: dict[int, Host] = {}
         self._lines: dict[int, list[int]] = {}
         """By cell: the keys of those that may get the next member, ascending. A key is score, place, row."""
@@ -83,7 +91,7 @@ class Merging:
         """Go on down the order; tell whether there was anybody."""
         if self._ended:
             return False
-        wanted = min(max(len(self._hosts), _FIRST_MET), _MOST_MET)
+        wanted = self._together
         rows = list(islice(self._passing, wanted))
         self._ended = len(rows) < wanted
         places = np.invert(self._table.node_hash[rows] - self._salt).tolist() if rows else []

@@ -30,7 +30,7 @@ def together(
     """
     longest = _MOST_PASSED + _MOST_PASSED_EACH * members
     passing = order.walk(salt, shared.fits, PASSED, longest)
-    merging = Merging(table, foreseeing, passing, shared.left, salt, alternates)
+    merging = Merging(table, foreseeing, passing, shared.left, salt=salt, members=members, others=alternates)
     considered, stages, counts = shared.considered, shared.stages(), list(shared.counts)
     chosen: list[Choice] = []
     names = table.hosts
