@@ -28,7 +28,6 @@ from skep.domain.cells import Cell, HostMapping
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
-from skep.domain.errors import NotFound
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.hosts import AgentIdentity, HostState, HostUsage
@@ -44,7 +43,6 @@ from skep.domain.ids import (
     UserId,
     new_uuid,
 )
-from skep.domain.images import Image
 from skep.domain.instances import Instance, State
 from skep.domain.nested.aliases import DeviceAlias
 from skep.domain.nested.wanted import DeviceMatch
@@ -71,6 +69,7 @@ from skep.messages.to_scheduler import (
 )
 from skep.messages.to_super_conductor import OperatorStateChanged
 from skep.neighbours.identity.base import Identity
+from skep.testing.images import HeldImages
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, Subscription
 from skep.transport.memory import MemoryTransport
 
@@ -104,18 +103,6 @@ class Tokens:
 
     async def project_exists(self, project_id: str) -> bool | None:  # noqa: ARG002 - the port says so
         return None
-
-
-@dataclass
-class Images:
-    """An image service that holds what it is given."""
-
-    held: dict[str, Image] = field(default_factory=dict)
-
-    async def get(self, image_id: str, context: RequestContext) -> Image:  # noqa: ARG002 - the port says so
-        if image_id not in self.held:
-            raise NotFound(f"no image {image_id}")
-        return self.held[image_id]
 
 
 @dataclass
@@ -398,7 +385,7 @@ async def admin_under_test(directory: Path) -> AsyncIterator[Admin]:
         openapi=lambda: {"openapi": "3.1.0"},
         audit_pause=0,
         aliases={"gpu": DeviceAlias(matches=(DeviceMatch(vendor_id="10de", product_id="1eb8"),))},
-        images=Images(),
+        images=HeldImages(),
         filters=("JsonFilter", "SimpleCIDRAffinityFilter", "VolumeFilter"),
     )
     asgi = httpx.ASGITransport(AdminApi(services), raise_app_exceptions=True)

@@ -14,7 +14,8 @@ from skep.domain.groups import SpreadConstraint
 from skep.domain.ids import GroupUuid, ProjectId, UserId
 from skep.domain.images import Image
 from skep.domain.request_specs import RequestSpec
-from skep.testing.admin import CELL1, CELL2, NOW, PROJECT, Admin, Images
+from skep.testing.admin import CELL1, CELL2, NOW, PROJECT, Admin
+from skep.testing.images import HeldImages
 from skep.testing.served_admin import Served
 
 GROUP = GroupUuid("99999999-9999-4999-8999-999999999999")
@@ -66,7 +67,7 @@ async def test_hints_mean_what_they_mean_to_a_create(admin: Admin, path: str) ->
 @pytest.mark.parametrize("path", RUNS)
 async def test_image_hosts_and_project(admin: Admin, path: str) -> None:
     image = Image(id="i", properties={"hw_architecture": "aarch64"})
-    assert isinstance(admin.services.images, Images)
+    assert isinstance(admin.services.images, HeldImages)
     admin.services.images.held["i"] = image
     spec = await asked(
         admin, path, image="i", host="h1", hypervisor_hostname="h1.example", availability_zone="east", project_id="p"
