@@ -59,7 +59,7 @@ class Passing(msgspec.Struct, frozen=True, eq=False):
     fitting: Callable[[], Mask]
     """Which rows pass all of them."""
     state: object
-    """Another object when other rows fit."""
+    """Another object when other rows fit of those that were mapped already."""
 
 
 class _ShapeDomains:
@@ -71,7 +71,7 @@ class _ShapeDomains:
         self.eligible_at: tuple[int, int, int] | None = None
         self.eligible: Mask = np.zeros(0, dtype=np.bool_)
         """Which domains count."""
-        self.fitting_at: tuple[object, Codes] | None = None
+        self.fitting_at: tuple[object, Codes, int] | None = None
         self.fitting: Ints = np.zeros(0, dtype=np.int64)
         """How many rows of each fit."""
 
@@ -135,10 +135,10 @@ class Spreading:
             known.eligible[codes[passing.judged()]] = True
             known.eligible[NOWHERE] = False
             known.eligible_at = now
-        at = known.fitting_at
-        if at is None or at[0] is not passing.state or at[1] is not codes:
+        at, noted = known.fitting_at, self._table.log.facts_noted
+        if at is None or at[0] is not passing.state or at[1] is not codes or at[2] != noted:
             known.fitting = np.bincount(codes[passing.fitting()], minlength=number)
-            known.fitting_at = (passing.state, codes)
+            known.fitting_at = (passing.state, codes, noted)
 
     def _codes(self, key: str) -> tuple[Codes, int]:
         """Return the number of each row's domain, and one more than the largest. Another object when they change."""

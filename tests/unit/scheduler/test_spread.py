@@ -90,6 +90,20 @@ def test_a_host_in_no_rack_is_refused_where_racks_are_asked_for(three_zones: Any
     assert "alone" in three_zones.fitting(spread(constraint("rack")))
 
 
+def test_a_host_that_is_mapped_later_counts_though_all_others_pass_as_before(
+    world: Any, spread: Callable[..., Any]
+) -> None:
+    for name in "abc":
+        world.host(name)
+    world.table.drop_wish(NodeUuid("node-c"))
+    wish = spread(constraint("host"), policy="anti-affinity", most=9)
+    world.member("a", instance="on-a")
+    world.member("b", instance="on-b")
+    assert world.fitting(wish) == {"a", "b"}
+    world.host("c")
+    assert world.fitting(wish) == {"c"}
+
+
 def test_a_larger_skew_and_several_constraints(three_zones: Any, spread: Callable[..., Any]) -> None:
     three_zones.member("h0a", instance="one")
     assert {"h0b", "h0c"} <= three_zones.fitting(spread(constraint("zone", 2)))
