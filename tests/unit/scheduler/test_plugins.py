@@ -13,12 +13,15 @@ import pytest
 
 from skep.domain.errors import Misconfigured
 from skep.scheduler.choice import Choice, NoHost
+from skep.scheduler.request import placement_request
 from skep.scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "placement_plugins"
 
 BROKEN = """
+from dataclasses import replace
+
 import numpy as np
 from skep.scheduler.plugins import column_filter, column_weigher, host_filter, host_weigher
 
@@ -50,6 +53,13 @@ def small(host, request):
 def by_name(host, request):
     return float(host.name[1:])
 
+@column_filter(stage="promising", per_request=False)
+def promising(hosts, request):
+    if type(hosts).__name__ == "SupposedHosts":
+        raise ValueError("not those")
+    return hosts.all()
+
+promising = replace(promising, foreseeable=True)
 text = "no filter"
 """
 
@@ -84,7 +94,10 @@ def example(site: Path) -> None:
 
 @pytest.fixture
 def broken(site: Path) -> None:
-    filters = {name: f"broken_plugins:{name}" for name in ("raising", "leaving", "short", "small", "text", "missing")}
+    filters = {
+        name: f"broken_plugins:{name}"
+        for name in ("raising", "leaving", "short", "small", "promising", "text", "missing")
+    }
     filters["absent"] = "broken_nowhere:absent"
     weighers = {name: f"broken_plugins:{name}" for name in ("nan", "odd", "by_name", "small")}
     install(site, "broken_plugins", {"skep.filters": filters, "skep.weighers": weighers})
@@ -175,6 +188,18 @@ def test_one_that_fails_fails_the_request_by_name_or_is_skipped(
         else:
             assert isinstance(chosen, Choice)
     assert set(failures) == {name}
+
+
+@pytest.mark.usefixtures("broken")
+def test_nobody_is_decided_for_together_with_others_where_a_plugin_has_a_say(
+    make_world: Callable[..., Any], spec: Callable[..., Any]
+) -> None:
+    for names, together in (((), 10), (("promising",), 0)):
+        world = make_world(**filters(*names))
+        world.host("h1", vcpus=64)
+        chosen = world.placement.choose_together(placement_request(spec()), 10, salt=0)
+        assert len(chosen) == together
+        assert isinstance(world.choose(), Choice)
 
 
 @pytest.mark.usefixtures("broken")

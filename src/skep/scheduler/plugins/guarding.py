@@ -66,8 +66,10 @@ class Guard:
             passes=passes,
             applies=lambda request: ask(lambda: bool(entry.applies(request)), instead=False),
             stage=lambda request: ask(lambda: str(entry.stage(request)), entry.name),
+            foreseeable=False,
             fits=None,
             named=None,
+            domains=None,
             if_empty=passes if entry.if_empty is not None else None,
             room=None,
             still=None,
@@ -84,7 +86,10 @@ class Guard:
                 lambda: _scores(entry.scores(hosts, request), len(hosts)), np.zeros(len(hosts))
             ),
             applies=lambda request: ask(lambda: bool(entry.applies(request)), instead=False),
+            foreseeable=False,
             of_row=None,
+            way=None,
+            scaled=None,
         )
 
     def _ask(self, kind: str, name: str, question: Callable[[], AnswerT], instead: AnswerT) -> AnswerT:
