@@ -70,7 +70,7 @@ class AggregateLimits:
 
     def _told(self, row: int) -> list[Mapping[str, str]]:
         table = self._table
-        return [table.aggregates[number].metadata for number in table.aggregates_of(table.hosts[row])]
+        return [table.aggregates[number].metadata for number in table.aggregates_of_row(row)]
 
 
 def capacity_under(name: str, inventory: Inventory, told: Iterable[Mapping[str, str]]) -> int:

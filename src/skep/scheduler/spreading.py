@@ -184,7 +184,7 @@ class _Racks:
 
     def _code(self, row: int) -> int:
         table = self._table
-        numbers = table.aggregates_of(table.hosts[row])
+        numbers = table.aggregates_of_row(row)
         rack = next((name for number in numbers if (name := _rack(table.aggregates[number].metadata))), None)
         return NOWHERE if rack is None else self._code_of.setdefault(rack, len(self._code_of) + 1)
 

@@ -50,7 +50,7 @@ def least(hosts: HostView, key: str, default: int) -> Floats:
 
 def least_of(table: HostTable, row: int, key: str, default: int) -> float:
     """Return the same of one host."""
-    told = (table.aggregates[number].metadata for number in table.aggregates_of(table.hosts[row]))
+    told = (table.aggregates[number].metadata for number in table.aggregates_of_row(row))
     numbers = [_whole(metadata, key) for metadata in told if key in metadata]
     if not numbers or any(math.isnan(number) for number in numbers):
         return default

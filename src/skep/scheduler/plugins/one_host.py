@@ -45,7 +45,7 @@ class OneHost:
     @property
     def metadata(self) -> tuple[Mapping[str, str], ...]:
         """The metadata of each of its aggregates, in the order of the aggregates' numbers."""
-        return tuple(self._table.aggregates[number].metadata for number in self._table.aggregates_of(self.name))
+        return tuple(self._table.aggregates[number].metadata for number in self._table.aggregates_of_row(self._row))
 
     @property
     def failed_builds(self) -> int:
