@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import Inventory
 from skep.scheduler import bounds
@@ -166,3 +167,20 @@ def test_there_is_room_for_so_many_traits_and_classes_only(usage: Any, monkeypat
     )
     table.set_report(NodeUuid("b"), CELL, usage("b", traits=("T3",), inventory={"CUSTOM_X": Inventory(total=1)}))
     assert list(table.resources) == ["CUSTOM_X"], "what nobody has any more made room"
+
+
+def test_a_class_that_was_forgotten_can_be_left_by_a_host_that_said_it_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounds, "MOST_CLASSES", 2)
+    table = HostTable()
+
+    def report(node: str, **totals: int) -> None:
+        inventory = {name: Inventory(total=total) for name, total in totals.items()}
+        table.set_report(NodeUuid(node), CELL, HostUsage(host=node, inventory=inventory, used={}))
+
+    report("a", VCPU=4, CUSTOM_A=0)
+    report("b", VCPU=4, CUSTOM_B=1)
+    assert sorted(table.resources) == ["CUSTOM_B", "VCPU"]
+    report("a", VCPU=8)
+    assert table.resources["VCPU"].capacity[:2].tolist() == [8, 4]
