@@ -17,6 +17,9 @@ HEARTBEAT_SECONDS = 0.5
 """How often a consumer that has nothing to deliver says that it lives."""
 SILENT_SECONDS = 5.0
 """A consumer that has said nothing for so long is made anew."""
+RECOUNT_SECONDS = 0.1
+"""Who reads what is there asks so often whether there is more: the server (2.9) counts messages that were overwritten
+before they were delivered as still to come, and while somebody writes, its count may never be 0."""
 
 
 class StreamGoneError(Exception):
@@ -124,33 +127,54 @@ async def read_all(link: Link, stream: str, after: int, deliver: Callable[[Deliv
 
     Raises StreamGoneError, and Unreachable when the consumer broke in between.
     """
-    state = await state_of(link, stream)
-    if state.last_seq <= after:
-        return after
-    position = after
-    done = asyncio.Event()
+    reading = _Reading(after, (await state_of(link, stream)).last_seq, deliver)
+    while not reading.done.is_set():
+        await _read_on(link, stream, reading)
+    return reading.position
 
-    def take(delivery: Delivery) -> None:
-        nonlocal position
-        if done.is_set():
+
+class _Reading:
+    """How far a stream was read that has to be read up to a sequence, and on until nothing more is there."""
+
+    def __init__(self, after: int, last: int, deliver: Callable[[Delivery], None]) -> None:
+        self.position = after
+        self.done = asyncio.Event()
+        self._last = last
+        self._deliver = deliver
+        if self.is_beyond:
+            self.done.set()
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether all was read that was there at the beginning."""
+        return self.position >= self._last
+
+    def take(self, delivery: Delivery) -> None:
+        if self.done.is_set() or delivery.sequence <= self.position:
             return  # of what comes while we read there may be no end
-        deliver(delivery)
-        position = delivery.sequence
-        if not delivery.pending and position >= state.last_seq:
-            done.set()
+        self._deliver(delivery)
+        self.position = delivery.sequence
+        if not delivery.pending and self.is_beyond:
+            self.done.set()
 
-    consumer = Consumer(link, stream, take)
+
+async def _read_on(link: Link, stream: str, reading: _Reading) -> None:
+    """Read on with a consumer; leave it where it tells no end, so that the next one counts anew what is left."""
+    consumer = Consumer(link, stream, reading.take)
     try:
-        answer = await consumer.begin(after)
+        answer = await consumer.begin(reading.position)
         if not answer.num_pending:
-            return position
-        while not done.is_set() and not consumer.caught_up.is_set():
+            reading.done.set()
+        while not reading.done.is_set():
             if consumer.broken:
                 raise Unreachable("synchronizer: a NATS consumer broke off")
-            await _first_of(done, consumer.caught_up, seconds=HEARTBEAT_SECONDS)
+            await _first_of(reading.done, consumer.caught_up, seconds=RECOUNT_SECONDS)
+            if consumer.caught_up.is_set():
+                reading.done.set()
+            elif reading.is_beyond:
+                break
     finally:
         await consumer.end()
-    return position
 
 
 async def state_of(link: Link, stream: str) -> StreamState:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nats
 import pytest
+from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 
@@ -17,6 +18,7 @@ from skep.processes.servers.nats import NatsServer
 from skep.synchronizer import nats_link
 from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Epoch, Key, Published, Record, Refusal, Snapshot
 from skep.synchronizer.nats import NatsBackend
+from skep.synchronizer.nats_consumer import Consumer
 from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.synchronizer import changes_after, key, patiently, write
 
@@ -433,3 +435,28 @@ async def test_a_cursor_of_what_never_was_is_too_old(handle: Open) -> None:
     epoch = await backend.epoch()
     for wait in (0.0, 0.1):
         assert await backend.changes(Cursor(f"{epoch}/999"), wait=wait) == CursorTooOld()
+
+
+async def test_a_snapshot_ends_while_somebody_writes_and_the_server_counts_what_was_overwritten(
+    handle: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = await handle(), await handle()
+    await writer.publish((write("still", 0),))
+    real = Consumer._take
+
+    async def take(consumer: Consumer, message: Msg) -> None:
+        if message.reply.startswith("$JS.ACK."):
+            others, _, pending = message.reply.rpartition(".")
+            message.reply = f"{others}.{int(pending) + 1}"
+        await real(consumer, message)
+
+    monkeypatch.setattr(Consumer, "_take", take)
+    stop = asyncio.Event()
+    writing = asyncio.create_task(_write_on(writer, "busy", stop, {}))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            snapshot = await reader.snapshot()
+    finally:
+        stop.set()
+        await writing
+    assert key("still") in {record.key for record in snapshot.records}
