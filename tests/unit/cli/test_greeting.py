@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from skep.cli import cloud_client, greeting
+from skep.cli.cloud_client import CloudClient
 from skep.cli.greeting import Hosts, found, hops, what_next
 
 CELLS: list[dict[str, Any]] = [
@@ -48,3 +52,32 @@ def test_what_next_can_be_pasted(tmp_path: Path) -> None:
     lines = list(what_next(tmp_path / "clouds.yaml", "secret", "one"))
     assert any("password of admin is secret" in line for line in lines)
     assert "  skep server explain one" in lines
+
+
+class Looked(CloudClient):
+    """A cloud of which each look at its services sees another list."""
+
+    def __init__(self, *looks: list[dict[str, Any]]) -> None:
+        self.looks = [*looks]
+
+    async def compute(self, method: str, path: str, body: Any = None) -> Any:  # noqa: ARG002 - only the list is asked for
+        return {"services": self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]}
+
+
+def service(host: str, state: str, *, forced_down: bool = False) -> dict[str, Any]:
+    return {"host": host, "state": state, "forced_down": forced_down}
+
+
+async def test_all_hosts_that_were_started_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloud_client, "POLL_SECONDS", 0.0)
+    first, half, whole = [service("a", "up")], [service("b", "down")], [service("b", "up")]
+    client = Looked(first, first + half, first + whole)
+    assert await greeting._hosts(frozenset({"a", "b"}), client) == Hosts(known=2, up=2)
+    forced = [service("b", "down", forced_down=True)]
+    assert await greeting._hosts(frozenset({"a", "b"}), Looked(first + forced)) == Hosts(known=2, up=1)
+
+
+async def test_a_host_that_does_not_come_is_waited_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(greeting, "HOSTS_SECONDS", 0.0)
+    client = Looked([service("a", "up"), service("elsewhere", "up")])
+    assert await greeting._hosts(frozenset({"a", "b"}), client) == Hosts(known=3, up=2)
