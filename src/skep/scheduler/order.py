@@ -276,7 +276,7 @@ class Order:
     def _add_all(self, keys: list[int]) -> None:
         """Add keys, which ascend."""
         if not self._chunks:
-            self._hold_chunks([keys])
+            self._hold_chunks([keys] if keys else [])
             return
         for chunk, mine in self._by_chunk(keys):
             if len(mine) > _MANY:

@@ -111,13 +111,27 @@ def placement_request(
     asked = _asked(spec, cell, exclude_cells, source_cell, options)
     known = _remembered.get(asked)
     if known is None:
-        known = _remembered[asked] = _worked_out(spec, cell, exclude_cells, source_cell, options)
+        known = _worked_out(spec, cell, exclude_cells, source_cell, options)
+        _remembered[asked] = replace(known, spec=_without_lists(spec))
         if len(_remembered) > _MOST_REMEMBERED:
             _remembered.popitem(last=False)
     return replace(known, spec=spec, prefer=prefer, ignore=ignore, alternates=alternates)
 
 
 _remembered: OrderedDict[Hashable, PlacementRequest] = OrderedDict()
+
+
+def _without_lists(spec: RequestSpec) -> RequestSpec:
+    """Leave out what users may make long and what is read of each request: thousands of specs are remembered."""
+    return replace(
+        spec,
+        scheduler_hints={},
+        ignore_hosts=(),
+        same_host=(),
+        same_host_names=None,
+        different_host=(),
+        different_host_names=(),
+    )
 
 
 def _asked(

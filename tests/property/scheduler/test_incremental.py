@@ -241,6 +241,14 @@ def test_many_moves_at_once_are_the_same_moves(seed: int, different: int, moved:
     assert next(order.walk(0, everybody, 0, 1)) == 0
 
 
+def test_nobody_is_moved_where_nobody_has_a_place() -> None:
+    order = Order()
+    order.move_all([], np.zeros(0))
+    assert not len(order)
+    order.set(3, 1.0, HASHES[3])
+    assert list(order.walk(0, memoryview(bytes(4)), 0, 4)) == [3]
+
+
 @settings(deadline=None)
 @given(st.data())
 def test_the_best_on_the_way_down_are_the_best_of_all(data: st.DataObject) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -76,6 +78,21 @@ def test_what_is_remembered_of_others_is_what_would_be_worked_out(
     remembered = asdict(placement_request(spec, **limits))
     monkeypatch.setattr(request, "_remembered", type(request._remembered)())
     assert remembered == asdict(placement_request(spec, **limits))
+
+
+def test_long_hints_are_not_kept_with_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request, "_remembered", type(request._remembered)())
+
+    class Said(dict[str, object]):
+        """Can be referred to weakly."""
+
+    said = Said(one="long")
+    kept = weakref.ref(said)
+    asked = placement_request(replace(SPEC, scheduler_hints=said))
+    assert asked.spec.scheduler_hints is said
+    del said, asked
+    gc.collect()
+    assert kept() is None
 
 
 def test_what_no_shape_depends_on_is_taken_as_it_is() -> None:
