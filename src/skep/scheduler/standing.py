@@ -21,7 +21,7 @@ _FEW = 64
 """So many changes are taken one by one whatever the number of hosts."""
 _TOGETHER = 32
 """More changes of amounts are worked out with NumPy."""
-_MOST_PARTS = 4096
+_MOST_PARTS = 16_384
 """So many rows have what each weigher gave them at hand."""
 _PART = 8
 """To order all hosts anew costs about as much as to take changes of an eighth of them one by one."""
