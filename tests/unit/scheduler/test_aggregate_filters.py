@@ -102,10 +102,17 @@ def test_an_aggregate_that_begins_to_name_a_property_counts_at_once(make_world: 
     assert world.fitting(wanted) == {"a", "c"}
 
 
-def claim(world: Any, host: str, instance: str) -> None:
-    world.claims.assume(
-        Claim(instance=InstanceUuid(instance), attempt=1, node=NodeUuid(f"node-{host}"), resources={"VCPU": 1})
-    )
+def claim(world: Any, host: str, instance: str) -> Claim:
+    made = Claim(instance=InstanceUuid(instance), attempt=1, node=NodeUuid(f"node-{host}"), resources={"VCPU": 1})
+    world.claims.assume(made)
+    return made
+
+
+def still_fits(world: Any, spec: Any, host: str, *claims: Claim) -> bool:
+    """Tell what is said of a record when one more claim is to be stored in it."""
+    node = NodeUuid(f"node-{host}")
+    usage = world.table.usages[world.table.row_of[node]]
+    return bool(world.placement.still_fits(placement_request(spec), node, usage, claims))
 
 
 @pytest.mark.parametrize(
@@ -116,16 +123,19 @@ def claim(world: Any, host: str, instance: str) -> None:
         ("NumInstancesFilter", "max_instances_per_host", "instances"),
         ("NumInstancesFilter", "max_instances_per_host", "servers"),
         ("AggregateNumInstancesFilter", "max_instances_per_host", "instances"),
+        ("AggregateNumInstancesFilter", "max_instances_per_host", "servers"),
     ],
 )
-def test_no_more_than_so_many_for_each_host(make_world: Any, name: str, option: str, field: str) -> None:
+def test_no_more_than_so_many_for_each_host(make_world: Any, spec: Any, name: str, option: str, field: str) -> None:
     world = world_with(make_world, name, **{option: 3})
     world.host("idle")
     world.host("busy", used={"VCPU": 1}, **{field: 2})
     world.host("full", used={"VCPU": 1}, **{field: 3})
     assert world.fitting() == {"idle", "busy"}
-    claim(world, "busy", "one")
+    assert {host for host in ("idle", "busy", "full") if still_fits(world, spec(), host)} == {"idle", "busy"}
+    one = claim(world, "busy", "one")
     assert world.fitting() == {"idle"}
+    assert not still_fits(world, spec(), "busy", one)
     for number in range(3):
         claim(world, "idle", f"i{number}")
     assert world.fitting() == set()

@@ -62,6 +62,16 @@ class Recorded(NamedTuple):
     usage: HostUsage
     claims: tuple[Claim, ...]
 
+    @property
+    def servers(self) -> int:
+        """Servers that the host counts, and those that are only claimed yet; as of `HostView`."""
+        return max(self.usage.instances, self.usage.servers) + len(self.claims)
+
+    @property
+    def io_ops(self) -> int:
+        """Operations on whole disks under way; each claim is a build that will be one."""
+        return self.usage.io_ops + len(self.claims)
+
 
 @dataclass(frozen=True, slots=True)
 class Filter:

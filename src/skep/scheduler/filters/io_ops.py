@@ -28,7 +28,7 @@ def _fits(table: HostTable, _request: PlacementRequest, row: int, *, most: int) 
 
 
 def _still(_table: HostTable, _request: PlacementRequest, record: Recorded, *, most: int) -> bool:
-    return record.usage.io_ops + len(record.claims) < most
+    return record.io_ops < most
 
 
 def _passes_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default: int) -> Mask:
@@ -37,7 +37,7 @@ def _passes_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default
 
 
 def _still_by_aggregate(table: HostTable, _request: PlacementRequest, record: Recorded, *, default: int) -> bool:
-    return record.usage.io_ops + len(record.claims) < least_of(table, record.row, KEY, default)
+    return record.io_ops < least_of(table, record.row, KEY, default)
 
 
 def made(options: PlacementOptions) -> tuple[Filter, ...]:

@@ -32,7 +32,7 @@ def _room(hosts: HostView, _request: PlacementRequest, *, most: int) -> Ints:
 
 
 def _still(_table: HostTable, _request: PlacementRequest, record: Recorded, *, most: int) -> bool:
-    return record.usage.instances + len(record.claims) < most
+    return record.servers < most
 
 
 def _passes_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default: int) -> Mask:
@@ -46,7 +46,7 @@ def _room_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default: 
 
 
 def _still_by_aggregate(table: HostTable, _request: PlacementRequest, record: Recorded, *, default: int) -> bool:
-    return record.usage.instances + len(record.claims) < least_of(table, record.row, KEY, default)
+    return record.servers < least_of(table, record.row, KEY, default)
 
 
 def made(options: PlacementOptions) -> tuple[Filter, ...]:
