@@ -27,7 +27,7 @@ MOST_FILLED = 20_000
 FILL_SECONDS = 20.0
 """No longer is spent on that."""
 CPU_TIMED_PART = 8
-"""The CPU of one request in so many is read: two readings cost a tenth of a decision where the kernel is asked."""
+"""The CPU of one request in so many is read: two readings cost up to 3 microseconds where the kernel is asked."""
 MOST_SHAPES = 64
 """Kinds of requests whose evaluated columns are kept, where the load has fewer."""
 
