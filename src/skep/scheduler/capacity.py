@@ -15,14 +15,14 @@ from skep.domain.builds import StageCount
 from skep.domain.capacity import Capacity, Room
 from skep.domain.errors import BadRequest
 from skep.domain.resources import Resources
-from skep.scheduler.columns import Ints, Mask
 from skep.scheduler.emptied import EmptyHosts, passing
 from skep.scheduler.explain.stages import runs, stage_counts
 from skep.scheduler.filters.base import PLENTY, UNCOUNTED, Filter
+from skep.scheduler.hosts.columns import Ints, Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 MOST_PARTS = 1000
 """Zones, cells and aggregates that are told of, those with the most room."""

@@ -8,7 +8,7 @@ import msgspec
 
 from skep.domain.builds import Alternate, Explanation, StageCount
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
-from skep.scheduler.table import HostTable, stable_hash
+from skep.scheduler.hosts.table import HostTable, stable_hash
 
 
 def place(instance: InstanceUuid, seed: int) -> int:

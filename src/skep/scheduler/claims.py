@@ -16,8 +16,8 @@ from skep.domain.claims import Claim
 from skep.domain.ids import NodeUuid
 from skep.domain.resources import Resources
 from skep.scheduler.batch.counting import count
-from skep.scheduler.intake import MOST
-from skep.scheduler.table import HostTable
+from skep.scheduler.hosts.intake import MOST
+from skep.scheduler.hosts.table import HostTable
 
 _FEW = 8
 """Fewer claims are counted one by one: two calls of NumPy cost more."""

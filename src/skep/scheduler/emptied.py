@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from skep.scheduler.columns import Floats, Ints, Mask
 from skep.scheduler.filters.base import Filter
+from skep.scheduler.hosts.columns import Floats, Ints, Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 
 class EmptyHosts(HostView):

@@ -13,10 +13,10 @@ import numpy as np
 from skep.domain.conditions import OPERATORS, Phrase, phrase
 from skep.domain.errors import BadRequest
 from skep.domain.namespaces import Field
-from skep.scheduler.columns import Floats, Mask
 from skep.scheduler.filters.volume import COMPARE, compared
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
+from skep.scheduler.hosts.columns import Floats, Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 
 AMOUNTS = ("free", "used", "claimed", "capacity")
 _CLASS = re.compile(r"[A-Z][A-Z0-9_]{0,254}")

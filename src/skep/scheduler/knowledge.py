@@ -9,16 +9,16 @@ from collections.abc import Iterable
 
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
-from skep.scheduler.beats import Beats
 from skep.scheduler.claims import ClaimIndex
-from skep.scheduler.columns import Mask
 from skep.scheduler.groups import GroupIndex
+from skep.scheduler.hosts.beats import Beats
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.placement import Placement
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.table import HostTable
 from skep.scheduler.unrecorded import Unrecorded
-from skep.scheduler.view import HostView
 
 STATES_AWAITED_SECONDS = 60.0
 """For so long after an epoch began no server is refused for want of another service's states: those services write

@@ -10,7 +10,7 @@ import msgspec
 
 from skep.domain.nested.wanted import Wanted
 from skep.domain.resources import Resources
-from skep.scheduler.columns import Amounts
+from skep.scheduler.hosts.columns import Amounts
 
 MOST_KINDS = 32
 """Kinds that are published: the most frequent ones."""

@@ -26,23 +26,23 @@ from skep.scheduler.batch.foreseeing import Foreseeing, can_foresee
 from skep.scheduler.batch.together import together
 from skep.scheduler.capacity import capacity
 from skep.scheduler.choice import Choice, NoHost, choice_of, place
-from skep.scheduler.columns import Mask
 from skep.scheduler.explain.refusals import Refusals
 from skep.scheduler.filters.base import Filter, Recorded
 from skep.scheduler.groups import GroupIndex, GroupSlot, member_nodes
-from skep.scheduler.min_max import Weighed
-from skep.scheduler.narrowing import Narrowing
-from skep.scheduler.partition import Partition
-from skep.scheduler.picking import Picking
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.partition import Partition
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.plugins.guarding import Guard, PluginFailed
-from skep.scheduler.ranking import NOBODY, Ranked, Scored
+from skep.scheduler.ranking.min_max import Weighed
+from skep.scheduler.ranking.narrowing import Narrowing
+from skep.scheduler.ranking.picking import Picking
+from skep.scheduler.ranking.ranking import NOBODY, Ranked, Scored
+from skep.scheduler.ranking.shapes import PASSED, Evaluated, Shapes
 from skep.scheduler.registry import pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.shapes import PASSED, Evaluated, Shapes
 from skep.scheduler.spreading import Domains, Passing, Spreading
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher, weighted
 
 _STATE_FILTERS = frozenset({"ReportsFilter", "ComputeFilter"})

@@ -42,11 +42,11 @@ from skep.scheduler.filters import (
     volume,
 )
 from skep.scheduler.filters.base import Filter, always
+from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.plugins.loading import load_filter, load_weigher
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.table import HostTable
 from skep.scheduler.weighers import (
     best_fit,
     build_failures,

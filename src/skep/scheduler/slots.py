@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.scheduler.columns import Floats, Ints
+from skep.scheduler.hosts.columns import Floats, Ints
 
 _ANY = np.inf
 """As many slots as a kind has that asks for nothing."""

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from skep.domain.groups import SpreadConstraint
 from skep.domain.ids import InstanceUuid
 from skep.domain.spread import RACK
-from skep.scheduler.columns import Ints, Mask
 from skep.scheduler.groups import GroupSlot
-from skep.scheduler.table import HostTable
+from skep.scheduler.hosts.columns import Ints, Mask
+from skep.scheduler.hosts.table import HostTable
 
 Codes = NDArray[np.int32]
 """The number of each row's domain."""

@@ -6,8 +6,8 @@ import msgspec
 
 from skep.domain.claims import Claim
 from skep.domain.ids import GroupUuid
-from skep.scheduler.beats import BeatState
 from skep.scheduler.groups import GroupSlot
+from skep.scheduler.hosts.beats import BeatState
 from skep.scheduler.mix import MixState
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from skep.scheduler.columns import Mask
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.nested.judging import passing
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 from skep.simulator.events import AskedFor
 
 

@@ -16,7 +16,7 @@ from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Resources, add, subtract
 from skep.messages.to_scheduler import AggregateWish, HostWish
-from skep.scheduler.published import DEFAULT_ZONE, ZONE_KEY
+from skep.scheduler.hosts.published import DEFAULT_ZONE, ZONE_KEY
 from skep.scheduler.service.decision_log.entries import (
     Applied,
     Asked,

@@ -16,11 +16,11 @@ from skep.domain.request_specs import RequestSpec
 from skep.scheduler.choice import NoHost
 from skep.scheduler.claims import ClaimIndex
 from skep.scheduler.groups import GroupIndex
+from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.placement import Placement
 from skep.scheduler.request import placement_request
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.table import HostTable
 from skep.testing.inside import GPU, NIC, devices, host_with_inside, spec_for_parts
 
 CELL = CellUuid("cell-1")

@@ -20,10 +20,10 @@ from skep.scheduler.choice import NoHost
 from skep.scheduler.claims import ClaimIndex
 from skep.scheduler.explain import failures, misses
 from skep.scheduler.groups import GroupIndex
+from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.placement import Placement
 from skep.scheduler.request import placement_request
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.table import HostTable
 
 CELL = CellUuid("cell-1")
 HOSTS = 14

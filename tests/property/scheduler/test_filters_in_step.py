@@ -19,11 +19,11 @@ from skep.scheduler import registry
 from skep.scheduler.choice import Choice, NoHost
 from skep.scheduler.claims import ClaimIndex
 from skep.scheduler.groups import GroupIndex
+from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.placement import Placement
 from skep.scheduler.request import PlacementRequest, placement_request
 from skep.scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
-from skep.scheduler.table import HostTable
 
 CELL = CellUuid("cell-1")
 HOSTS = tuple(f"h{number}" for number in range(6))

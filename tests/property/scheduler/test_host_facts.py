@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep.domain.ids import CellUuid, NodeUuid
-from skep.scheduler.table import HostTable
+from skep.scheduler.hosts.table import HostTable
 
 NODES = tuple(NodeUuid(f"n{number}") for number in range(4))
 CELLS = (CellUuid("c0"), CellUuid("c1"))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.namespaces import Field, Join, Schema
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 
 CELL = CellUuid("cell")
 FIELDS = {"size": Field(type="integer"), "ids": Field(type="strings"), "on": Field(type="boolean")}

@@ -17,10 +17,10 @@ from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.scheduler.choice import Choice
 from skep.scheduler.groups import GroupSlot
+from skep.scheduler.hosts.table import stable_hash
 from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.request import placement_request
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.table import stable_hash
 
 CELL, GROUP = CellUuid("cell"), GroupUuid("group")
 MULTIPLIERS = {

@@ -16,10 +16,10 @@ from skep.domain.resources import Inventory
 from skep.scheduler.choice import Choice, NoHost
 from skep.scheduler.claims import ClaimIndex
 from skep.scheduler.groups import GroupIndex, GroupSlot
+from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.placement import Placement
 from skep.scheduler.request import PlacementRequest, placement_request
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.table import HostTable
 
 CELL = CellUuid("cell-1")
 GROUP = GroupUuid("group-1")

@@ -10,9 +10,9 @@ from skep.domain.claims import Claim
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.images import Image
 from skep.scheduler.filters.num_instances import made_by_aggregate
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import placement_request
-from skep.scheduler.view import HostView
 
 
 def world_with(make_world: Any, *filters: str, **options: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from skep.domain.resources import Inventory
-from skep.scheduler.aggregate_limits import capacity_under
+from skep.scheduler.hosts.aggregate_limits import capacity_under
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import pytest
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import Inventory
-from skep.scheduler import bounds
-from skep.scheduler.changelog import ChangeLog
-from skep.scheduler.columns import BitSets
-from skep.scheduler.intake import Intake
-from skep.scheduler.names import RowNames
-from skep.scheduler.table import HostTable
+from skep.scheduler.hosts import bounds
+from skep.scheduler.hosts.changelog import ChangeLog
+from skep.scheduler.hosts.columns import BitSets
+from skep.scheduler.hosts.intake import Intake
+from skep.scheduler.hosts.names import RowNames
+from skep.scheduler.hosts.table import HostTable
 
 CELL = CellUuid("cell-1")
 EVERY = slice(0, 4)

@@ -11,8 +11,8 @@ import pytest
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import CellWish, HostWish, Member, SelectDestinations
-from skep.scheduler.beats import Beats
-from skep.scheduler.hearing import Hearing
+from skep.scheduler.hosts.beats import Beats
+from skep.scheduler.hosts.hearing import Hearing
 from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.service.decision_log import files
 from skep.scheduler.service.decision_log.entries import Applied, Header, Kept, Known, Observed, Unreadable, decode

@@ -16,11 +16,11 @@ from skep.scheduler import registry
 from skep.scheduler.choice import NoHost
 from skep.scheduler.emptied import EmptyHosts
 from skep.scheduler.filters.base import Filter
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.plugins import OneHost, column_filter, host_filter
 from skep.scheduler.request import placement_request
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.view import HostView
 from skep.testing.inside import GPU, devices, host_with_inside, spec_for_parts
 
 PINNED = {"hw:cpu_policy": "dedicated"}

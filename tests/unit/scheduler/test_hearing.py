@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skep.domain.hosts import nodes_version
 from skep.domain.ids import NodeUuid
-from skep.scheduler.hearing import Hearing
+from skep.scheduler.hosts.hearing import Hearing
 
 A, B, C = (NodeUuid(name) for name in "abc")
 NAME = "cell/conductor"

@@ -10,8 +10,8 @@ import pytest
 from skep.domain.claims import Claim
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.lifetimes import Lifetime
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.view import HostView
 
 NOW = 1_000_000
 LIFETIME = Lifetime(begin=NOW, end=NOW + 100)

@@ -11,8 +11,8 @@ from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.images import Image
 from skep.domain.providers import Allocation, Provider, ProviderShare, Topology
 from skep.domain.resources import Inventory
+from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.options import PlacementOptions
-from skep.scheduler.table import HostTable
 
 
 def world_with(make_world: Any, weighers: dict[str, float], **options: Any) -> Any:

@@ -10,8 +10,8 @@ import pytest
 
 from skep.domain.ids import NodeUuid
 from skep.domain.namespaces import Field, Join, Schema
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.settings import DEFAULT_FILTERS
-from skep.scheduler.view import HostView
 
 Make = Callable[..., Any]
 

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from skep.domain.groups import SpreadConstraint
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.scheduler.filters.base import Filter, Named
-from skep.scheduler.narrowing import Narrowing
+from skep.scheduler.hosts.view import HostView
+from skep.scheduler.ranking.narrowing import Narrowing
 from skep.scheduler.registry import FILTERS, LAST
 from skep.scheduler.request import PlacementRequest, placement_request
 from skep.scheduler.spreading import Domains
-from skep.scheduler.view import HostView
 
 NAMING = [entry for entry in (*FILTERS.values(), *LAST) if entry.named is not None]
 

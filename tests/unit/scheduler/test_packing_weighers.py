@@ -15,13 +15,13 @@ from skep.domain.providers import Provider, Topology
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.scheduler.deciding import Deciding, Seat
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.mix import MOST_KINDS, Mix
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import placement_request
 from skep.scheduler.service.seating import deciding_of
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.view import HostView
 from skep.scheduler.weighers import fragmentation
 from skep.testing.inside import host_with_inside, spec_for_parts
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from skep.domain.ids import NodeUuid
 from skep.scheduler.choice import Choice, NoHost
-from skep.scheduler.partition import Partition
+from skep.scheduler.hosts.partition import Partition
+from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.service.members import FORGET_SECONDS, LAPSE_SECONDS, Members
-from skep.scheduler.table import HostTable
 
 runs = st.lists(st.uuids().map(str), min_size=2, max_size=6, unique=True)
 

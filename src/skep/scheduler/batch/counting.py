@@ -8,8 +8,8 @@ import numpy as np
 
 from skep.domain.claims import Claim
 from skep.domain.resources import Resources
-from skep.scheduler.columns import Ints
-from skep.scheduler.table import HostTable
+from skep.scheduler.hosts.columns import Ints
+from skep.scheduler.hosts.table import HostTable
 
 
 def count(table: HostTable, claims: Iterable[Claim], sign: int = 1) -> None:

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from skep.domain.builds import Alternate
 from skep.scheduler.batch.supposed import SupposedHosts
 from skep.scheduler.choice import alternate
-from skep.scheduler.columns import Floats
 from skep.scheduler.filters.base import Filter
-from skep.scheduler.order import ranks
+from skep.scheduler.hosts.columns import Floats
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.ranking.order import ranks
+from skep.scheduler.ranking.shapes import PASSED
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.shapes import PASSED
-from skep.scheduler.table import HostTable
 from skep.scheduler.weighers.base import Weigher, multiplied
 
 _FIRST_STATES = 3

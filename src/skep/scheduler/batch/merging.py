@@ -13,8 +13,8 @@ from itertools import islice
 import numpy as np
 
 from skep.scheduler.batch.foreseeing import Foreseeing, Host
-from skep.scheduler.shapes import PASSED
-from skep.scheduler.table import HostTable
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.ranking.shapes import PASSED
 
 _FEWEST_MET, _MOST_MET = 32, 512
 """So many hosts are looked at together."""

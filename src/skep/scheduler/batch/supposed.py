@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skep.domain.resources import Resources
-from skep.scheduler.columns import Floats, Ints
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
+from skep.scheduler.hosts.columns import Floats, Ints
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 
 
 class SupposedHosts(HostView):

@@ -6,9 +6,9 @@ from skep.domain.builds import Explanation
 from skep.scheduler.batch.foreseeing import Foreseeing
 from skep.scheduler.batch.merging import Merging
 from skep.scheduler.choice import Choice, choice_with
-from skep.scheduler.order import Order
-from skep.scheduler.shapes import PASSED, Evaluated
-from skep.scheduler.table import HostTable
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.ranking.order import Order
+from skep.scheduler.ranking.shapes import PASSED, Evaluated
 
 _MOST_PASSED = 256
 _MOST_PASSED_EACH = 4

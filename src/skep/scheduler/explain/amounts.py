@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from skep.domain.resources import Resources
-from skep.scheduler.columns import Floats
 from skep.scheduler.explain.failures import RowNumbers
+from skep.scheduler.hosts.columns import Floats
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 
 def distances(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Floats:

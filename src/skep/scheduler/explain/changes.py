@@ -26,10 +26,10 @@ from skep.scheduler.explain.less import (
 )
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.filters.traits import with_any
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.nested.judging import has_room
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 MOST_CHANGES = 3
 _NEEDED = ("VCPU", "PCPU", "MEMORY_MB")

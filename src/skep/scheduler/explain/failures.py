@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.scheduler.changelog import Changed, ChangeLog
-from skep.scheduler.columns import Mask
 from skep.scheduler.emptied import EmptyHosts, cannot_say, could_hold
 from skep.scheduler.filters.base import Filter
+from skep.scheduler.hosts.changelog import Changed, ChangeLog
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 FilterSet = int
 """Bit N stands for the Nth of the filters that run for a request."""

@@ -21,9 +21,9 @@ from skep.domain.nested.wanted import DeviceRequest, Wanted, request_class
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Resources
 from skep.scheduler.explain.amounts import shortage
 from skep.scheduler.explain.failures import INSIDE, Failures, FilterSet, RowNumbers
+from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.nested.judging import has_room
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
 
 LOOKED_AT = 8
 """So many hosts are asked whether less would do, the nearest: each takes as long as a decision."""

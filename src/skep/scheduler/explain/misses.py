@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from skep.domain.builds import NearMiss
-from skep.scheduler.columns import Floats
 from skep.scheduler.explain.amounts import distances, shortage
 from skep.scheduler.explain.failures import Failures, FilterSet, RowNumbers
+from skep.scheduler.hosts.columns import Floats
+from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
 
 _LEAST_POOL = 64
 _POOL_PART = 128

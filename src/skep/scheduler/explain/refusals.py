@@ -16,11 +16,11 @@ from skep.scheduler.explain.less import LOOKED_AT, by_one_filter, enough
 from skep.scheduler.explain.misses import Nearest, near_misses
 from skep.scheduler.explain.stages import runs
 from skep.scheduler.filters.base import Filter, nobody_can_say, whatever_it_is
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 _MOST_SHAPES = 32
 """So many refused shapes are kept: each costs two bytes for each host."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.filters.extra_spec_values import matches
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.view import HostView
 
 
 def passes(hosts: HostView, request: PlacementRequest) -> Mask:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Filter
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.view import HostView
 
 
 def passes(hosts: HostView, request: PlacementRequest) -> Mask:

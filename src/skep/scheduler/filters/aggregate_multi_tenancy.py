@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from skep.scheduler.columns import Mask
 from skep.scheduler.filters.aggregate_values import said_anywhere, saying
 from skep.scheduler.filters.base import Filter
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 
 def names_projects(key: str) -> bool:

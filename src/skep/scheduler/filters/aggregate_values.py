@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from skep.scheduler.columns import Floats, Mask
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
+from skep.scheduler.hosts.columns import Floats, Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 
 
 def words(value: str) -> list[str]:

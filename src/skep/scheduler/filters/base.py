@@ -10,11 +10,11 @@ import numpy as np
 
 from skep.domain.claims import Claim
 from skep.domain.hosts import HostUsage
-from skep.scheduler.columns import Ints, Mask
+from skep.scheduler.hosts.columns import Ints, Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.spreading import Domains
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 PLENTY = 2**61
 """Servers that a filter would let onto a host where something else ends it."""

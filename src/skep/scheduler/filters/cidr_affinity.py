@@ -5,11 +5,11 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 from skep.domain.networks import Network, near
-from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Filter
-from skep.scheduler.host_attributes import attribute
+from skep.scheduler.hosts.attributes import attribute
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.view import HostView
 
 
 def wanted(request: PlacementRequest) -> Network | None:

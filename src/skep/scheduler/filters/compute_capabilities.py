@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Filter
 from skep.scheduler.filters.extra_spec_values import matches
-from skep.scheduler.host_attributes import PASSING, Values, attribute
+from skep.scheduler.hosts.attributes import PASSING, Values, attribute
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import Capability
-from skep.scheduler.view import HostView
 
 
 def _passes(hosts: HostView, capabilities: tuple[Capability, ...]) -> Mask:

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from skep.domain.guest_kinds import GuestKind, canonical_architecture
 from skep.domain.versions import satisfies
-from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Filter
-from skep.scheduler.host_attributes import attribute
+from skep.scheduler.hosts.attributes import attribute
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.view import HostView
 
 
 def made(options: PlacementOptions) -> tuple[Filter, ...]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from skep.scheduler.columns import Mask
 from skep.scheduler.filters.aggregate_values import least, least_of
 from skep.scheduler.filters.base import Filter, Recorded
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 KEY = "max_io_ops_per_host"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Filter
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.view import HostView
 
 PREFIX = "trait:"
 

@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 
 from skep.domain.host_queries import Attribute, Compared, Constant, Joined, Operand, Query, parse
-from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Filter
-from skep.scheduler.host_attributes import PASSING, Values, attribute
+from skep.scheduler.hosts.attributes import PASSING, Values, attribute
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.view import HostView
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Filter, whatever_it_is
-from skep.scheduler.host_attributes import attribute
+from skep.scheduler.hosts.attributes import attribute
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.view import HostView
 
 
 def made(options: PlacementOptions) -> tuple[Filter, ...]:

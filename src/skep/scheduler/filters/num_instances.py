@@ -6,13 +6,13 @@ from functools import partial
 
 import numpy as np
 
-from skep.scheduler.columns import Ints, Mask
 from skep.scheduler.filters.aggregate_values import least, least_of
 from skep.scheduler.filters.base import PLENTY, Filter, Recorded
+from skep.scheduler.hosts.columns import Ints, Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 KEY = "max_instances_per_host"
 

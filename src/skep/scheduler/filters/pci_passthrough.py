@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from skep.scheduler.columns import Ints, Mask
 from skep.scheduler.filters.base import PLENTY, Filter
+from skep.scheduler.hosts.columns import Ints, Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.nested.judging import devices_asked, passes_row, passing, passing_if_empty, servers
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 
 def passes(hosts: HostView, request: PlacementRequest) -> Mask:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Filter, Named, nobody_can_say
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 
 def passes(hosts: HostView, request: PlacementRequest) -> Mask:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from skep.scheduler.columns import Mask
 from skep.scheduler.filters.aggregate_multi_tenancy import names_projects
 from skep.scheduler.filters.base import Filter
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 
 def _of_project(table: HostTable, request: PlacementRequest) -> list[int]:

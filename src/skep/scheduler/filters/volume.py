@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from skep.domain.conditions import Operator, amount
-from skep.scheduler.columns import Floats, Mask
 from skep.scheduler.filters.base import Filter, nobody_can_say
+from skep.scheduler.hosts.columns import Floats, Mask
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.view import HostView
 
 NAMESPACE = "volume"
 VOLUMES = "volumes"

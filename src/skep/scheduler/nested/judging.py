@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from skep.domain.nested.layout import Layout
 from skep.domain.nested.room import RoomKey
 from skep.domain.nested.wanted import Group, Wanted
-from skep.scheduler.columns import Ints, Mask
 from skep.scheduler.filters.base import PLENTY, UNCOUNTED
+from skep.scheduler.hosts.columns import Ints, Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 MOST_COUNTED = 5_000
 """Different conditions of hosts from which servers are counted: each costs about as much as a decision."""

@@ -16,8 +16,8 @@ from skep.domain.nested.room import Room, RoomKey
 from skep.domain.nested.wanted import Wanted
 from skep.domain.providers import Allocation
 from skep.domain.resources import MEMORY_MB, VCPU, Resources
-from skep.scheduler.columns import Ints
-from skep.scheduler.view import HostView
+from skep.scheduler.hosts.columns import Ints
+from skep.scheduler.hosts.view import HostView
 
 _CELL = "cell:"
 """Before the class of what NUMA cells have, so that it is told from what providers have."""

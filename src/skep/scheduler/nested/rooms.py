@@ -18,7 +18,7 @@ from skep.domain.nested.layout import Layout
 from skep.domain.nested.room import Room, RoomKey, room_of
 from skep.domain.nested.wanted import Wanted
 from skep.domain.providers import Allocation
-from skep.scheduler.columns import Mask
+from skep.scheduler.hosts.columns import Mask
 
 HolderKey = tuple[str, int]
 """(instance, attempt)"""

@@ -1,9 +1,9 @@
 """Filters and weighers of other packages: what their authors need, and nothing else (docs/plugins.md)."""
 
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.plugins.lifting import column_filter, column_weigher, host_filter, host_weigher
 from skep.scheduler.plugins.one_host import OneHost
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.view import HostView
 
 __all__ = [
     "HostView",

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from skep.domain.errors import SkepError
-from skep.scheduler.columns import Floats, Mask
 from skep.scheduler.filters.base import Filter
+from skep.scheduler.hosts.columns import Floats, Mask
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import OnPluginError
-from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher
 
 AnswerT = TypeVar("AnswerT")

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from skep.scheduler.columns import Floats, Mask
 from skep.scheduler.emptied import EmptyHosts
 from skep.scheduler.filters.base import Filter, always
+from skep.scheduler.hosts.columns import Floats, Mask
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.plugins.one_host import OneHost
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher
 
 Applies = Callable[[PlacementRequest], bool]

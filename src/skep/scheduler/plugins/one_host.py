@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from skep.domain.ids import NodeUuid
-from skep.scheduler.table import HostTable
+from skep.scheduler.hosts.table import HostTable
 
 
 class OneHost:

@@ -17,11 +17,11 @@ from skep.domain.errors import BadRequest
 from skep.domain.hosts import HostState
 from skep.domain.ids import NodeUuid
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply
-from skep.scheduler.columns import Mask
 from skep.scheduler.host_conditions import matching
-from skep.scheduler.host_fields import Fields
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.fields import Fields
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.service.states import HostStates
-from skep.scheduler.view import HostView
 
 MAX_PAGE = 1000
 MAX_CONDITIONS = 32

@@ -13,7 +13,7 @@ from skep.domain.claims import Claim, ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.errors import TooLarge
 from skep.messages.to_scheduler import HostReport, HostWish, ReportAnswer
-from skep.scheduler.bounds import no_room_for
+from skep.scheduler.hosts.bounds import no_room_for
 from skep.scheduler.service import changes
 from skep.scheduler.service.changes import Merged
 from skep.scheduler.service.commits import Commits, Stored

@@ -18,8 +18,8 @@ from skep.domain.hosts import HostState
 from skep.domain.ids import CellUuid, GroupUuid, NodeUuid
 from skep.domain.namespaces import Namespace
 from skep.messages.to_scheduler import AggregateWish, HostWish
-from skep.scheduler.hearing import Hearing
-from skep.scheduler.intake import Intake
+from skep.scheduler.hosts.hearing import Hearing
+from skep.scheduler.hosts.intake import Intake
 from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.service.members import Members
 from skep.scheduler.service.names import Names

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from skep.domain.providers import Allocation
-from skep.scheduler.columns import Floats, Ints
 from skep.scheduler.filters.base import always
+from skep.scheduler.hosts.columns import Floats, Ints
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 
 
 @dataclass(frozen=True, slots=True)

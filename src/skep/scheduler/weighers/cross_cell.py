@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from skep.domain.ids import CellUuid
-from skep.scheduler.columns import Floats
+from skep.scheduler.hosts.columns import Floats
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from skep.domain.resources import DISK_GB
-from skep.scheduler.columns import Floats
+from skep.scheduler.hosts.columns import Floats
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Scaled, Weigher
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from skep.domain.providers import Allocation
-from skep.scheduler.columns import Floats, Ints
+from skep.scheduler.hosts.columns import Floats, Ints
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.mix import AskedKind
 from skep.scheduler.nested.parts import MOST_WAYS, parts_asked, parts_of
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.slots import Hosts, Kind, Worth, Worthing
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher
 
 _FEW_CHANGES = 16

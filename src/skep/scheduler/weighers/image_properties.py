@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from skep.domain.hosts import HostUsage
-from skep.scheduler.columns import Floats
+from skep.scheduler.hosts.columns import Floats
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher
 
 

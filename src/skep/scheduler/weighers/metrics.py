@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from skep.domain.hosts import HostUsage
-from skep.scheduler.columns import Floats
+from skep.scheduler.hosts.columns import Floats
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import Weigher
 
 

@@ -17,11 +17,11 @@ from skep.domain.resources import add
 from skep.scheduler import explain
 from skep.scheduler.deciding import Deciding, Seat
 from skep.scheduler.groups import GroupSlot
+from skep.scheduler.hosts.view import HostView
 from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.registry import pipeline
 from skep.scheduler.request import PlacementRequest
 from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.view import HostView
 from skep.testing.reference_scheduler.cloud import ReferenceCloud
 from skep.testing.reference_scheduler.deciding import ReferenceScheduler, Verdict
 

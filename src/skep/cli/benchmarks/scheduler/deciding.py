@@ -17,7 +17,7 @@ from skep.domain.claims import Claim
 from skep.domain.ids import GroupUuid, InstanceUuid
 from skep.scheduler.deciding import Deciding, Seat
 from skep.scheduler.groups import GroupSlot
-from skep.scheduler.intake import Intake
+from skep.scheduler.hosts.intake import Intake
 from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.request import placement_request
 from skep.scheduler.service.memory import give_back

@@ -15,7 +15,7 @@ from skep.domain.builds import StageCount
 from skep.domain.claims import Claim
 from skep.domain.ids import NodeUuid
 from skep.messages.to_scheduler import SelectDestinations
-from skep.scheduler.hearing import HeardState
+from skep.scheduler.hosts.hearing import HeardState
 from skep.scheduler.service.records import KINDS
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.unrecorded import Unrecorded

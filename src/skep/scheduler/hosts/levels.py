@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skep.domain.resources import Resources
-from skep.scheduler.columns import Ints, Mask
+from skep.scheduler.hosts.columns import Ints, Mask
 
 _MOST_CROSSED = 4096
 """So many rows are remembered for one kind of request that nobody asks for meanwhile."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from skep.scheduler.columns import Floats, Mask
-from skep.scheduler.order import Order, PartOrder
-from skep.scheduler.ranking import Fitting
+from skep.scheduler.hosts.columns import Floats, Mask
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
+from skep.scheduler.ranking.order import Order, PartOrder
+from skep.scheduler.ranking.ranking import Fitting
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import weighted
 
 _FEW = 64

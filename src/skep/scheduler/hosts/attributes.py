@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from skep.domain.host_attributes import AMOUNTS
 from skep.domain.hosts import HostUsage
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
-from skep.scheduler.columns import Floats, Mask
-from skep.scheduler.view import HostView
+from skep.scheduler.hosts.columns import Floats, Mask
+from skep.scheduler.hosts.view import HostView
 
 MIB_PER_GIB = 1024
 _NOTHING = Inventory(total=0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from skep.domain.hosts import HostUsage
 
 if TYPE_CHECKING:
-    from skep.scheduler.table import HostTable
+    from skep.scheduler.hosts.table import HostTable
 
 MOST_TRAITS = 4_000
 """Each costs a bit of every row."""

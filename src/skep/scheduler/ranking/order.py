@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.scheduler.columns import Floats, Hashes
+from skep.scheduler.hosts.columns import Floats, Hashes
 
 _LONGEST = 1024
 """Keys of a chunk before it is halved."""

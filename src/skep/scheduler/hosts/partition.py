@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.scheduler.columns import Mask
-from skep.scheduler.table import HostTable, stable_hash
+from skep.scheduler.hosts.columns import Mask
+from skep.scheduler.hosts.table import HostTable, stable_hash
 
 _WORD = (1 << 64) - 1
 

@@ -7,9 +7,9 @@ import msgspec
 from skep.domain.resources import Resources
 from skep.scheduler import explain
 from skep.scheduler.filters.base import Filter
+from skep.scheduler.ranking.standing import Standing
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.standing import Standing
 
 FIRST_FILTER = 1
 """In the stage column: rejected by the first shared filter; the others follow."""

@@ -13,7 +13,7 @@ from skep.domain.hosts import HostState, HostUsage
 from skep.domain.namespaces import Field
 from skep.domain.resources import Inventory
 from skep.scheduler.host_conditions import AMOUNTS
-from skep.scheduler.table import HostTable
+from skep.scheduler.hosts.table import HostTable
 
 MOST_FIELDS = 64
 _CLASS = re.compile(r"[A-Z][A-Z0-9_]{0,254}")

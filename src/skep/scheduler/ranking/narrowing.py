@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from skep.scheduler.columns import Mask
 from skep.scheduler.filters.base import Named
+from skep.scheduler.hosts.columns import Mask
 from skep.scheduler.spreading import Domains
 
 _NONE: frozenset[int] = frozenset()

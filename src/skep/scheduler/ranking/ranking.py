@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.scheduler.columns import Floats, Hashes, Mask
-from skep.scheduler.narrowing import Narrowing
-from skep.scheduler.order import Order
+from skep.scheduler.hosts.columns import Floats, Hashes, Mask
+from skep.scheduler.ranking.narrowing import Narrowing
+from skep.scheduler.ranking.order import Order
 
 NOBODY = -np.inf
 """The score of a host that does not fit."""

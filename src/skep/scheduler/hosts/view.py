@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import NodeUuid
-from skep.scheduler.columns import Floats, Ints, Mask, Rows
-from skep.scheduler.table import HostTable
+from skep.scheduler.hosts.columns import Floats, Ints, Mask, Rows
+from skep.scheduler.hosts.table import HostTable
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from skep.scheduler.columns import Floats, grown
+from skep.scheduler.hosts.columns import Floats, grown
 
 SUFFIX = "_weight_multiplier"
 MOST = 1e15

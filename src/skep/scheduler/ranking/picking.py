@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from skep.domain.ids import InstanceUuid
 from skep.scheduler.choice import place
-from skep.scheduler.partition import Partition
-from skep.scheduler.ranking import ANY, Among, Ranked
+from skep.scheduler.hosts.partition import Partition
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.ranking.ranking import ANY, Among, Ranked
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.table import HostTable
 
 
 class Picking:

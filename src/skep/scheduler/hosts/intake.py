@@ -12,10 +12,10 @@ import numpy as np
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import Inventory
-from skep.scheduler.bounds import no_room_for
+from skep.scheduler.hosts.bounds import no_room_for
 
 if TYPE_CHECKING:
-    from skep.scheduler.table import HostTable
+    from skep.scheduler.hosts.table import HostTable
 
 MOST = 2**53
 """Largest amount that columns hold: beyond it shares would not be exact."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.scheduler.columns import Floats, Ints, Rows
+from skep.scheduler.hosts.columns import Floats, Ints, Rows
 
 _UNKNOWN = np.iinfo(np.int64).min
 """In the columns: no server with a known end."""

@@ -14,10 +14,10 @@ import numpy as np
 
 from skep.domain.ids import NodeUuid
 from skep.domain.namespaces import Schema
-from skep.scheduler.columns import Floats, Mask, grown
+from skep.scheduler.hosts.columns import Floats, Mask, grown
 
 if TYPE_CHECKING:
-    from skep.scheduler.table import HostTable
+    from skep.scheduler.hosts.table import HostTable
 
 State = Mapping[str, Any]
 

@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import Resources
-from skep.scheduler.aggregate_limits import AggregateLimits
-from skep.scheduler.bounds import MOST_TRAITS
-from skep.scheduler.changelog import HostLog
-from skep.scheduler.columns import Amounts, BitSets, Ints, Mask, grown
-from skep.scheduler.ends import ExpectedEnds
-from skep.scheduler.heard_rows import HeardRows
-from skep.scheduler.intake import Intake
-from skep.scheduler.levels import Levels
-from skep.scheduler.memberships import Memberships
+from skep.scheduler.hosts.aggregate_limits import AggregateLimits
+from skep.scheduler.hosts.bounds import MOST_TRAITS
+from skep.scheduler.hosts.changelog import HostLog
+from skep.scheduler.hosts.columns import Amounts, BitSets, Ints, Mask, grown
+from skep.scheduler.hosts.ends import ExpectedEnds
+from skep.scheduler.hosts.heard_rows import HeardRows
+from skep.scheduler.hosts.intake import Intake
+from skep.scheduler.hosts.levels import Levels
+from skep.scheduler.hosts.memberships import Memberships
+from skep.scheduler.hosts.multipliers import Multipliers
+from skep.scheduler.hosts.names import HypervisorNames, RowNames
+from skep.scheduler.hosts.namespaces import JoinedStates
+from skep.scheduler.hosts.published import DEFAULT_ZONE, Aggregate, CellFlags
 from skep.scheduler.mix import Mix
-from skep.scheduler.multipliers import Multipliers
-from skep.scheduler.names import HypervisorNames, RowNames
-from skep.scheduler.namespaces import JoinedStates
 from skep.scheduler.nested.rooms import Rooms
-from skep.scheduler.published import DEFAULT_ZONE, Aggregate, CellFlags
 
 _NO_CELL = -1
 

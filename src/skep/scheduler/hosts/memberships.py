@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
-from skep.scheduler.names import RowNames
-from skep.scheduler.published import DEFAULT_ZONE, ZONE_KEY
+from skep.scheduler.hosts.names import RowNames
+from skep.scheduler.hosts.published import DEFAULT_ZONE, ZONE_KEY
 
 if TYPE_CHECKING:
-    from skep.scheduler.table import HostTable
+    from skep.scheduler.hosts.table import HostTable
 
 
 class Memberships:

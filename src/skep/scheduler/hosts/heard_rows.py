@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skep.domain.ids import CellUuid, NodeUuid
-from skep.scheduler.columns import Mask
+from skep.scheduler.hosts.columns import Mask
 
 if TYPE_CHECKING:
-    from skep.scheduler.table import HostTable
+    from skep.scheduler.hosts.table import HostTable
 
 _NO_ROW = -1
 

@@ -16,7 +16,7 @@ from skep.domain.hosts import HostUsage
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory, Resources
 
 if TYPE_CHECKING:
-    from skep.scheduler.table import HostTable
+    from skep.scheduler.hosts.table import HostTable
 
 KEYS = {
     VCPU: ("cpu_allocation_ratio", "reserved_host_cpus", 1),

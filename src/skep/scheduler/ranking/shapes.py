@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skep.domain.builds import StageCount
-from skep.scheduler.changelog import KEPT_PART, Changed, ChangeLog
-from skep.scheduler.columns import Floats, Mask
-from skep.scheduler.levels import Crossed
-from skep.scheduler.narrowing import Narrowing
-from skep.scheduler.order import Order
-from skep.scheduler.ranking import NOBODY, Fitting, Listed, Ranking, best_of_one_cell
+from skep.scheduler.hosts.changelog import KEPT_PART, Changed, ChangeLog
+from skep.scheduler.hosts.columns import Floats, Mask
+from skep.scheduler.hosts.levels import Crossed
+from skep.scheduler.hosts.table import HostTable
+from skep.scheduler.hosts.view import HostView
+from skep.scheduler.ranking.narrowing import Narrowing
+from skep.scheduler.ranking.order import Order
+from skep.scheduler.ranking.ranking import NOBODY, Fitting, Listed, Ranking, best_of_one_cell
+from skep.scheduler.ranking.shape_plan import Plan, plan_of
+from skep.scheduler.ranking.standing import OwnOrder, Standing
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.shape_plan import Plan, plan_of
-from skep.scheduler.standing import OwnOrder, Standing
-from skep.scheduler.table import HostTable
-from skep.scheduler.view import HostView
 from skep.scheduler.weighers.base import weighted
 
 NOT_MAPPED = 0

@@ -1,0 +1,1 @@
+"""What is known of all hosts, as columns, and who puts what into them."""
