@@ -10,25 +10,7 @@ import sqlalchemy as sa
 from skep.database.engine import Database
 from skep.domain.errors import StorageUnavailable
 from skep.processes.servers.postgres import PostgresServer
-from skep.testing.eventually import eventually
-
-metadata = sa.MetaData()
-things = sa.Table("things", metadata, sa.Column("name", sa.Text, primary_key=True))
-
-
-def add(name: str) -> sa.Insert:
-    return things.insert().values(name=name)
-
-
-def names(connection: sa.Connection) -> list[str]:
-    return list(connection.scalars(sa.select(things.c.name).order_by(things.c.name)))
-
-
-async def answering(one: Database) -> None:
-    async def answers() -> bool:
-        return one.answers
-
-    await eventually(answers, "it answers again")
+from skep.testing.things import add, answering, metadata, names
 
 
 @pytest.mark.needs_part("postgres")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from skep.domain.claims import Claim
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.hosts import HostUsage
@@ -94,6 +95,22 @@ class World:
         if isinstance(chosen, NoHost):
             return set()
         return {chosen.host, *(other.host for other in chosen.alternates)}
+
+    def fill(self, spec: RequestSpec) -> int:
+        """Place servers and claim for them until none fits; return how many were placed."""
+        request, number = placement_request(spec), 0
+        while True:
+            instance = InstanceUuid(f"i{number}")
+            choice = self.placement.choose(request, instance, seed=0)
+            if isinstance(choice, NoHost):
+                return number
+            allocation = self.placement.allocation(request, choice.node)
+            self.claims.assume(
+                Claim(
+                    instance=instance, attempt=1, node=choice.node, resources=request.resources, allocation=allocation
+                )
+            )
+            number += 1
 
     def why(self, spec: RequestSpec | None = None, **limits: Any) -> str:
         chosen = self.choose(spec, **limits)

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from skep.domain.claims import Claim
-from skep.domain.ids import InstanceUuid, NodeUuid
-from skep.scheduler.choice import NoHost
+from skep.domain.ids import NodeUuid
 from skep.scheduler.nested import judging
 from skep.scheduler.request import placement_request
 from skep.testing.inside import GPU, devices, host_with_inside, spec_for_parts
@@ -20,27 +18,6 @@ def inside(world: Any, name: str, **amounts: int) -> NodeUuid:
     usage = host_with_inside(name, **amounts)
     node: NodeUuid = world.host(name, inventory=usage.inventory, topology=usage.topology)
     return node
-
-
-def placed(world: Any, spec: Any) -> int:
-    """Place until nothing fits; return how many were."""
-    request = placement_request(spec)
-    number = 0
-    while True:
-        choice = world.placement.choose(request, InstanceUuid(f"i{number}"), seed=0)
-        if isinstance(choice, NoHost):
-            return number
-        row = world.table.row_of[choice.node]
-        world.claims.assume(
-            Claim(
-                instance=InstanceUuid(f"i{number}"),
-                attempt=1,
-                node=choice.node,
-                resources=request.resources,
-                allocation=world.table.nested.allocate(row, request.nested),
-            )
-        )
-        number += 1
 
 
 @pytest.mark.parametrize(
@@ -59,7 +36,7 @@ def test_as_many_are_placed_as_were_counted(world: Any, spec: Any) -> None:
         inside(world, f"large{number}", cells=2, cores=3, threads=2, gpus=2)
     counted = world.placement.capacity(placement_request(spec))
     assert counted.not_counted == ()
-    assert counted.servers == placed(world, spec) > 0
+    assert counted.servers == world.fill(spec) > 0
     assert world.placement.capacity(placement_request(spec)).servers == 0
 
 
@@ -68,7 +45,7 @@ def test_hosts_whose_inside_never_holds_one_are_not_suitable(world: Any) -> None
     inside(world, "narrow", cells=2, cores=1, threads=2)
     inside(world, "wide", cells=1, cores=2, threads=2)
     spec = spec_for_parts(3, 256, PINNED)
-    assert placed(world, spec) == 1
+    assert world.fill(spec) == 1
     counted = world.placement.capacity(placement_request(spec))
     assert (counted.servers, counted.suitable, counted.too_small) == (0, 1, {"PCPU": 1})
     assert [(stage.stage, stage.left) for stage in counted.stages] == [

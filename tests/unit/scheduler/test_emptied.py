@@ -39,23 +39,6 @@ def inside(world: Any, name: str, **amounts: int) -> NodeUuid:
     return node
 
 
-def fill(world: Any, spec: Any) -> int:
-    """Place servers until none fits."""
-    request, number = placement_request(spec), 0
-    while not isinstance(choice := world.placement.choose(request, InstanceUuid(f"i{number}"), seed=0), NoHost):
-        world.claims.assume(
-            Claim(
-                instance=InstanceUuid(f"i{number}"),
-                attempt=1,
-                node=choice.node,
-                resources=request.resources,
-                allocation=world.placement.allocation(request, choice.node),
-            )
-        )
-        number += 1
-    return number
-
-
 def test_every_filter_says_what_it_would_say_of_an_empty_host() -> None:
     options = PlacementOptions(
         limit_tenants_to_placement_aggregate=True,
@@ -112,7 +95,7 @@ def test_what_an_inside_holds_only_not_now(world: Any, spec: Any) -> None:
     for number in range(2):
         inside(world, f"h{number}", cells=2, cores=2, threads=2, gpus=1, vgpus=1)
     world.host("flat")
-    assert fill(world, spec) > 0
+    assert world.fill(spec) > 0
     found = refusal(world, spec)
     assert (found.verdict, found.could_hold, found.left_aside) == ("not_now", 2, ())
 
@@ -221,7 +204,7 @@ def test_what_empty_hosts_say_follows_what_they_report(world: Any) -> None:
     inside(world, "a", cells=1, cores=2, threads=2)
     assert refusal(world, spec).verdict == "never"
     inside(world, "a", cells=2, cores=4, threads=2)
-    assert fill(world, spec) == 2
+    assert world.fill(spec) == 2
     assert refusal(world, spec).could_hold == 1
     assert not np.count_nonzero(world.placement.might_fit(placement_request(spec), InstanceUuid("i")))
 
