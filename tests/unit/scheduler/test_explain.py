@@ -83,6 +83,13 @@ def test_another_zone_or_fewer_traits(world: Any, spec: Any, flavor: Any, explai
     assert parts(explained(spec(flavor=wanted))) == [(("without requiring CUSTOM_B",), 1)]
 
 
+def test_of_zones_that_do_alike_the_first_by_name_is_said(world: Any, spec: Any, explained: Any) -> None:
+    for number, name in enumerate(("west", "east", "north")):
+        world.host(name)
+        world.table.set_aggregate(number, [name], {"availability_zone": name})
+    assert parts(explained(spec(availability_zone="south"))) == [(("in availability zone east",), 1)]
+
+
 def test_two_changes_where_one_is_not_enough(world: Any, spec: Any, flavor: Any, explained: Any) -> None:
     world.host("a", used={"MEMORY_MB": 7168})
     world.host("b", disabled=True, used={"MEMORY_MB": 7168})

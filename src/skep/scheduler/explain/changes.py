@@ -179,10 +179,11 @@ def _without_part(request: PlacementRequest, part: str) -> str:
 
 
 def _elsewhere(table: HostTable, _request: PlacementRequest, rows: RowNumbers) -> Part | None:
-    """Ask for the zone in which most of the hosts are."""
+    """Ask for the zone in which most of the hosts are; of several the first by name, so that schedulers agree."""
     zones = np.bincount(table.zone[rows])
-    best = int(zones.argmax())
-    return Part((f"in availability zone {table.zones[best]}",), int(zones[best]))
+    most = int(zones.max())
+    best = min(table.zones[code] for code in np.flatnonzero(zones == most).tolist())
+    return Part((f"in availability zone {best}",), most)
 
 
 def _traits(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Part | None:
