@@ -172,7 +172,7 @@ def test_a_weigher_gives_one_row_what_it_gives_many(facts: tuple[Any, ...], clai
     states.claims.assume(Claim(instance=InstanceUuid("i"), attempt=1, node=NODES[0], resources=claimed))
     for weigher, _ in pipeline(SchedulerSettings()).shared_weighers:
         assert weigher.of_row is not None
-        assert weigher.scores(HostView(states.table), requests[0]).tolist() == [weigher.of_row(states.table, 0)]
+        assert weigher.scores(HostView(states.table), requests[0]).tolist() == [weigher.of_row(states.table)(0)]
 
 
 def naive(scores: dict[int, float], hashes: list[int], salt: int) -> list[int]:

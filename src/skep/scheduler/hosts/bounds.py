@@ -38,3 +38,4 @@ def _forget_classes(table: HostTable) -> None:
     """Forget the classes that no host has any more."""
     for name in [name for name, amounts in table.resources.items() if amounts.is_empty]:
         del table.resources[name]
+        table.moved += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -50,6 +50,10 @@ class Amounts:
         flat = block.reshape(-1)
         self._numbers = flat.data
         self._shares = cast("MutableSequence[float]", flat.view(np.float64).data)
+        self.free_of: Callable[[int], int] = self.free.data.__getitem__
+        """What is free on one row."""
+        self.share_of: Callable[[int], float] = self.share.data.__getitem__
+        """The free part of one row's capacity."""
 
     def grow(self, length: int) -> None:
         """Make room for `length` rows."""
@@ -96,14 +100,6 @@ class Amounts:
         self.free[rows] = free
         self.share[rows] = np.where(capacity > 0, free / np.maximum(capacity, 1), 0.0)
         return free
-
-    def free_of(self, row: int) -> int:
-        """Return what is free on one row."""
-        return self._numbers[_WIDTH * row + 2]
-
-    def share_of(self, row: int) -> float:
-        """Return the free part of one row's capacity."""
-        return self._shares[_WIDTH * row + 3]
 
     def _use(self, rows: NDArray[np.intp], used: Sequence[int]) -> None:
         capacity, before = self.capacity[rows], self.used[rows]

@@ -47,6 +47,9 @@ def _classes(said: HostUsage | None) -> set[str]:
 class HostTable:
     """The columns. Rows are never reused by another node."""
 
+    moved = 0
+    """How often columns took another place in memory, or came, or went: who holds one asks for it again."""
+
     def __init__(self) -> None:
         length = 16
         self.nodes: list[NodeUuid] = []
@@ -301,6 +304,7 @@ class HostTable:
 
     def _grow(self, length: int) -> None:
         self._length = length
+        self.moved += 1
         self.log.grow(length)
         for name, column in list(vars(self).items()):
             if isinstance(column, np.ndarray):
@@ -334,6 +338,7 @@ class HostTable:
         amounts = self.resources.get(name)
         if amounts is None:
             amounts = self.resources[name] = Amounts(self._length)
+            self.moved += 1
         return amounts
 
     def _derive_row(self, row: int) -> None:

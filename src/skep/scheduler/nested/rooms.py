@@ -170,7 +170,7 @@ class Rooms:
 
     def devices(self, row: int) -> tuple[int, int]:
         """Return how many devices of a host are free, and how many it has."""
-        room = self.room(row)
+        room = self.room(row) if row in self._usage else None
         if room is None or not room.providers:
             return 0, 0
         providers = room.providers.values()

@@ -15,7 +15,7 @@ from skep.scheduler.ranking.order import Order, PartOrder
 from skep.scheduler.ranking.ranking import Fitting
 from skep.scheduler.registry import Pipeline
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.weighers.base import weighted
+from skep.scheduler.weighers.base import ScoreOfRow, Weigher, weighted
 
 _FEW = 64
 """So many changes are taken one by one whatever the number of hosts."""
@@ -29,6 +29,9 @@ _PART = 8
 
 _MOST_OWN = 2048
 """So many of the best that fit are held in a shape's own order: each of them that changes is moved there, too."""
+
+
+_Asked = tuple[Weigher, float, ScoreOfRow]
 
 
 class OwnOrder:
@@ -61,33 +64,37 @@ class Standing:
         self.filters = frozenset(entry.name for entry in self._filters)
         """Who is rejected by one of these has no place in the order."""
         self._weighers = pipeline.shared_weighers
-        self._of_row = [(weigher.name, weigher.of_row) for weigher, _ in self._weighers if weigher.of_row]
-        self._of_amounts = [
-            (weigher.name, weigher.of_row) for weigher, _ in self._weighers if weigher.of_row and not weigher.steady
-        ]
-        self._multipliers = [multiplier for _, multiplier in self._weighers]
-        self.is_shared = len(self._of_row) == len(self._weighers)
+        self.is_shared = all(weigher.of_row for weigher, _ in self._weighers)
         """Whether scores are the same for all requests."""
+        self._asked: list[_Asked] = []
+        """Each weigher as it is asked about one row; where scores are shared."""
+        self._moved = -1
+        """Of the table when that was made."""
         self._position = -1
         self._parts: dict[int, dict[str, float]] = {}
         """What each weigher gives rows that have not changed since it was asked."""
 
     def parts(self, row: int) -> dict[str, float]:
         """Return what each weigher gives a row, before its multiplier. Callers must not change it."""
-        if self._position != self._table.log.position:
-            return self._asked(row)
-        known = self._parts.get(row)
-        return self._keep(row, self._asked(row)) if known is None else known
+        is_current = self._position == self._table.log.position
+        known = self._parts.get(row) if is_current else None
+        if known is None:
+            known = {weigher.name: of_row(row) for weigher, _, of_row in self._bound()}
+            if is_current:
+                if len(self._parts) >= _MOST_PARTS:
+                    self._parts.clear()
+                self._parts[row] = known
+        return known
 
-    def _asked(self, row: int) -> dict[str, float]:
+    def _bound(self) -> list[_Asked]:
+        """Return each weigher with its multiplier and what it says of one row."""
         table = self._table
-        return {name: of_row(table, row) for name, of_row in self._of_row}
-
-    def _keep(self, row: int, parts: dict[str, float]) -> dict[str, float]:
-        if len(self._parts) >= _MOST_PARTS:
-            self._parts.clear()
-        self._parts[row] = parts
-        return parts
+        if self._moved != table.moved:
+            self._asked = [
+                (weigher, multiplier, weigher.of_row(table)) for weigher, multiplier in self._weighers if weigher.of_row
+            ]
+            self._moved = table.moved
+        return self._asked
 
     def order(self, request: PlacementRequest) -> Order:
         """Return the order as of now. Nothing but hosts is looked at, so it is the same for every request."""
@@ -127,31 +134,28 @@ class Standing:
         order, table = self._order, self._table
         amounts, facts = set[int](), set[int]()
         for mark in marks:
-            (facts if mark & 1 else amounts).add(mark >> 1)
+            row = mark >> 1
+            (facts if mark & 1 else amounts).add(row)
+            self._parts.pop(row, None)
         if facts:
             amounts -= facts
             chosen = np.array(sorted(facts), dtype=np.intp)
             members = self._members(HostView(table, chosen), request).tolist()
             for row, is_member in zip(chosen.tolist(), members, strict=True):
                 if is_member:
-                    order.set(row, self._score(row, self._asked(row)), table.node_hash.item(row))
+                    order.set(row, self._score(row), table.node_hash.item(row))
                 else:
                     order.discard(row)
-                    self._parts.pop(row, None)
         if len(amounts) > _TOGETHER:
             self._move_all(amounts, request)
             return
         for row in amounts:
             if row in order:
-                order.move(row, self._score(row, self._asked_again(row)))
-            else:
-                self._parts.pop(row, None)
+                order.move(row, self._score(row))
 
     def _move_all(self, changed: set[int], request: PlacementRequest) -> None:
         """Give rows of which nothing but amounts changed their scores."""
         rows = [row for row in changed if row in self._order]
-        for row in changed:
-            self._parts.pop(row, None)
         self._order.move_all(rows, self._scores(HostView(self._table, np.array(rows, dtype=np.intp)), request))
 
     def _members(self, hosts: HostView, request: PlacementRequest) -> Mask:
@@ -166,24 +170,13 @@ class Standing:
             score += weighted(hosts, request, weigher, multiplier)
         return score
 
-    def _asked_again(self, row: int) -> dict[str, float]:
-        """Return what each weigher gives a row of which nothing but amounts changed."""
-        known = self._parts.get(row)
-        if known is None:
-            return self._asked(row)
-        table, parts = self._table, known.copy()
-        for name, of_row in self._of_amounts:
-            parts[name] = of_row(table, row)
-        return parts
-
-    def _score(self, row: int, parts: dict[str, float]) -> float:
-        """Return the weighted sum of what weighers give a row, and keep that."""
-        self._keep(row, parts)
+    def _score(self, row: int) -> float:
+        """Return the weighted sum of what weighers give a row."""
         multipliers, score = self._table.multipliers, 0.0
         if not multipliers.names:
-            for multiplier, part in zip(self._multipliers, parts.values(), strict=True):
-                score += multiplier * part
+            for _, multiplier, of_row in self._bound():
+                score += multiplier * of_row(row)
             return score
-        for (weigher, multiplier), part in zip(self._weighers, parts.values(), strict=True):
-            score += multipliers.of_row(weigher.multiplier, row, multiplier) * part
+        for weigher, multiplier, of_row in self._bound():
+            score += multipliers.of_row(weigher.multiplier, row, multiplier) * of_row(row)
         return score

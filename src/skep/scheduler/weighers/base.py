@@ -14,6 +14,9 @@ from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
 
+ScoreOfRow = Callable[[int], float]
+"""From a row of the table to its score."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
@@ -34,8 +37,9 @@ class Weigher:
     scores: Callable[[HostView, PlacementRequest], Floats]
     applies: Callable[[PlacementRequest], bool] = always
     """Whether it has anything to say of a request; if not it is skipped, and costs nothing."""
-    of_row: Callable[[HostTable, int], float] | None = None
-    """The same score of one row, of a weigher that looks at the host alone: then all requests share its scores."""
+    of_row: Callable[[HostTable], ScoreOfRow] | None = None
+    """What tells the same score of one row, of a weigher that looks at the host alone: then all requests share its
+    scores. It may hold columns of the table: it is asked for again when these move (`HostTable.moved`)."""
     foreseeable: bool = False
     """Whether `scores` asks the view's own methods for all that a claim changes, so that it can be asked about hosts as
     they would be (`batch/supposed.py`)."""
@@ -49,8 +53,6 @@ class Weigher:
     """The key by which metadata of an aggregate sets another multiplier for its hosts: `cpu_weight_multiplier`, say."""
     shaped_by: Callable[[HostTable, PlacementRequest], Hashable] | None = None
     """As of a filter: what it reads of the request that is not in every shape."""
-    steady: bool = False
-    """Of one that can be asked for one row: whether claims and what hosts use leave its scores as they are."""
     learns: bool = False
     """Whether it reads what requests came before (`mix.py`), so that they must be counted."""
     way: Callable[[HostTable, PlacementRequest, int], Allocation | None] | None = None

@@ -8,7 +8,7 @@ from skep.scheduler.hosts.columns import Floats
 from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.weighers.base import Scaled, Weigher
+from skep.scheduler.weighers.base import Scaled, ScoreOfRow, Weigher
 
 
 def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG001  # the signature of weighers
@@ -16,9 +16,10 @@ def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG00
     return np.subtract(0.0, hosts.failed_builds)
 
 
-def of_row(table: HostTable, row: int) -> float:
-    """Return the same of one row."""
-    return 0.0 - table.failed_builds.item(row)
+def of_row(table: HostTable) -> ScoreOfRow:
+    """Return what tells the same of one row."""
+    failed = table.failed_builds.data
+    return lambda row: 0.0 - failed[row]
 
 
 WEIGHER = Weigher(
@@ -27,6 +28,5 @@ WEIGHER = Weigher(
     of_row=of_row,
     foreseeable=True,
     multiplier="build_failure_weight_multiplier",
-    steady=True,
     scaled=Scaled(lambda hosts, _: hosts.failed_builds, negated=True),
 )

@@ -6,7 +6,7 @@ from skep.scheduler.hosts.columns import Floats
 from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.weighers.base import Scaled, Weigher
+from skep.scheduler.weighers.base import Scaled, ScoreOfRow, Weigher
 
 TEN_MAJOR_VERSIONS = 10_000_000
 """Three digits to a part. One major version counts as much as a tenth of a host's memory, say."""
@@ -18,9 +18,10 @@ def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG00
     return versions
 
 
-def of_row(table: HostTable, row: int) -> float:
-    """Return the same of one row."""
-    return table.hypervisor_version.item(row) / TEN_MAJOR_VERSIONS
+def of_row(table: HostTable) -> ScoreOfRow:
+    """Return what tells the same of one row."""
+    versions = table.hypervisor_version.data
+    return lambda row: versions[row] / TEN_MAJOR_VERSIONS
 
 
 WEIGHER = Weigher(
@@ -29,6 +30,5 @@ WEIGHER = Weigher(
     of_row=of_row,
     foreseeable=True,
     multiplier="hypervisor_version_weight_multiplier",
-    steady=True,
     scaled=Scaled(lambda hosts, _: hosts.hypervisor_version),
 )

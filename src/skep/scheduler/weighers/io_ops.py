@@ -7,7 +7,7 @@ from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.hosts.view import HostView
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.weighers.base import Scaled, Weigher
+from skep.scheduler.weighers.base import Scaled, ScoreOfRow, Weigher
 
 
 def made(options: PlacementOptions) -> Weigher:
@@ -18,8 +18,9 @@ def made(options: PlacementOptions) -> Weigher:
         shares: Floats = hosts.io_ops / most
         return shares
 
-    def of_row(table: HostTable, row: int) -> float:
-        return (table.io_ops.item(row) + table.claimed_servers.item(row)) / most
+    def of_row(table: HostTable) -> ScoreOfRow:
+        io_ops, claimed = table.io_ops.data, table.claimed_servers.data
+        return lambda row: (io_ops[row] + claimed[row]) / most
 
     return Weigher(
         name="IoOpsWeigher",

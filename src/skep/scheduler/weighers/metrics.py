@@ -10,7 +10,7 @@ from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.hosts.view import HostView
 from skep.scheduler.options import PlacementOptions
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.weighers.base import Weigher
+from skep.scheduler.weighers.base import ScoreOfRow, Weigher
 
 
 def made(options: PlacementOptions) -> Weigher | None:
@@ -32,8 +32,9 @@ def made(options: PlacementOptions) -> Weigher | None:
     def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG001  # the signature of weighers
         return np.array([score(usage) for usage in hosts.usages()], dtype=np.float64)
 
-    def of_row(table: HostTable, row: int) -> float:
-        return score(table.usages[row])
+    def of_row(table: HostTable) -> ScoreOfRow:
+        usages = table.usages
+        return lambda row: score(usages[row])
 
     return Weigher(
         name="MetricsWeigher",

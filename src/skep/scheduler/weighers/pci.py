@@ -8,7 +8,7 @@ from skep.scheduler.hosts.columns import Floats
 from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.weighers.base import Scaled, Weigher
+from skep.scheduler.weighers.base import Scaled, ScoreOfRow, Weigher
 
 MOST_COUNTED = 99
 """In Nova's way of weighing more free devices than this count as no more: they are not scarce."""
@@ -18,13 +18,17 @@ def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG00
     """Return the part of the host's own devices that somebody holds; 1 of a host without any."""
     score = np.ones(len(hosts), dtype=np.float64)
     for number, row in hosts.telling_of_their_inside():
-        score[number] = of_row(hosts.table, row)
+        score[number] = _score(*hosts.table.nested.devices(row))
     return score
 
 
-def of_row(table: HostTable, row: int) -> float:
-    """Return the same of one row."""
-    free, total = table.nested.devices(row)
+def of_row(table: HostTable) -> ScoreOfRow:
+    """Return what tells the same of one row."""
+    devices = table.nested.devices
+    return lambda row: _score(*devices(row))
+
+
+def _score(free: int, total: int) -> float:
     return 1.0 - free / total if total else 1.0
 
 

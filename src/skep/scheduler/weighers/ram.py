@@ -7,7 +7,7 @@ from skep.scheduler.hosts.columns import Floats
 from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.hosts.view import HostView
 from skep.scheduler.request import PlacementRequest
-from skep.scheduler.weighers.base import Scaled, Weigher
+from skep.scheduler.weighers.base import Scaled, ScoreOfRow, Weigher
 
 
 def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG001  # the signature of weighers
@@ -15,10 +15,10 @@ def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG00
     return hosts.free_share(MEMORY_MB)
 
 
-def of_row(table: HostTable, row: int) -> float:
-    """Return the free share of one row."""
+def of_row(table: HostTable) -> ScoreOfRow:
+    """Return what tells the free share of one row."""
     amounts = table.resources.get(MEMORY_MB)
-    return amounts.share_of(row) if amounts else 0.0
+    return amounts.share_of if amounts else lambda _: 0.0
 
 
 WEIGHER = Weigher(
