@@ -1,8 +1,11 @@
-"""The NATS library's client with an end that always comes.
+"""The NATS library's client with an end that always comes, and a `flush` that means it.
 
-The library (nats-py 2.16) sends what is left before it closes. Where that fails, or the server takes nothing any more,
-its closing stops half-way: nobody is told, the tasks of its subscriptions stay, and the error is nobody's. The
-private names that are used here are the price of that; all of them stand in this file.
+What was sent before a `flush` has arrived when it returns: the library (nats-py 2.16) asks the server before it has
+written what waits, so that the answer says nothing of that.
+
+The library sends what is left before it closes. Where that fails, or the server takes nothing any more, its closing stops
+half-way: nobody is told, the tasks of its subscriptions stay, and the error is nobody's. The private names that are used
+here are the price of both; all of them stand in this file.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-from nats.aio.client import Client
+from nats.aio.client import PING_PROTO, Client
 from nats.aio.transport import TcpTransport
 
 CLOSE_SECONDS = 2.0
@@ -26,6 +29,11 @@ class EndingClient(Client):
     def is_encrypted(self) -> bool:
         """Whether the connection is: the library goes on in plain text where the server offers no TLS."""
         return bool(self._server_info.get("tls_required"))
+
+    async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
+        self._pongs.append(asyncio.get_running_loop().create_future() if future is None else future)
+        await self._send_command(PING_PROTO)
+        await self._flush_pending()
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
         if self.is_closed:

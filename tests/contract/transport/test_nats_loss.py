@@ -61,6 +61,15 @@ async def is_served(caller: NatsTransport) -> bool:
         return False
 
 
+async def test_whoever_serves_is_found_from_then_on(connect: Connect) -> None:
+    """The server knows the address before `serve` returns, each time of many."""
+    caller, server_side, server = await connect(), await connect(), Server()
+    for number in range(200):
+        address = Address(f"cell.c{number}.conductor")
+        await server_side.serve(address, server.handlers)
+        assert await caller.call(address, QUESTION, timeout=LONG) == GRANTED
+
+
 async def test_an_address_served_while_nats_is_away_is_served_once_it_is_back(
     nats_server: NatsServer, connect: Connect
 ) -> None:
