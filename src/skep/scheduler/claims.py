@@ -91,19 +91,20 @@ class ClaimIndex:
         assumed[key] = claim
         self._count(node, claim)
 
-    def assume_all(self, claims: Iterable[Claim]) -> None:
+    def assume_all(self, claims: Sequence[Claim]) -> None:
         """Count claims that were decided together, each on a host that is known."""
-        counted = []
-        for claim in claims:
-            node, key = claim.node, claim.key
-            if key in self._nodes or _holds_parts(claim):
+        counted, nodes, by_node = [], self._nodes, self._assumed
+        for key, claim in zip(map(_KEY, claims), claims, strict=True):
+            if key in nodes or _holds_parts(claim):
                 self.assume(claim)
                 continue
-            self._nodes[key] = (node,)
-            assumed = self._assumed.get(node)
+            node = claim.node
+            nodes[key] = (node,)
+            assumed = by_node.get(node)
             if assumed is None:
-                assumed = self._assumed[node] = {}
-            assumed[key] = claim
+                by_node[node] = {key: claim}
+            else:
+                assumed[key] = claim
             counted.append(claim)
         count(self._table, counted)
 
@@ -113,19 +114,20 @@ class ClaimIndex:
             for claim in claims:
                 self.drop(claim)
             return
-        uncounted = []
-        for claim in claims:
-            node, key = claim.node, claim.key
-            assumed = self._assumed.get(node)
-            if assumed is None or key not in assumed:
+        uncounted, nodes, by_node = [], self._nodes, self._assumed
+        for key, claim in zip(map(_KEY, claims), claims, strict=True):
+            node = claim.node
+            assumed = by_node.get(node)
+            held = assumed.get(key) if assumed is not None else None
+            if assumed is None or held is None:
                 continue
-            if _holds_parts(assumed[key]) or node in self._stored or len(self._nodes[key]) > 1:
+            if _holds_parts(held) or node in self._stored or len(nodes[key]) > 1:
                 self.drop(claim)
                 continue
-            uncounted.append(assumed.pop(key))
+            uncounted.append(held)
+            del assumed[key], nodes[key]
             if not assumed:
-                del self._assumed[node]
-            del self._nodes[key]
+                del by_node[node]
         count(self._table, uncounted, -1)
 
     def drop(self, claim: Claim) -> None:

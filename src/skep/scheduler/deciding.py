@@ -6,8 +6,7 @@ member decided again; the simulator and the benchmarks take the decision as it i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 from msgspec.structs import replace
 
 from skep.domain.builds import Decision, Explanation, NotReady, NoValidHost, Placed
@@ -20,9 +19,8 @@ from skep.scheduler.knowledge import Knowledge
 from skep.scheduler.request import PlacementRequest
 
 
-@dataclass(slots=True)
-class Seat:
-    """One member and how far it is."""
+class Seat(msgspec.Struct, eq=False, gc=False):
+    """One member and how far it is. Nothing leads back to it: the garbage collector need not look at it."""
 
     instance: InstanceUuid
     attempt: int
@@ -89,10 +87,18 @@ class Deciding:
         if len(keys) < len(seats) or claims.has_any(keys):
             return 0
         choices = self._known.placement.choose_together(request, len(seats), salt=self._salt)
+        decided, epoch, resources, expected_end = [], self._known.epoch, request.resources, request.spec.expected_end
         for seat, choice in zip(seats, choices, strict=False):
-            seat.choice, seat.no, seat.epoch = choice, None, self._known.epoch
-            seat.claim = self._claim(seat, choice)
-        claims.assume_all(seat.claim for seat in seats[: len(choices)] if seat.claim is not None)
+            claim = Claim(
+                instance=seat.instance,
+                attempt=seat.attempt,
+                node=choice.node,
+                resources=resources,
+                expected_end=expected_end,
+            )
+            seat.choice, seat.no, seat.epoch, seat.claim = choice, None, epoch, claim
+            decided.append(claim)
+        claims.assume_all(decided)
         return len(choices)
 
     def decide(self, seat: Seat) -> None:
@@ -217,7 +223,7 @@ class Deciding:
     @property
     def too_few(self) -> bool:
         """Whether fewer members have a host than must have, so that none may keep it."""
-        return sum(seat.choice is not None for seat in self.seats) < self._min_count
+        return len([seat for seat in self.seats if seat.choice is not None]) < self._min_count
 
     def answers(self) -> tuple[Decision, ...]:
         """Return the decision of each member, in their order."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 
@@ -11,6 +13,8 @@ from skep.domain.resources import Resources
 from skep.scheduler.hosts.columns import Ints
 from skep.scheduler.hosts.table import HostTable
 
+_RESOURCES, _NODE = attrgetter("resources"), attrgetter("node")
+
 
 def count(table: HostTable, claims: Iterable[Claim], sign: int = 1) -> None:
     """Count what these claims take of their hosts; with `sign` -1, count it no longer.
@@ -18,12 +22,9 @@ def count(table: HostTable, claims: Iterable[Claim], sign: int = 1) -> None:
     Of a claim that holds parts of a host, these are not looked at.
     """
     alike: dict[int, tuple[Resources, list[int]]] = {}
-    row_of = table.row_of
-    for claim in claims:
-        known = alike.get(id(claim.resources))
-        if known is None:
-            known = alike[id(claim.resources)] = (claim.resources, [])
-        known[1].append(row_of[claim.node])
+    for resources, some in groupby(claims, _RESOURCES):
+        _, mine = alike.setdefault(id(resources), (resources, []))
+        mine.extend(map(table.row_of.__getitem__, map(_NODE, some)))
     if not alike:
         return
     every = np.concatenate([np.array(rows, dtype=np.int64) for _, rows in alike.values()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,30 +42,22 @@ class States:
         """What each weigher would give it, before the multiplier."""
 
 
-class Host:
+class Host(msgspec.Struct, eq=False, gc=False):
     """One candidate, and what it is with the members that it has got."""
 
-    __slots__ = ("after", "alternate", "at", "known", "place", "row", "shown", "states")
-
-    def __init__(self, row: int, place: int, states: States, at: int, known: int) -> None:
-        self.row = row
-        self.place = place
-        """The larger the earlier it comes among hosts of the same score."""
-        self.after = 0
-        """Members that it has got."""
-        self.states = states
-        self.at = at
-        """Where the state of now is among these."""
-        self.known = known
-        """With so many members nothing is known of it yet."""
-        self.alternate: Alternate | None = None
-        self.shown: dict[str, float] | None = None
-        """What each weigher gives it now, once somebody wanted to know."""
-
-    @property
-    def rank(self) -> int:
-        """Its score now, as a number that is ordered alike."""
-        return self.states.ranks[self.at]
+    row: int
+    place: int
+    """The larger the earlier it comes among hosts of the same score."""
+    states: States
+    at: int
+    """Where the state of now is among these."""
+    known: int
+    """With so many members nothing is known of it yet."""
+    after: int = 0
+    """Members that it has got."""
+    alternate: Alternate | None = None
+    shown: dict[str, float] | None = None
+    """What each weigher gives it now, once somebody wanted to know."""
 
 
 class Foreseeing:

@@ -111,4 +111,4 @@ class Merging:
 
 
 def _key(host: Host) -> int:
-    return host.rank << _PLACE_BITS | host.place << _ROW_BITS | host.row
+    return host.states.ranks[host.at] << _PLACE_BITS | host.place << _ROW_BITS | host.row

@@ -38,9 +38,9 @@ def together(
         hosts = merging.best()
         if not hosts:
             break
-        scores = {names[host.row]: foreseeing.shown(host) for host in hosts}
+        scores = {names[host.row]: host.shown or foreseeing.shown(host) for host in hosts}
         explanation = Explanation(considered=considered, stages=stages, scores=scores)
-        others = tuple([foreseeing.alternate(host) for host in hosts[1:]])
+        others = tuple([host.alternate or foreseeing.alternate(host) for host in hosts[1:]])
         chosen.append(choice_with(table, hosts[0].row, others, explanation))
         stage = merging.take(hosts[0])
         if stage != PASSED:

@@ -72,6 +72,12 @@ class Order:
         keys = self._by_row
         return row < len(keys) and keys[row] != _NO_KEY
 
+    def held(self, rows: Iterable[int]) -> list[int]:
+        """Return those of the rows that have a place."""
+        keys = self._by_row
+        size = len(keys)
+        return [row for row in rows if row < size and keys[row] != _NO_KEY]
+
     def begin(self, rows: NDArray[np.intp], scores: Floats, hashes: Hashes) -> None:
         """Hold these rows and no others."""
         ranked = ranks(scores)
@@ -330,6 +336,10 @@ class PartOrder(Order):
 
     def __contains__(self, row: int) -> bool:
         return row in self._few
+
+    def held(self, rows: Iterable[int]) -> list[int]:
+        """Return those of the rows that have a place."""
+        return [row for row in rows if row in self._few]
 
     @property
     def is_cut(self) -> bool:

@@ -155,7 +155,7 @@ class Standing:
 
     def _move_all(self, changed: set[int], request: PlacementRequest) -> None:
         """Give rows of which nothing but amounts changed their scores."""
-        rows = [row for row in changed if row in self._order]
+        rows = self._order.held(changed)
         self._order.move_all(rows, self._scores(HostView(self._table, np.array(rows, dtype=np.intp)), request))
 
     def _members(self, hosts: HostView, request: PlacementRequest) -> Mask:
