@@ -16,6 +16,8 @@ VOLUME_HINT = "same_host_as_volume"
 RESERVATION_HINT = "reservation"
 """Of Blazar: its filter is another package's here."""
 MAX_VOLUME = 255
+MOST_LEVELS = 64
+"""Of lists and objects in a hint."""
 
 FOLLOWED_BY = {
     "query": "JsonFilter",
@@ -33,8 +35,8 @@ def check_hints(hints: Mapping[str, object], filters: Collection[str]) -> None:
     Raises BadRequest, naming the hint, for one that nothing here can follow, and for one that makes no sense.
     """
     for name, value in hints.items():
-        if not _can_be_told(value):
-            raise invalid_hint(name, value, "numbers of at most 64 bits")
+        if not _can_be_told(value, MOST_LEVELS):
+            raise invalid_hint(name, value, f"numbers of at most 64 bits, and at most {MOST_LEVELS} levels of lists")
     for name, filter_name in FOLLOWED_BY.items():
         if name in hints and filter_name not in filters:
             expected = f"no such hint, since this cloud runs no {filter_name} that would follow it"
@@ -57,12 +59,11 @@ def check_hints(hints: Mapping[str, object], filters: Collection[str]) -> None:
         raise invalid_hint(VOLUME_HINT, volume, f"the id of one volume, 1 to {MAX_VOLUME} printable characters")
 
 
-def _can_be_told(value: object) -> bool:
-    """Tell whether all numbers fit into a message: a request that no scheduler can be told of would never end."""
-    if isinstance(value, dict):
-        return all(map(_can_be_told, value.values()))
-    if isinstance(value, list):
-        return all(map(_can_be_told, value))
+def _can_be_told(value: object, levels: int) -> bool:
+    """Tell whether all of it fits into a message: a request that no scheduler can be told of would never end."""
+    if isinstance(value, dict | list):
+        within = value.values() if isinstance(value, dict) else value
+        return levels > 0 and all(_can_be_told(item, levels - 1) for item in within)
     return not isinstance(value, int) or -(2**63) <= value < 2**64
 
 

@@ -103,6 +103,17 @@ async def test_what_no_create_could_ask_is_named(admin: Admin, path: str, body: 
     assert named in refused.text
 
 
+@pytest.mark.parametrize("path", RUNS)
+@pytest.mark.parametrize("levels", [65, 400, 900])
+async def test_hints_are_not_nested_beyond_reason(admin: Admin, path: str, levels: int) -> None:
+    nested = "[" * levels + "]" * levels
+    body = f'{{"flavor": "1", "scheduler_hints": {{"anything": {nested}}}}}'
+    answer = await admin.ask("POST", f"/admin/v1{path}", content=body)
+    assert answer.status_code == 400
+    assert "os:scheduler_hints.anything" in answer.text
+    assert "64 levels" in answer.text
+
+
 async def test_members_of_a_dry_run_are_spread(served: Served) -> None:
     def add(connection: sa.Connection) -> None:
         made = aggregates.add(connection, uuid="u-1", name="shelf", metadata={"availability_zone": "east"}, now=NOW)
