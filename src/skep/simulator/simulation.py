@@ -101,7 +101,9 @@ class Simulation:
         if isinstance(seat.no, NotReady):
             return seat.no.reason
         assert seat.no is not None
-        return seat.no.stages[-1].stage if seat.no.stages else "no host"
+        # Those that come after it had none to judge.
+        emptied = next((one.stage for one in seat.no.stages if not one.left), "no host")
+        return seat.no.reason or emptied
 
     def depart(self, name: str) -> None:
         """Take a server away, if it is there."""

@@ -41,6 +41,13 @@ def test_who_does_not_fit_is_refused_with_its_reason() -> None:
     assert outcome.first_refusal_at == 5
 
 
+def test_the_reason_is_the_stage_that_left_nobody_not_one_behind_it() -> None:
+    pinned = Server(
+        name="a", at=0, until=None, spec=REQUESTS.spec(2, 1024, extra_specs=(("hw:cpu_policy", "dedicated"),))
+    )
+    assert run(trace(pinned), cloud(), named("default")).refused_by == {"capacity": 1}
+
+
 def test_a_host_that_fails_gets_nobody_until_it_is_back() -> None:
     changes = (HostChange(at=1, host="host-000000", up=False), HostChange(at=3, host="host-000000", up=True))
     outcome = run(trace(server("a", 2), server("b", 3), changes=changes), cloud(hosts=1), named("default"))
