@@ -20,6 +20,8 @@ from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Forbidden, NotFound, Unavailable
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, is_uuid
 from skep.domain.instances import Instance, status, task_state
+from skep.domain.request_specs import RequestSpec
+from skep.domain.resources import Resources
 from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.transport.base import SCHEDULER
 
@@ -50,7 +52,8 @@ async def show(request: AdminRequest) -> Any:
     if mapping is None or not (context.is_admin or mapping.project_id == context.project_id):
         raise NotFound(f"There is no server {uuid[:80]}.")
     instance, tried = await _of_cell(services, mapping)
-    return {"placement": _view(services, mapping, instance, tried, admin=context.is_admin)}
+    spec = await services.database.read(partial(build_requests.spec_of, instance=uuid))
+    return {"placement": _view(services, mapping, instance, spec, tried, admin=context.is_admin)}
 
 
 async def _of_cell(services: AdminServices, mapping: Mapping) -> tuple[Instance | None, list[AttemptRecord]]:
@@ -82,8 +85,23 @@ async def _left_in(services: AdminServices, cell: CellUuid, instance: InstanceUu
         return []
 
 
+def _asks_for(instance: Instance | None, spec: RequestSpec | None) -> Resources | None:
+    """Return what is taken of a host: pinned CPUs as PCPU, devices counted, as placement has it."""
+    if instance is None:
+        return None
+    if spec is None:
+        return instance.flavor.resources()
+    return msgspec.structs.replace(spec, flavor=instance.flavor).resources()
+
+
 def _view(
-    services: AdminServices, mapping: Mapping, instance: Instance | None, tried: list[AttemptRecord], *, admin: bool
+    services: AdminServices,
+    mapping: Mapping,
+    instance: Instance | None,
+    spec: RequestSpec | None,
+    tried: list[AttemptRecord],
+    *,
+    admin: bool,
 ) -> dict[str, Any]:
     view: dict[str, Any] = {
         "server": mapping.instance,
@@ -93,7 +111,7 @@ def _view(
         "task_state": task_state(instance.state, instance.task) if instance else None,
         "zone": instance.availability_zone if instance else None,
         "flavor": instance.flavor.name if instance else None,
-        "asks_for": instance.flavor.resources() if instance else None,
+        "asks_for": _asks_for(instance, spec),
         "created_at": isoformat_micro(instance.created_at) if instance else None,
         "launched_at": isoformat_micro(instance.launched_at) if instance and instance.launched_at else None,
         "fault": instance.fault.message if instance and instance.fault else None,

@@ -230,6 +230,7 @@ class Admin:
         state: State = State.ACTIVE,
         attempt: int = 1,
         group: GroupRule | None = None,
+        flavor: Flavor = FLAVOR,
     ) -> Instance:
         """Make a server with everything that belongs to it: in a cell, or waiting for one."""
         request_id = RequestId(f"req-{new_uuid()}")
@@ -240,7 +241,7 @@ class Admin:
             user_id=UserId("owner"),
             name="one",
             hostname="one",
-            flavor=FLAVOR,
+            flavor=flavor,
             created_at=NOW,
             request_id=request_id,
             state=state,
@@ -249,14 +250,14 @@ class Admin:
             node=None if nowhere else NodeUuid("n1"),
         )
         context = RequestContext(request_id=request_id, project_id=PROJECT, user_id=UserId("owner"))
-        spec = RequestSpec(project_id=PROJECT, user_id=UserId("owner"), flavor=FLAVOR, group=group)
+        spec = RequestSpec(project_id=PROJECT, user_id=UserId("owner"), flavor=flavor, group=group)
         if group is not None and cell is not None:
             self.scheduler.slots.append(slot_of(instance, group.uuid, cell))
 
         def above(connection: sa.Connection) -> None:
             new = build_requests.NewRequest(context=context, instances=(instance,), spec=spec, min_count=1, now=NOW)
             assert (
-                quotas.charge(connection, PROJECT, UserId("owner"), {instance.uuid: charge_of(FLAVOR)}, UNLIMITED)
+                quotas.charge(connection, PROJECT, UserId("owner"), {instance.uuid: charge_of(flavor)}, UNLIMITED)
                 is None
             )
             build_requests.store(connection, new)

@@ -36,6 +36,14 @@ async def test_an_admin_sees_hosts_and_an_owner_counts(admin: Admin) -> None:
     assert (await admin.ask("GET", f"/admin/v1{path}", token="stranger")).status_code == 404
 
 
+async def test_what_a_server_asks_for_is_what_placement_looks_for(admin: Admin) -> None:
+    server = await admin.server(
+        CELL0, state=State.ERROR, flavor=replace(FLAVOR, extra_specs={"hw:cpu_policy": "dedicated"})
+    )
+    seen = (await admin.good("GET", f"/servers/{server.uuid}/placement"))["placement"]
+    assert seen["asks_for"] == {"PCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}
+
+
 async def test_a_server_without_a_host(admin: Admin) -> None:
     server = await admin.server(CELL0, state=State.ERROR)
     seen = (await admin.good("GET", f"/servers/{server.uuid}/placement"))["placement"]
