@@ -78,7 +78,7 @@ def text(found: Record) -> Iterator[str]:
     if suitable:
         yield f"  {hosts} of {_hosts(suitable, 'suitable host')} ha{'s' if hosts == 1 else 've'} room"
     else:
-        yield "  no host is suitable"
+        yield f"  no {'other ' if found['kept_free'] else ''}host is suitable"
     if found.get("too_small"):
         small = sorted(found["too_small"].items(), key=lambda item: (-item[1], item[0]))
         yield f"  too small even when empty: {', '.join(f'{name} on {_hosts(count)}' for name, count in small)}"

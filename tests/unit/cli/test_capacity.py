@@ -38,6 +38,10 @@ def test_hosts_that_are_too_small_are_said_to_be_so() -> None:
     ]
 
 
+def test_where_all_suitable_hosts_are_kept_free_no_other_is_suitable() -> None:
+    assert list(capacity.text(counted(kept_free=["a"])))[3:] == ["  no other host is suitable", "  kept free: a"]
+
+
 def test_what_runs_out_is_said_by_resource() -> None:
     found = counted(
         servers=4,
