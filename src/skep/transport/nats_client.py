@@ -3,9 +3,9 @@
 What was sent before a `flush` has arrived when it returns: the library (nats-py 2.16) asks the server before it has
 written what waits, so that the answer says nothing of that.
 
-The library sends what is left before it closes. Where that fails, or the server takes nothing any more, its closing stops
-half-way: nobody is told, the tasks of its subscriptions stay, and the error is nobody's. The private names that are used
-here are the price of both; all of them stand in this file.
+The library sends what is left before it closes. Where that fails, or the server takes nothing any more, its closing
+stops half-way: nobody is told, the tasks of its subscriptions stay, and the error is nobody's. The private names that
+are used here are the price of both; all of them stand in this file.
 """
 
 from __future__ import annotations
