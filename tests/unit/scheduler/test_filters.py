@@ -132,6 +132,8 @@ def test_scoped_extra_specs_are_compared_with_the_metadata_of_aggregates(world: 
     assert who(tier=">= 4") == set()
     assert who(disk="ssd", tier="3") == {"a"}
     assert who(nothing="x") == set()
+    refused = spec(flavor=flavor(**{"aggregate_instance_extra_specs:tier": ">= 4"}))
+    assert world.why(refused) == "3 hosts considered; 0 left by aggregate metadata (tier >= 4)"
 
 
 @pytest.mark.parametrize(

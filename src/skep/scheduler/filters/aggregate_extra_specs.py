@@ -28,10 +28,15 @@ def _satisfies(metadata: Mapping[str, str], key: str, wanted: str) -> bool:
     return key in metadata and any(matches(value.strip(), wanted) for value in metadata[key].split(","))
 
 
+def words(request: PlacementRequest) -> str:
+    """Return what is asked for, as users read it."""
+    return f"aggregate metadata ({', '.join(f'{key} {wanted}' for key, wanted in request.aggregate_specs)})"
+
+
 FILTER = Filter(
     name="AggregateInstanceExtraSpecsFilter",
     passes=passes,
-    stage=lambda _: "aggregate metadata that the flavor asks for",
+    stage=words,
     applies=lambda request: bool(request.aggregate_specs),
     from_operator=True,
     steady=True,
