@@ -238,4 +238,5 @@ def _check_outages(trace: Trace, plan: Plan) -> None:
     known = {host.usage.host for host in plan.hosts}
     strange = sorted({change.host for change in trace.changes} - known)
     if strange:
-        raise Refused(f"outages: the cloud has no host {strange[0]}")
+        example = f", for one {min(known)}" if known else ""
+        raise Refused(f"outages: the cloud has no host {strange[0]}; it has {len(known)}{example}")

@@ -38,8 +38,11 @@ def read_outages(path: Path) -> tuple[HostChange, ...]:
     """Read when hosts fail: `host,from,until`, in seconds; without `until` for ever. Raises as `read`."""
     changes = []
     for row in rows_of(path, OUTAGES):
-        host = row.name("host")
-        changes.append(HostChange(at=row.time("from"), host=host, up=False))
+        host, begin = row.name("host"), row.time("from")
+        changes.append(HostChange(at=begin, host=host, up=False))
         if row.text("until"):
-            changes.append(HostChange(at=row.time("until"), host=host, up=True))
+            end = row.time("until")
+            if end <= begin:
+                raise row.refuse("until", "an outage ends after it began")
+            changes.append(HostChange(at=end, host=host, up=True))
     return tuple(changes)

@@ -103,3 +103,10 @@ def test_outages(tmp_path: Path) -> None:
         ("h1", 20 * SECOND, True),
         ("h2", 5 * SECOND, False),
     ]
+
+
+def test_an_outage_that_ends_before_it_begins_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "outages.csv"
+    path.write_text("host,from,until\nh1,5,1\n")
+    with pytest.raises(BadTrace, match="line 2, column until: an outage ends after it began"):
+        read_outages(path)
