@@ -50,7 +50,7 @@ def alternate(table: HostTable, row: int) -> Alternate:
 
 def choice_of(table: HostTable, row: int, others: Iterable[int], explanation: Explanation) -> Choice:
     """Return the choice of a row of the table, with those of its alternates, best first."""
-    return choice_with(table, row, tuple(alternate(table, other) for other in others), explanation)
+    return choice_with(table, row, tuple([alternate(table, other) for other in others]), explanation)
 
 
 def choice_with(table: HostTable, row: int, alternates: tuple[Alternate, ...], explanation: Explanation) -> Choice:

@@ -150,7 +150,7 @@ class Placement:
         stages = self._stages(shared, request, narrowed)
         if not rows:
             return NoHost(lambda: self._no_valid_host(request, considered, stages), considered, stages)
-        scores = self._shared_scores(rows) if is_plain else self._scores(request, weighers, rows)
+        scores = self._shapes.parts(rows) if is_plain else self._scores(request, weighers, rows)
         return choice_of(
             self._table, rows[0], rows[1:], Explanation(considered=considered, stages=stages, scores=scores)
         )
@@ -371,11 +371,6 @@ class Placement:
         except PluginFailed:
             return Explanation(considered=considered, stages=stages)
 
-    def _shared_scores(self, rows: list[int]) -> dict[str, dict[str, float]]:
-        """Return the same where scores depend on the host alone."""
-        hosts, parts = self._table.hosts, self._shapes.parts
-        return {hosts[row]: parts(row) for row in rows}
-
     def _scores(self, request: PlacementRequest, weighers: Weighers, rows: list[int]) -> dict[str, dict[str, float]]:
         """Return what each weigher gave the best hosts, before its multiplier."""
         table = self._table
@@ -383,7 +378,7 @@ class Placement:
             return {table.hosts[row]: self._weighed.parts_of(row) for row in rows}
         occasional = [entry for entry in self._pipeline.occasional_weighers if entry[0].applies(request)]
         if self._shapes.is_shared and not weighers and not occasional:
-            return self._shared_scores(rows)
+            return self._shapes.parts(rows)
         hosts = HostView(table, np.array(rows, dtype=np.intp))
         scores: dict[str, dict[str, float]] = {table.hosts[row]: {} for row in rows}
         for weigher, _ in [*self._pipeline.shared_weighers, *occasional, *weighers]:

@@ -212,7 +212,7 @@ class HostTable:
         row = self.row_of.get(node)
         if row is None:
             row = self._row(node)
-        self.claimed_servers[row] += sign
+        self.claimed_servers.data[row] += sign
         crossed, highest, columns = False, self.levels.highest, self.resources
         for name, amount in amounts.items():
             column = columns.get(name) or self.amounts(name)

@@ -94,6 +94,8 @@ class Rooms:
 
     def __init__(self) -> None:
         self._usage: dict[int, HostUsage] = {}
+        self.has_told: Callable[[int], bool] = self._usage.__contains__
+        """Whether a row has told of its inside."""
         self._held: dict[int, dict[HolderKey, Allocation]] = {}
         self._rooms: dict[int, Room] = {}
         self._conditions: dict[int, int] = {}
@@ -170,7 +172,7 @@ class Rooms:
 
     def devices(self, row: int) -> tuple[int, int]:
         """Return how many devices of a host are free, and how many it has."""
-        room = self.room(row) if row in self._usage else None
+        room = self.room(row)
         if room is None or not room.providers:
             return 0, 0
         providers = room.providers.values()

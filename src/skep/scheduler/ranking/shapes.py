@@ -156,9 +156,9 @@ class Shapes:
         """Whether all weighers that every request has look at the host alone."""
         return self._standing.is_shared
 
-    def parts(self, row: int) -> dict[str, float]:
-        """Return what each of these gives a row, before its multiplier. Callers must not change it."""
-        return self._standing.parts(row)
+    def parts(self, rows: list[int]) -> dict[str, dict[str, float]]:
+        """Return what each of these gives the hosts of these rows, before its multiplier. Not to be changed."""
+        return self._standing.parts(rows)
 
     def best(self, shared: Evaluated, request: PlacementRequest, salt: int) -> list[int] | None:
         """Return the best row and the request's alternates after it; empty: nobody fits.

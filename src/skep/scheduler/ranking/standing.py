@@ -74,17 +74,19 @@ class Standing:
         self._parts: dict[int, dict[str, float]] = {}
         """What each weigher gives rows that have not changed since it was asked."""
 
-    def parts(self, row: int) -> dict[str, float]:
-        """Return what each weigher gives a row, before its multiplier. Callers must not change it."""
-        is_current = self._position == self._table.log.position
-        known = self._parts.get(row) if is_current else None
-        if known is None:
-            known = {weigher.name: of_row(row) for weigher, _, of_row in self._bound()}
-            if is_current:
-                if len(self._parts) >= _MOST_PARTS:
-                    self._parts.clear()
-                self._parts[row] = known
-        return known
+    def parts(self, rows: list[int]) -> dict[str, dict[str, float]]:
+        """Return what each weigher gives the hosts of these rows, before its multiplier. Not to be changed."""
+        table, known, found = self._table, self._parts, {}
+        if self._position != table.log.position:
+            known = {}
+        elif len(known) >= _MOST_PARTS:
+            known.clear()
+        for row in rows:
+            parts = known.get(row)
+            if parts is None:
+                parts = known[row] = {weigher.name: of_row(row) for weigher, _, of_row in self._bound()}
+            found[table.hosts[row]] = parts
+        return found
 
     def _bound(self) -> list[_Asked]:
         """Return each weigher with its multiplier and what it says of one row."""
@@ -132,7 +134,8 @@ class Standing:
     def _take(self, marks: list[int], request: PlacementRequest) -> None:
         """Give changed rows their scores; marks of facts (odd) also say who comes and goes."""
         order, table = self._order, self._table
-        amounts, facts = set[int](), set[int]()
+        amounts: set[int] = set()
+        facts: set[int] = set()
         for mark in marks:
             row = mark >> 1
             (facts if mark & 1 else amounts).add(row)

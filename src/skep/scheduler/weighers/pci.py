@@ -24,8 +24,8 @@ def scores(hosts: HostView, request: PlacementRequest) -> Floats:  # noqa: ARG00
 
 def of_row(table: HostTable) -> ScoreOfRow:
     """Return what tells the same of one row."""
-    devices = table.nested.devices
-    return lambda row: _score(*devices(row))
+    has_told, devices = table.nested.has_told, table.nested.devices
+    return lambda row: _score(*devices(row)) if has_told(row) else 1.0
 
 
 def _score(free: int, total: int) -> float:
