@@ -92,10 +92,6 @@ class Cloud:
         """The first password of `admin`, at the first start only."""
         return self.passwords.get("admin")
 
-    def metrics_text(self) -> bytes:
-        """Return everything counted, in Prometheus' text format."""
-        return self.metrics.exposition()
-
     async def start(self) -> None:
         """Start from the state directory, or make it.
 

@@ -64,7 +64,7 @@ def _text(schema: Json) -> str:
     if "format" in schema:
         return _FORMATS.get(schema["format"], f"a text of the format {schema['format']}")
     span = _span(schema.get("minLength"), schema.get("maxLength"))
-    words = f"a text of {span} characters" if span else "a text"
+    words = f"a text of {_counted(span, 'character')}" if span else "a text"
     if "description" in schema:
         return f"{words}, {schema['description']}"
     return f"{words} that matches {schema['pattern']}" if "pattern" in schema else words
@@ -73,13 +73,13 @@ def _text(schema: Json) -> str:
 def _list(schema: Json) -> str:
     span = _span(schema.get("minItems"), schema.get("maxItems"))
     different = "different " if schema.get("uniqueItems") else ""
-    items = f" of {span} {different}items".replace("  ", " ") if span or different else ""
+    items = f" of {_counted(span, f'{different}item')}" if span else f" of {different}items" if different else ""
     return f"a list{items}, each {expected(schema['items'])}"
 
 
 def _object(schema: Json) -> str:
     span, names = _span(schema.get("minProperties"), schema.get("maxProperties")), schema.get("propertyNames", {})
-    words = f"an object of {span} keys" if span else "an object"
+    words = f"an object of {_counted(span, 'key')}" if span else "an object"
     if "pattern" in names:
         words += f", keys that match {names['pattern']}"
     if "maxLength" in names:
@@ -100,3 +100,8 @@ def _span(least: float | None, most: float | None) -> str:
     if most is None:
         return f"at least {least}"
     return f"{least} to {most}" if least != most else f"{least}"
+
+
+def _counted(span: str, noun: str) -> str:
+    """Return how many of something: one of it only where the span ends with 1."""
+    return f"{span} {noun}" if span == "1" or span.endswith(" 1") else f"{span} {noun}s"

@@ -62,17 +62,6 @@ class NatsServer(ChildServer):
         if self.store.exists():
             shutil.rmtree(self.store)
 
-    def copy_store(self, to: Path) -> None:
-        """Copy what the server stored into a new folder `to`; only while none runs, so that the copy is whole."""
-        if self._process is not None:
-            raise RuntimeError("the server runs")
-        shutil.copytree(self.store, to)
-
-    def restore_store(self, copy: Path) -> None:
-        """Put a copy in the place of what the server stored; only while none runs."""
-        self.wipe()
-        shutil.copytree(copy, self.store)
-
     def _launch(self, program: Path) -> subprocess.Popen[bytes]:
         self.folder.mkdir(parents=True, exist_ok=True)
         command = [*self._prefix, str(program), "-c", str(self._write_config())]

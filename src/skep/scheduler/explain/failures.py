@@ -128,11 +128,14 @@ class ShapeFailures(Failures):
         if position == self._position:
             return np.zeros(0, dtype=np.intp)
         changed = self._log.since(self._position, max(16, size // 4)) if size == len(self.column) else None
-        self._position = position
         if changed is None or self._is_full:
             self._begin(request)
-            return None
-        return self._take(changed, request)
+            rows = None
+        else:
+            rows = self._take(changed, request)
+        # Only now: a plug-in that fails meanwhile leaves these changes to the next time.
+        self._position = position
+        return rows
 
     @property
     def _is_full(self) -> bool:

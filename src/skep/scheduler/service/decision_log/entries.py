@@ -20,8 +20,8 @@ from skep.scheduler.service.records import KINDS
 from skep.scheduler.settings import SchedulerSettings
 from skep.scheduler.unrecorded import Unrecorded
 
-SCHEMA = 1
-"""Raised when lines of an older log can no longer be read."""
+SCHEMA = 2
+"""Raised when lines of an older log can no longer be read, or the same request would be decided otherwise."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, tag="log"):
