@@ -18,7 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("skep.cli.doctor:doctor", "Check configuration, machine and running cloud; --audit compares the data."),
     "config": ("skep.cli.config:config", "Show the configuration and where each value came from."),
     "db": ("skep.cli.db:db", "Bring the databases to this release's schema; give up a cell whose database is lost."),
-    "bench": ("skep.cli.bench:bench", "Measure how fast servers are built."),
+    "bench": ("skep.cli.bench:bench", "Measure how fast servers are placed and built."),
     "simulate": ("skep.cli.simulate:simulate", "Place a trace without a cloud; decide recorded decisions once more."),
     "cell": ("skep.cli.cell:cell", "List, show, enable, disable and delete cells."),
     "host": ("skep.cli.host:host", "List, show, enable and disable hosts."),
