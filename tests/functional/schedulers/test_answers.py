@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.functional.schedulers.crowd import Crowd, Process
+from tests.functional.schedulers.crowd import Crowd
+from tests.functional.schedulers.killable import Process
 
 from skep.domain.builds import NotReady, NoValidHost, Placed
 from skep.domain.errors import Unavailable
