@@ -22,7 +22,7 @@ from skep.domain.given_hints import read as read_hints
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, ProjectId, is_uuid
 from skep.domain.images import Image
-from skep.domain.invalid_input import invalid_hint
+from skep.domain.invalid_input import InvalidHint, invalid_hint
 from skep.domain.lifetimes import lifetime_from
 from skep.domain.nested.aliases import device_requests
 from skep.domain.nested.reading import wanted as wanted_inside
@@ -52,6 +52,13 @@ async def spec_of(request: AdminRequest, wish: Wish) -> RequestSpec:
     Raises BadRequest, naming what is wrong, for a flavor, image or group that there is not, for hints that nothing
     follows or that make no sense, and for extra specs and properties with which no server can be.
     """
+    try:
+        return await _spec_of(request, wish)
+    except InvalidHint as error:
+        raise error.under("scheduler_hints") from error
+
+
+async def _spec_of(request: AdminRequest, wish: Wish) -> RequestSpec:
     services = request.services
     hints = read_hints(wish.scheduler_hints, services.filters)
     where = destination(

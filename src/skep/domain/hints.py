@@ -39,7 +39,10 @@ def check_hints(hints: Mapping[str, object], filters: Collection[str]) -> None:
             raise invalid_hint(name, value, f"numbers of at most 64 bits, and at most {MOST_LEVELS} levels of lists")
     for name, filter_name in FOLLOWED_BY.items():
         if name in hints and filter_name not in filters:
-            expected = f"no such hint, since this cloud runs no {filter_name} that would follow it"
+            expected = (
+                f"no hint {name}: this cloud does not follow it, since `[scheduler] enabled_filters` "
+                f"does not name {filter_name}"
+            )
             raise invalid_hint(name, hints[name], expected)
     if "query" in hints:
         try:

@@ -16,14 +16,26 @@ MAX_SHOWN = 80
 MAX_KEY = 300
 
 
+class InvalidHint(BadRequest):
+    """What is wrong with a scheduler hint. Who reads hints does not know under which name they were sent."""
+
+    def __init__(self, name: str, value: object, expected: str, *, under: str = "os:scheduler_hints") -> None:
+        super().__init__(_text("field/attribute", f"{under}.{name}", value, expected))
+        self._said = (name, value, expected)
+
+    def under(self, key: str) -> InvalidHint:
+        """Return the same of hints that were sent as `key`."""
+        return InvalidHint(*self._said, under=key)
+
+
 def invalid_field(path: str, value: object, expected: str) -> BadRequest:
     """Return what is wrong with a field of a body; `path` is where it stands in it."""
     return _invalid("field/attribute", path, value, expected)
 
 
-def invalid_hint(name: str, value: object, expected: str) -> BadRequest:
+def invalid_hint(name: str, value: object, expected: str) -> InvalidHint:
     """Return what is wrong with a scheduler hint."""
-    return invalid_field(f"os:scheduler_hints.{name}", value, expected)
+    return InvalidHint(name, value, expected)
 
 
 def invalid_property(key: str, value: object, expected: str) -> BadRequest:
@@ -54,6 +66,8 @@ def shortened(text: str, limit: int) -> str:
 
 
 def _invalid(kind: str, key: str, value: object, expected: str) -> BadRequest:
-    return BadRequest(
-        f"Invalid input for {kind} {shortened(key, MAX_KEY)}. Value: {shown(value)}. Expected: {expected}"
-    )
+    return BadRequest(_text(kind, key, value, expected))
+
+
+def _text(kind: str, key: str, value: object, expected: str) -> str:
+    return f"Invalid input for {kind} {shortened(key, MAX_KEY)}. Value: {shown(value)}. Expected: {expected}"

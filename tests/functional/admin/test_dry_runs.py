@@ -110,7 +110,7 @@ async def test_hints_are_not_nested_beyond_reason(admin: Admin, path: str, level
     body = f'{{"flavor": "1", "scheduler_hints": {{"anything": {nested}}}}}'
     answer = await admin.ask("POST", f"/admin/v1{path}", content=body)
     assert answer.status_code == 400
-    assert "os:scheduler_hints.anything" in answer.text
+    assert "attribute scheduler_hints.anything" in answer.text
     assert "64 levels" in answer.text
 
 

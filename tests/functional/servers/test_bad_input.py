@@ -13,6 +13,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from skep.api.creating.hints import NAMES
 from skep.config.pci import PciAlias, PciSettings
 from skep.config.scheduler import SchedulerSettings
 from skep.processes.all_in_one import Cloud
@@ -57,13 +58,13 @@ class Users:
         assert sent.status_code == 204, sent.text
         return image
 
-    async def create(self, hints: Any = None, flavor: str = "1", image: str = "", **more: Any) -> tuple[int, str]:
+    async def create(
+        self, hints: Any = None, flavor: str = "1", image: str = "", hints_as: str = "os:scheduler_hints", **more: Any
+    ) -> tuple[int, str]:
         server = {"name": "one", "flavorRef": flavor, "imageRef": image or self.image, "networks": "none", **more}
         body: dict[str, Any] = {"server": server}
         if hints is not None:
-            body["os:scheduler_hints"] = {
-                key: self.group if value == "GROUP" else value for key, value in hints.items()
-            }
+            body[hints_as] = {key: self.group if value == "GROUP" else value for key, value in hints.items()}
         answer = await self.session.ask("POST", "/servers", body, version=VERSION)
         return answer.status_code, answer.text if answer.is_success else str(answer.json()["badRequest"]["message"])
 
@@ -150,16 +151,17 @@ HINTS: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"lifetime": 1e300}, "lifetime", "how many seconds the server will live"),
     ({"same_host_as_volume": ""}, "same_host_as_volume", "the id of one volume"),
     ({"same_host_as_volume": [UUID]}, "same_host_as_volume", "the id of one volume"),
-    ({"reservation": UUID}, "reservation", "no such hint, since this cloud runs no BlazarFilter"),
+    ({"reservation": UUID}, "reservation", "no hint reservation: this cloud does not follow it, since"),
 )
 
 
 @pytest.mark.parametrize(("hints", "key", "expected"), HINTS)
 async def test_hints(users: Users, hints: dict[str, Any], key: str, expected: str) -> None:
     before = await users.servers()
-    status, text = await users.create(hints)
-    assert status == 400
-    says(text, f"field/attribute os:scheduler_hints.{key}", expected)
+    for sent_as in NAMES:
+        status, text = await users.create(hints, hints_as=sent_as)
+        assert status == 400
+        says(text, f"field/attribute {sent_as}.{key}", expected)
     assert await users.servers() == before
 
 

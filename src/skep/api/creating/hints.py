@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from skep.domain.given_hints import Hints, read
+from skep.domain.invalid_input import InvalidHint
+
+NAMES = ("os:scheduler_hints", "OS-SCH-HNT:scheduler_hints")
+"""Under which hints may stand; the first one that says something counts."""
 
 
 def hints(body: dict[str, Any], filters: Collection[str] = ()) -> Hints:
@@ -13,4 +17,13 @@ def hints(body: dict[str, Any], filters: Collection[str] = ()) -> Hints:
 
     Raises BadRequest for a hint that nothing here can follow, or that makes no sense.
     """
-    return read(body.get("os:scheduler_hints") or body.get("OS-SCH-HNT:scheduler_hints") or {}, filters)
+    key = sent_as(body)
+    try:
+        return read(body.get(key) or {}, filters)
+    except InvalidHint as error:
+        raise error.under(key) from error
+
+
+def sent_as(body: Mapping[str, Any]) -> str:
+    """Return under which name the hints of a request stand: by it errors call them."""
+    return next((name for name in NAMES if body.get(name)), NAMES[0])

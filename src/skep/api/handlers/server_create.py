@@ -12,6 +12,7 @@ import structlog
 from skep.api import server_creation
 from skep.api.creating.contents import Secrets, check_limits
 from skep.api.creating.disks import check_image
+from skep.api.creating.hints import sent_as
 from skep.api.handlers.server_hosts import host_states
 from skep.api.requests import Answer, ApiRequest
 from skep.api.server_creation import Resolved, Wish
@@ -25,7 +26,7 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, ProjectId, reservation_id
 from skep.domain.images import Image
 from skep.domain.instances import Instance
-from skep.domain.invalid_input import invalid_field, invalid_hint
+from skep.domain.invalid_input import InvalidHint, invalid_field, invalid_hint
 from skep.domain.quotas import charge_of
 from skep.messages.to_super_conductor import ScheduleAndBuildInstances
 from skep.transport.base import SUPER_CONDUCTOR
@@ -39,8 +40,11 @@ async def create(request: ApiRequest) -> Answer:
     """Store a request for one or more servers; they are placed and built afterwards."""
     wish = server_creation.read(request.body, request.services.settings, request.version)
     _authorize(request, wish)
-    found = await _resolve(request, wish)
-    stored = await _store(request, wish, found)
+    try:
+        found = await _resolve(request, wish)
+        stored = await _store(request, wish, found)
+    except InvalidHint as error:
+        raise error.under(sent_as(request.body)) from error
     await _tell(request)
     server = wish.server
     if server.get("return_reservation_id"):

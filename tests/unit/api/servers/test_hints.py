@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skep.api.creating.hints import hints
+from skep.api.creating.hints import NAMES, hints
 from skep.api.extra_specs import check_extra_specs
 from skep.domain.cells import Cell
 from skep.domain.errors import BadRequest
@@ -69,11 +69,19 @@ def test_hints_that_make_no_sense(given: dict[str, Any], why: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(FOLLOWED_BY))
 def test_a_hint_whose_filter_is_not_chosen_is_refused(name: str) -> None:
-    with pytest.raises(
-        BadRequest,
-        match=rf"{name}\. Value: 10\.0\.0\.1\. Expected: no such hint, since this cloud runs no {FOLLOWED_BY[name]}",
-    ):
+    with pytest.raises(BadRequest) as refused:
         hints({"os:scheduler_hints": {name: "10.0.0.1"}})
+    assert str(refused.value) == (
+        f"Invalid input for field/attribute os:scheduler_hints.{name}. Value: 10.0.0.1. Expected: no hint {name}: this "
+        f"cloud does not follow it, since `[scheduler] enabled_filters` does not name {FOLLOWED_BY[name]}"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_error_calls_hints_as_they_were_sent(name: str) -> None:
+    for other in NAMES:
+        with pytest.raises(BadRequest, match=rf"attribute {name}\.lifetime\. Value: soon"):
+            hints({other: {}, name: {"lifetime": "soon"}})
 
 
 @pytest.mark.parametrize(
