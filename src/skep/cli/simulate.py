@@ -65,7 +65,8 @@ def simulate(ctx: click.Context, /, trace: Path | None, replay: Path | None, as_
 
     TRACE is a CSV file (Huawei-East-1, Alibaba's openb, AzurePackingTraceV1) or a decision log. Policies: default,
     stack, best-fit, fill, lifetimes, random, a weigher's name (with `-` before it: the other way round), or a TOML
-    file: the [scheduler] section of a configuration, or the fields of a policy.
+    file: the [scheduler] section of a configuration, or the fields of a policy. Of a decision log, what a policy does
+    not say is as it was recorded: one by name changes the weighers alone.
 
     With --replay nothing is placed: recorded decisions must come out the same. With a policy beside it, what that
     one would have decided is shown.
@@ -128,7 +129,8 @@ def _simulate(path: Path, options: dict[str, Any], *, as_json: bool) -> None:
 
     prepare_charts(options["charts"])
     names = [options["policy"], *([options["against"]] if options["against"] else [])]
-    policies = [_policy(name) for name in names]
+    base = _recorded(path)
+    policies = [_policy(name, base) for name in names]
     trace, hosts_of_log = _trace(path, empty=options["empty"])
     if options["first"] is not None:
         trace = first_servers(trace, options["first"])
@@ -162,9 +164,22 @@ def _trace(path: Path, *, empty: bool) -> tuple[Trace, Plan | None]:
     from skep.simulator import recorded
     from skep.simulator.traces.reading import read
 
-    if path.is_dir() or recorded.is_log(path):
+    if _is_log(path):
         return recorded.read(path, empty=empty)
     return read(path), None
+
+
+def _recorded(path: Path) -> SchedulerSettings | None:
+    """Return the settings under which a log was recorded, None for another trace: what a policy does not say."""
+    from skep.simulator.what_if import recorded_settings
+
+    return recorded_settings(path) if _is_log(path) else None
+
+
+def _is_log(path: Path) -> bool:
+    from skep.simulator import recorded
+
+    return path.is_dir() or recorded.is_log(path)
 
 
 def _plan(options: dict[str, Any], of_log: Plan | None) -> Plan:

@@ -40,8 +40,12 @@ SERVERS = 6
 @pytest.fixture(name="log")
 def log_fixture(tmp_path: Path, usage: Any, spec: Any) -> Path:
     """A log of a scheduler that spread servers over two hosts of different sizes, and refused nobody."""
-    settings = SchedulerSettings()
-    log = DecisionLog(tmp_path / "log", settings, Clock(), most_bytes=MEBIBYTE, release="1", monotonic=lambda: 0.0)
+    return written(tmp_path / "log", SchedulerSettings(), usage, spec)
+
+
+def written(path: Path, settings: SchedulerSettings, usage: Any, spec: Any) -> Path:
+    """Write what a scheduler recorded under these settings."""
+    log = DecisionLog(path, settings, Clock(), most_bytes=MEBIBYTE, release="1", monotonic=lambda: 0.0)
     states = RecordedStates(settings, log)
 
     def take(namespace: str, name: str, value: Any) -> None:
@@ -63,7 +67,7 @@ def log_fixture(tmp_path: Path, usage: Any, spec: Any) -> Path:
         deciding = RecordedDeciding(states, settings, message, seed=7)
         deciding.decide_all()
     log.close()
-    return tmp_path / "log"
+    return path
 
 
 def compared(log: Path, policy: Policy) -> Comparison:
@@ -108,6 +112,23 @@ def test_the_command_shows_both_beside_each_other(log: Path) -> None:
     assert [one["policy"] for one in found["decided"]] == ["best-fit", "default"]
     assert [one["differing"] for one in found["decided"]] == [4, 0]
     assert [one["policy"] for one in found["policies"]] == ["recorded", "best-fit", "default"]
+
+
+@pytest.mark.parametrize("told", [(), ("--hosts", 2, "--disk", 100)])
+def test_a_log_that_is_a_trace_is_placed_by_its_own_filters(
+    tmp_path: Path, usage: Any, spec: Any, told: tuple[object, ...]
+) -> None:
+    options = PlacementOptions(max_instances_per_host=2)
+    strict = SchedulerSettings(filters=("NumInstancesFilter",), options=options)
+    policy = tmp_path / "mine.toml"
+    policy.write_text("[weighers]\nRAMWeigher = -1.0\n")
+    looser = tmp_path / "looser.toml"
+    looser.write_text('filters = ["ComputeFilter"]\n')
+    log = written(tmp_path / "log", strict, usage, spec)
+    for kept in ("default", "best-fit", policy):
+        shown = run(log, "--policy", kept, "--against", looser, "--json", *told)
+        assert shown.exit_code == 0, shown.output
+        assert [one["refused"] for one in json.loads(shown.stdout)["policies"]] == [2, 0]
 
 
 @pytest.mark.parametrize(
