@@ -45,7 +45,13 @@ def explanation(found: Explanation, *, admin: bool) -> dict[str, Any]:
         "advice": found.advice(),
     }
     if admin:
-        view |= {"rejected": found.rejected, "scores": found.scores}
+        worth = found.contributions()
+        view |= {
+            "rejected": found.rejected,
+            "scores": found.scores,
+            "contributions": worth,
+            "sums": {host: sum(parts.values()) for host, parts in worth.items()},
+        }
     return view
 
 

@@ -13,6 +13,8 @@ SHOWN_HOSTS = 5
 SHOWN_MISSES = 5
 """As many as an explanation holds by default."""
 
+_NOT_WEIGHED = "not weighed: no other was left"
+
 Record = Mapping[str, Any]
 
 
@@ -116,10 +118,38 @@ def explanation(found: Record) -> Iterator[str]:
         by_stage.setdefault(stage, []).append(host)
     for stage, hosts in by_stage.items():
         yield f"rejected by {stage}: {_some(sorted(hosts))}"
-    scores = found.get("scores", {})
-    for host, parts in list(scores.items())[:SHOWN_HOSTS]:  # the chosen host, then its alternates
-        each = ", ".join(f"{name} {score:.3g}" for name, score in parts.items()) or "not weighed: no other was left"
-        yield f"scores of {host}, before their multipliers: {each}"
+    yield from _weighed(found)
+
+
+def _weighed(found: Record) -> Iterator[str]:
+    """Say what the chosen host and its alternates were ranked by, and which weighers made the difference."""
+    worth = dict(list(found.get("contributions", {}).items())[:SHOWN_HOSTS])
+    if not worth:
+        # A record of a release that did not tell of multipliers.
+        for host, parts in list(found.get("scores", {}).items())[:SHOWN_HOSTS]:
+            yield f"scores of {host}, before their multipliers: {_each(parts) or _NOT_WEIGHED}"
+        return
+    first = next(iter(worth.values()))
+    same = {
+        name: score
+        for name, score in first.items()
+        if len(worth) > 1 and all(parts.get(name) == score for parts in worth.values())
+    }
+    for host, parts in worth.items():
+        if not parts:
+            yield f"weight of {host}: {_NOT_WEIGHED}"
+            continue
+        differing = {name: score for name, score in parts.items() if name not in same}
+        each = _each(dict(sorted(differing.items(), key=lambda item: -abs(item[1]))))
+        yield f"weight of {host}: {found['sums'][host]:.6g}{f' ({each})' if each else ''}"
+    if same:
+        yield f"  the same for all of these: {_each(same)}"
+    if len(worth) > 1 and len({found["sums"][host] for host in worth}) == 1:
+        yield "  equal weights: a hash decides, so that equal servers spread"
+
+
+def _each(parts: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {score:.4g}" for name, score in parts.items())
 
 
 def _near_misses(nearest: Sequence[Record]) -> Iterator[str]:

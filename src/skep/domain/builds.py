@@ -112,6 +112,8 @@ class NearMiss(msgspec.Struct, frozen=True, kw_only=True):
     stage: str
     lacks: dict[str, int] = {}
     """What is missing, by resource class, when the stage is capacity."""
+    cause: str = ""
+    """Which it is where the stage stands for several causes: `disabled (bad disk)`. For admins."""
 
 
 Verdict = Literal["", "not_now", "never"]
@@ -140,6 +142,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Host -> the stage that rejected it; only when there is no valid host, bounded."""
     scores: dict[str, dict[str, float]] = {}
     """Host -> weigher -> score before its multiplier: the chosen host first, then its alternates, best first."""
+    multipliers: dict[str, float] = {}
+    """Weigher -> the multiplier that is configured for it; empty in records of releases that did not tell."""
+    multiplied: dict[str, dict[str, float]] = {}
+    """Host -> weigher -> the multiplier that the host's aggregates set instead."""
     verdict: Verdict = ""
     could_hold: int = 0
     """Hosts that could hold it if they were empty, up and enabled."""
@@ -149,6 +155,18 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Stages that say nothing of an empty host, because they are about other servers or what other services tell."""
     changes: tuple[Change, ...] = ()
     """The smallest changes that would fit, each by itself, best first; none where nothing small would."""
+
+    def contributions(self) -> dict[str, dict[str, float]]:
+        """Return what each weigher added to what a host was ranked by; empty where multipliers are not told of."""
+        if not self.multipliers:
+            return {}
+        return {
+            host: {name: score * self._multiplier(host, name) for name, score in parts.items()}
+            for host, parts in self.scores.items()
+        }
+
+    def _multiplier(self, host: str, weigher: str) -> float:
+        return self.multiplied.get(host, {}).get(weigher, self.multipliers.get(weigher, 1.0))
 
     def summary(self) -> str:
         """Say it in one line without the name of any host.

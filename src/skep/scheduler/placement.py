@@ -26,6 +26,7 @@ from skep.scheduler.batch.foreseeing import Foreseeing, can_foresee
 from skep.scheduler.batch.together import together
 from skep.scheduler.capacity import capacity
 from skep.scheduler.choice import Choice, NoHost, choice_of, place
+from skep.scheduler.explain.multiplying import Multiplying
 from skep.scheduler.explain.refusals import Refusals
 from skep.scheduler.filters.base import Filter, Recorded
 from skep.scheduler.groups import GroupIndex, GroupSlot, member_nodes
@@ -91,6 +92,7 @@ class Placement:
         weighers = (*self._pipeline.shared_weighers, *self._pipeline.request_weighers)
         self._table.mix.learns = any(weigher.learns for weigher, _ in weighers)
         self._shapes = Shapes(self._table, self._pipeline, self._settings.cached_shapes)
+        self._multiplying = Multiplying(self._table, self._pipeline)
         self._spreading = Spreading(self._table)
         self._refusals = Refusals(self._table, self._pipeline, self._settings)
         self._latest: _Running | None = None
@@ -128,7 +130,9 @@ class Placement:
         if order is None or not can_foresee(shared.plan.varying, weighers):
             return []
         foreseeing = Foreseeing(self._table, running.request, shared.plan.varying, weighers)
-        return together(self._table, shared, order, foreseeing, request.alternates, members, salt)
+        return together(
+            self._table, shared, order, foreseeing, self._multiplying, request.alternates, members, salt=salt
+        )
 
     def _choose(
         self, request: PlacementRequest, instance: InstanceUuid, seed: int, salt: int | None
@@ -151,9 +155,8 @@ class Placement:
         if not rows:
             return NoHost(lambda: self._no_valid_host(request, considered, stages), considered, stages)
         scores = self._shapes.parts(rows) if is_plain else self._scores(request, weighers, rows)
-        return choice_of(
-            self._table, rows[0], rows[1:], Explanation(considered=considered, stages=stages, scores=scores)
-        )
+        found = self._multiplying.chosen(considered, stages, scores, rows, plain=is_plain)
+        return choice_of(self._table, rows[0], rows[1:], found)
 
     def _is_plain(self, request: PlacementRequest, running: _Running) -> bool:
         """Tell whether nothing but the shape of the request decides: so it is for most."""
@@ -171,7 +174,8 @@ class Placement:
         except PluginFailed:
             # The host is chosen and claimed: that nobody can say which others there are does not undo it.
             return choice_of(self._table, row, [], Explanation(considered=int(np.count_nonzero(self._table.mapped))))
-        return choice_of(self._table, row, others, Explanation(considered=shared.considered, scores=scores))
+        found = self._multiplying.chosen(shared.considered, (), scores, [row, *others], plain=False)
+        return choice_of(self._table, row, others, found)
 
     def explained(self, choice: Choice, request: PlacementRequest, instance: InstanceUuid) -> Explanation:
         """Return why a choice was made, as refusals are explained too: who was rejected by what, and who came near."""

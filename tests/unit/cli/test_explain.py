@@ -68,6 +68,31 @@ def test_a_server_that_was_built_at_the_second_try() -> None:
     ]
 
 
+def test_weights_say_which_weighers_made_the_difference() -> None:
+    why = explained(
+        scores={"h2": {"CPUWeigher": 0.5, "RAMWeigher": 1.0}, "h1": {"CPUWeigher": 0.5, "RAMWeigher": 0.5}},
+        contributions={"h2": {"CPUWeigher": 1.0, "RAMWeigher": 1.0}, "h1": {"CPUWeigher": 1.0, "RAMWeigher": 0.5}},
+        sums={"h2": 2.0, "h1": 1.5},
+    )
+    assert list(explain.explanation(why))[1:] == [
+        "weight of h2: 2 (RAMWeigher 1)",
+        "weight of h1: 1.5 (RAMWeigher 0.5)",
+        "  the same for all of these: CPUWeigher 1",
+    ]
+    alike = explained(contributions={"h2": {"CPUWeigher": 1.0}, "h1": {"CPUWeigher": 1.0}}, sums={"h2": 1.0, "h1": 1.0})
+    assert list(explain.explanation(alike))[1:] == [
+        "weight of h2: 1",
+        "weight of h1: 1",
+        "  the same for all of these: CPUWeigher 1",
+        "  equal weights: a hash decides, so that equal servers spread",
+    ]
+    alone = explained(contributions={"h2": {"CPUWeigher": 1.0}, "h1": {}}, sums={"h2": 1.0, "h1": 0.0})
+    assert list(explain.explanation(alone))[1:] == [
+        "weight of h2: 1 (CPUWeigher 1)",
+        "weight of h1: not weighed: no other was left",
+    ]
+
+
 def test_a_server_without_a_host() -> None:
     why = explained(
         stages=STAGES,

@@ -13,6 +13,7 @@ from skep.domain.providers import Allocation, Provider, ProviderShare, Topology
 from skep.domain.resources import Inventory
 from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.options import PlacementOptions
+from skep.scheduler.request import placement_request
 
 
 def world_with(make_world: Any, weighers: dict[str, float], **options: Any) -> Any:
@@ -172,6 +173,32 @@ def test_an_aggregate_calls_a_weigher_that_is_off(make_world: Any, spec: Any) ->
     assert first(world, debian) == "c"
     world.table.set_aggregate(1, ["c"], {})
     assert first(world, debian, ignore=("node-a",)) == "b"
+
+
+def test_what_a_host_was_ranked_by_is_told_with_aggregates_multipliers(make_world: Any) -> None:
+    world = world_with(make_world, {"CPUWeigher": 2.0, "RAMWeigher": 1.0})
+    world.host("a", used={"VCPU": 4})
+    world.host("b")
+    world.table.set_aggregate(1, ["a"], {"cpu_weight_multiplier": "10"})
+    chosen = world.choose(alternates=1).explanation
+    assert chosen.multiplied == {"a": {"CPUWeigher": 10.0}}
+    assert chosen.contributions() == {
+        host: {"CPUWeigher": by * chosen.scores[host]["CPUWeigher"], "RAMWeigher": chosen.scores[host]["RAMWeigher"]}
+        for host, by in (("a", 10.0), ("b", 2.0))
+    }
+    sums = [sum(parts.values()) for parts in chosen.contributions().values()]
+    assert sums == sorted(sums, reverse=True)
+    assert chosen.scores["a"] != chosen.scores["b"]
+
+
+def test_members_that_are_decided_together_tell_multipliers_too(make_world: Any, spec: Any) -> None:
+    world = world_with(make_world, {"CPUWeigher": 2.0})
+    world.host("a")
+    world.table.set_aggregate(1, ["a"], {"cpu_weight_multiplier": "10"})
+    chosen = world.placement.choose_together(placement_request(spec()), 2, salt=0)[1].explanation
+    alone = world.choose().explanation
+    assert (chosen.multipliers, chosen.multiplied) == (alone.multipliers, alone.multiplied)
+    assert chosen.multiplied == {"a": {"CPUWeigher": 10.0}}
 
 
 def test_an_aggregate_sets_the_multiplier_of_a_groups_policy(make_world: Any, spec: Any, group: Any) -> None:

@@ -6,6 +6,7 @@ from skep.domain.builds import Explanation
 from skep.scheduler.batch.foreseeing import Foreseeing
 from skep.scheduler.batch.merging import Merging
 from skep.scheduler.choice import Choice, choice_with
+from skep.scheduler.explain.multiplying import Multiplying
 from skep.scheduler.hosts.table import HostTable
 from skep.scheduler.ranking.order import Order
 from skep.scheduler.ranking.shapes import PASSED, Evaluated
@@ -20,8 +21,10 @@ def together(
     shared: Evaluated,
     order: Order,
     foreseeing: Foreseeing,
+    multiplying: Multiplying,
     alternates: int,
     members: int,
+    *,
     salt: int,
 ) -> list[Choice]:
     """Choose for so many members; fewer where nobody fits any more, or the way down is too long.
@@ -33,13 +36,16 @@ def together(
     merging = Merging(table, foreseeing, passing, shared.left, salt=salt, members=members, others=alternates)
     considered, stages, counts = shared.considered, shared.stages(), list(shared.counts)
     chosen: list[Choice] = []
-    names = table.hosts
+    names, called, configured = table.hosts, table.multipliers.names, multiplying.shared
     while len(chosen) < members:
         hosts = merging.best()
         if not hosts:
             break
         scores = {names[host.row]: host.shown or foreseeing.shown(host) for host in hosts}
-        explanation = Explanation(considered=considered, stages=stages, scores=scores)
+        multiplied = multiplying.by_aggregates([host.row for host in hosts]) if called else {}
+        explanation = Explanation(
+            considered=considered, stages=stages, scores=scores, multipliers=configured, multiplied=multiplied
+        )
         others = tuple([host.alternate or foreseeing.alternate(host) for host in hosts[1:]])
         chosen.append(choice_with(table, hosts[0].row, others, explanation))
         stage = merging.take(hosts[0])
