@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import click
 
 from skep.cli.explain import amounts
-from skep.cli.output import Format, format_option, print_json, print_rows
+from skep.cli.output import Format, counted, format_option, print_json, print_rows
 from skep.cli.remote import cloud_option, connect
 
 COLUMNS = {
@@ -64,30 +64,26 @@ def capacity(
         print_rows(rows, COLUMNS, form)
 
 
-def _hosts(count: int, noun: str = "host") -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def text(found: Record) -> Iterator[str]:
     """Return what is known beside the parts of the cloud, line by line."""
     servers, hosts, suitable = found["servers"], found["hosts"], found["suitable"]
-    yield f"{servers} more server{'' if servers == 1 else 's'} of {found['flavor']} fit{'s' if servers == 1 else ''}"
+    yield f"{counted(servers, 'more server')} of {found['flavor']} fit{'s' if servers == 1 else ''}"
     yield f"  each takes {amounts(found['asked'])}"
-    yield f"  {_hosts(found['considered'])} considered"
+    yield f"  {counted(found['considered'])} considered"
     yield from (f"  {stage['left']:>5} left by {stage['stage']}" for stage in found["stages"])
     if suitable:
-        yield f"  {hosts} of {_hosts(suitable, 'suitable host')} ha{'s' if hosts == 1 else 've'} room"
+        yield f"  {hosts} of {counted(suitable, 'suitable host')} ha{'s' if hosts == 1 else 've'} room"
     else:
         yield f"  no {'other ' if found['kept_free'] else ''}host is suitable"
     if found.get("too_small"):
         small = sorted(found["too_small"].items(), key=lambda item: (-item[1], item[0]))
-        yield f"  too small even when empty: {', '.join(f'{name} on {_hosts(count)}' for name, count in small)}"
+        yield f"  too small even when empty: {', '.join(f'{name} on {counted(count)}' for name, count in small)}"
     if found["kept_free"]:
         more = len(found["kept_free"]) - SHOWN_HOSTS
         names = ", ".join(found["kept_free"][:SHOWN_HOSTS])
         yield f"  kept free: {names}{f' and {more} more' if more > 0 else ''}"
     if found["not_ready"]:
-        yield f"  nothing is counted on {_hosts(found['not_ready'])} of which it is not known what is free"
+        yield f"  nothing is counted on {counted(found['not_ready'])} of which it is not known what is free"
     if found["limits"]:
         yield "  what runs out first on the suitable hosts:"
         for name, count in sorted(found["limits"].items(), key=lambda item: (-item[1], item[0])):

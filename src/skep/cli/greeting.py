@@ -14,7 +14,7 @@ from skep.cli import explain
 from skep.cli.cloud_client import CloudClient, RequestFailed, until
 from skep.cli.failures import NEW_PASSWORD
 from skep.cli.openstack_client import ClientFailed, OpenStackClient
-from skep.cli.output import progress
+from skep.cli.output import counted, progress
 from skep.domain.errors import Misconfigured
 from skep.processes.seeds import passwords_in
 from skep.telemetry.logs import get_logger
@@ -143,7 +143,7 @@ async def _first_server(client: CloudClient, clouds_yaml: Path, step: Callable[[
 def found(cells: Sequence[Mapping[str, Any]], hosts: Hosts, api_url: str, *, first_start: bool) -> Iterator[str]:
     """Say what a start found: cells, hosts, servers."""
     real = [cell for cell in cells if cell["name"] != "cell0"]
-    yield f"Skep serves at {api_url}: {_count(len(real), 'cell')}, {_count(hosts.known, 'host')} ({hosts.up} up)."
+    yield f"Skep serves at {api_url}: {counted(len(real), 'cell')}, {counted(hosts.known, 'host')} ({hosts.up} up)."
     if first_start:
         yield "This is a new cloud."
         return
@@ -151,7 +151,7 @@ def found(cells: Sequence[Mapping[str, Any]], hosts: Hosts, api_url: str, *, fir
     for cell in cells:
         states.update(cell["servers"] or {})
     each = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
-    yield f"Found as it was left: {_count(sum(states.values()), 'server')}{f' ({each})' if each else ''}."
+    yield f"Found as it was left: {counted(sum(states.values()), 'server')}{f' ({each})' if each else ''}."
 
 
 def first_server_lines(placement: Mapping[str, Any]) -> Iterator[str]:
@@ -170,7 +170,7 @@ def hops(placement: Mapping[str, Any]) -> Iterator[str]:
     yield f"API -> super conductor: took it ({placement['request_id']})"
     for attempt in placement["attempts"]:
         explanation = attempt["explanation"]
-        considered = f"{explanation['considered']} hosts considered, " if explanation else ""
+        considered = f"{counted(explanation['considered'])} considered, " if explanation else ""
         yield f"super conductor <-> scheduler: {considered}chose {attempt.get('host') or 'none'}"
     cell, host = placement.get("cell"), placement.get("host")
     if host is None:
@@ -209,7 +209,3 @@ def _programs() -> Path:
     import sys
 
     return Path(sys.executable).parent
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -80,6 +80,11 @@ def shown(value: Any) -> str:
     return str(value)
 
 
+def counted(number: int, noun: str = "host") -> str:
+    """Return how many there are of something: `1 host`, `2 hosts`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def console() -> Console:
     """Return standard output as rich writes it."""
     return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, soft_wrap=False)
