@@ -21,7 +21,7 @@ UNSCHEDULABLE_PART = 5
 """One request of so many fits nowhere."""
 _GIB = 1024
 _DRAWN = 1024
-"""So many requests are drawn at once: to draw each by itself is a fortieth of what a decision costs."""
+"""So many requests are drawn at once: to draw each by itself costs a hundredth of a decision."""
 
 
 class Asked(msgspec.Struct, frozen=True):
