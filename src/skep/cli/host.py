@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import click
 
-from skep.cli.output import Format, format_option, print_record, print_rows
+from skep.cli.output import Format, counted, format_option, print_record, print_rows
 from skep.cli.remote import cloud_option, connect
 
 COLUMNS = {
@@ -151,7 +151,25 @@ def release_key(name: str, form: Format, cloud: str | None) -> None:
 def _print_changed(cloud: str | None, name: str, change: Mapping[str, Any], form: Format) -> None:
     body = {key: value for key, value in change.items() if value is not None}
     record = connect(cloud).admin("PATCH", f"/hosts/{quote(name, safe='')}", body)["host"]
-    print_record(record if form == "json" else readable(record), form)
+    if form == "json":
+        print_record(record, form)
+    else:
+        click.echo(standing(record))
+
+
+def standing(record: Mapping[str, Any]) -> str:
+    """Return in one line whether a host gets new servers, and why it does not."""
+    host, state = record["host"], record["state"]
+    down = [{"down": "forced down"}.get(state, state)] if state not in {"up", "unknown"} else []
+    if record["disabled"]:
+        why = [f"disabled ({record['disabled_reason'] or 'no reason given'})", *down]
+        stays = f"; what is on it stays ({counted(record['servers'], 'server')})" if record["servers"] else ""
+        return f"{host} is {' and '.join(why)}: it gets no new servers{stays}."
+    if down:
+        return f"{host} is enabled, but {down[0]}: it gets no new servers."
+    if state == "unknown":
+        return f"{host} is enabled; no scheduler answers whether it is up."
+    return f"{host} is enabled and up: it may get new servers."
 
 
 def free(row: Mapping[str, Any]) -> str:

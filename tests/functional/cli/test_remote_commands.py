@@ -74,6 +74,8 @@ async def test_cells_and_hosts(line: CommandLine) -> None:
     assert "h1" in out
     assert "fan" in out
     assert "h2" not in out
+    status, out, _ = await line.run("host", "enable", "h1")
+    assert (status, out.count("\n"), out.startswith("h1 is enabled")) == (0, 1, True)
 
 
 async def test_fencing_says_what_it_means_and_asks(line: CommandLine) -> None:
