@@ -57,4 +57,4 @@ def explanation(found: Explanation, *, admin: bool) -> dict[str, Any]:
 
 def _near(miss: NearMiss, *, admin: bool) -> dict[str, Any]:
     view: dict[str, Any] = {"stage": miss.stage, "lacks": miss.lacks}
-    return {"host": miss.host, "node": miss.node, **view} if admin else view
+    return {"host": miss.host, "node": miss.node, **view, "cause": miss.cause} if admin else view

@@ -157,6 +157,7 @@ def _near_misses(nearest: Sequence[Record]) -> Iterator[str]:
     alike: dict[str, list[Record]] = {}
     for miss in nearest:
         what = f"lacks {amounts(miss['lacks'])}" if miss["lacks"] else f"fails only on {miss['stage']}"
+        what += f" ({miss['cause']})" if miss.get("cause") else ""
         alike.setdefault(what, []).append(miss)
     for what, misses in alike.items():
         names = [miss["host"] for miss in misses if "host" in miss]

@@ -68,6 +68,15 @@ def test_a_server_that_was_built_at_the_second_try() -> None:
     ]
 
 
+def test_near_misses_say_which_cause_it_is_and_where_to_look() -> None:
+    off = {"node": "n", "stage": "being up and enabled", "lacks": {}}
+    why = explained(nearest=[{**off, "host": "h1", "cause": "disabled: bad disk"}, {**off, "host": "h2"}])
+    assert list(explain.explanation(why))[1:] == [
+        "near miss: h1 fails only on being up and enabled (disabled: bad disk)",
+        "near miss: h2 fails only on being up and enabled",
+    ]
+
+
 def test_weights_say_which_weighers_made_the_difference() -> None:
     why = explained(
         scores={"h2": {"CPUWeigher": 0.5, "RAMWeigher": 1.0}, "h1": {"CPUWeigher": 0.5, "RAMWeigher": 0.5}},

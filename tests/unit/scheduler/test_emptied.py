@@ -194,7 +194,7 @@ def test_a_plug_in_that_cannot_say_is_named(make_world: Any, spec: Any, monkeypa
         world.host(f"h{number}", disabled=number > 2)
     found = refusal(world, spec())
     assert (found.verdict, found.left_aside) == ("not_now", ("mine",))
-    assert set(found.rejected.values()) == {"being up and enabled", "mine"}
+    assert set(found.rejected.values()) == {"being up and enabled (disabled, no reason given)", "mine"}
     assert max(asked) <= 32
     assert found.changes[0].parts == ("without mine",)
 

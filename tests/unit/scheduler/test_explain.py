@@ -13,6 +13,8 @@ from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.scheduler.options import PlacementOptions
 from skep.testing.inside import GPU, devices, host_with_inside, spec_for_parts
 
+OFF = "being up and enabled (disabled, no reason given)"
+
 
 @pytest.fixture
 def explained(world: Any) -> Callable[..., Explanation]:
@@ -151,10 +153,42 @@ def test_changes_names_of_hosts_and_amounts_follow_what_happens(
     world.host("d", disabled=True)
     found = explained(wanted)
     assert parts(found) == [(("with 1 VCPU less",), 1), (("on a host that is down or disabled",), 1)]
-    assert found.rejected == {"a": "capacity", "b": "capacity", "c": "capacity", "d": "being up and enabled"}
+    assert found.rejected == {"a": "capacity", "b": "capacity", "c": "capacity", "d": OFF}
     assert found.could_hold == 3
     world.table.drop_wish("node-d")
     assert explained(wanted).could_hold == 2
+
+
+def test_which_cause_it_is_that_a_host_is_not_up_and_enabled(world: Any, explained: Any) -> None:
+    silent, lost = "silent: its cell has not heard its agent lately", "no conductor of its cell is heard"
+    world.host("a", disabled=True)
+    world.host("b", forced_down=True)
+    world.host("c", heard=False)
+    world.host("d", cell="cell-2")
+    world.host("e", disabled=True, forced_down=True, heard=False)
+    world.table.set_cell("cell-2", living=False)
+    world.table.set_wish("node-a", "a", "cell-1", disabled=True, forced_down=False, disabled_reason="bad disk")
+    forced = "forced down by an operator"
+    causes = {
+        "a": "disabled: bad disk",
+        "b": forced,
+        "c": silent,
+        "d": lost,
+        "e": f"disabled, no reason given; {forced}; {silent}",
+    }
+    found = explained()
+    assert {miss.host: miss.cause for miss in found.nearest} == causes
+    assert found.rejected == {host: f"being up and enabled ({cause})" for host, cause in causes.items()}
+    assert not any(cause in f"{found.summary()} {found.advice()}" for cause in causes.values())
+    world.table.set_wish("node-a", "a", "cell-1", disabled=True, forced_down=False, disabled_reason="new disk")
+    world.table.set_wish("node-b", "b", "cell-1", disabled=True, forced_down=False)
+    found = explained()
+    assert found.rejected["a"] == "being up and enabled (disabled: new disk)"
+    assert found.rejected["b"] == OFF
+    assert {miss.cause for miss in found.nearest if miss.host in "ab"} == {
+        "disabled: new disk",
+        "disabled, no reason given",
+    }
 
 
 def test_no_hosts_have_no_verdict(explained: Any) -> None:

@@ -87,7 +87,7 @@ def test_a_near_miss_of_another_stage_names_no_amount(world: Any) -> None:
     assert [(miss.host, miss.stage, miss.lacks) for miss in explanation.nearest] == [
         ("off", "being up and enabled", {})
     ]
-    assert explanation.rejected == {"off": "being up and enabled"}
+    assert explanation.rejected == {"off": "being up and enabled (disabled, no reason given)"}
     assert explanation.summary() == "1 host considered; 0 left by being up and enabled"
 
 

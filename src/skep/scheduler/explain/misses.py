@@ -101,7 +101,8 @@ def near_misses(
             lacks = shortage(table, request, row) if amounts_matter else {}
             size = sum(1 + amount / request.resources[name] for name, amount in lacks.items())
             stage = failures.capacity_stage(request) if lacks else entry.stage(request)
-            miss = NearMiss(node=table.nodes[row], host=table.hosts[row], stage=stage, lacks=lacks)
+            cause = entry.cause(table, row) if entry.cause is not None else ""
+            miss = NearMiss(node=table.nodes[row], host=table.hosts[row], stage=stage, lacks=lacks, cause=cause)
             ranked.append((stage != last_stage, size, miss))
     ranked.sort(key=lambda item: item[:2])
     return tuple(miss for _, _, miss in ranked[:most])

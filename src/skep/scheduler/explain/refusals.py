@@ -147,9 +147,14 @@ class Refusals:
             if len(left):
                 first[left[~entry.passes(HostView(table, rows[left]), request)]] = number
         words = [entry.stage(request) for entry in failures.filters]
+        causes = [entry.cause for entry in failures.filters]
         found = {
-            table.hosts[row]: words[number]
+            table.hosts[row]: _with_cause(words[number], cause(table, row) if (cause := causes[number]) else "")
             for row, number in zip(rows.tolist(), first.tolist(), strict=True)
             if number >= 0
         }
         return found, int(rows[-1]) if len(rows) == self._most_rejected else _ANY_ROW
+
+
+def _with_cause(words: str, cause: str) -> str:
+    return f"{words} ({cause})" if cause else words

@@ -82,6 +82,8 @@ class Filter:
     passes: Callable[[HostView, PlacementRequest], Mask]
     stage: Callable[[PlacementRequest], str]
     """What users read after "N left by"; names no host."""
+    cause: Callable[[HostTable, int], str] | None = None
+    """Which of several causes it is for which it rejects a row, of one whose stage stands for several: for admins."""
     applies: Callable[[PlacementRequest], bool] = always
     """Whether it can remove anybody; if not it is skipped."""
     asked: bool = True

@@ -66,6 +66,7 @@ class HostTable:
         self.mapped: Mask = np.zeros(length, dtype=np.bool_)
         self.reported: Mask = np.zeros(length, dtype=np.bool_)
         self.disabled: Mask = np.zeros(length, dtype=np.bool_)
+        self.disabled_reasons: dict[int, str] = {}  # by row, where the operator said so
         self.forced_down: Mask = np.zeros(length, dtype=np.bool_)
         self.heard: Mask = np.zeros(length, dtype=np.bool_)
         self.ready: Mask = np.zeros(length, dtype=np.bool_)
@@ -91,8 +92,7 @@ class HostTable:
         self.multipliers = Multipliers()
         """What aggregates say of the multipliers of weighers."""
         self.limits = AggregateLimits(self)
-        self.log = HostLog()
-        self.levels = Levels()
+        self.log, self.levels = HostLog(), Levels()
         self.nested = Rooms()
         """The inside of hosts: NUMA cells, devices and other nested providers."""
         self.ends = ExpectedEnds()
@@ -123,6 +123,11 @@ class HostTable:
         """Note that filters see these rows differently now, for a reason outside these columns."""
         for row in rows:
             self.log.facts(row)
+
+    def is_living(self, row: int) -> bool:
+        """Tell whether a living beat of the row's cell is heard, whomever it names."""
+        cell = self.cell.item(row)
+        return cell != _NO_CELL and self.cells[self.cell_names[cell]].living
 
     def zone_of(self, row: int) -> str:
         """Return the name of the row's availability zone."""
@@ -225,13 +230,26 @@ class HostTable:
 
     # --- what the operator wants -------------------------------------------------------------------
 
-    def set_wish(self, node: NodeUuid, host: str, cell: CellUuid, *, disabled: bool, forced_down: bool) -> None:
+    def set_wish(
+        self,
+        node: NodeUuid,
+        host: str,
+        cell: CellUuid,
+        *,
+        disabled: bool,
+        forced_down: bool,
+        disabled_reason: str | None = None,
+    ) -> None:
         """Map a node to its cell, with what the operator wants of it."""
         row = self._row(node)
         self._place(row, host, cell)
         self.mapped[row] = True
         self.disabled[row] = disabled
         self.forced_down[row] = forced_down
+        if disabled and disabled_reason:
+            self.disabled_reasons[row] = disabled_reason
+        else:
+            self.disabled_reasons.pop(row, None)
         self._derive_row(row)
 
     def drop_wish(self, node: NodeUuid) -> None:

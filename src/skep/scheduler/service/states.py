@@ -270,7 +270,14 @@ class HostStates(Knowledge):
         if wish is None:
             self.table.drop_wish(node)
             return
-        self.table.set_wish(node, wish.host, wish.cell, disabled=wish.disabled, forced_down=wish.forced_down)
+        self.table.set_wish(
+            node,
+            wish.host,
+            wish.cell,
+            disabled=wish.disabled,
+            forced_down=wish.forced_down,
+            disabled_reason=wish.disabled_reason,
+        )
 
     def _apply_group(self, group: GroupUuid, value: GroupValue | None) -> None:
         if value is not None and value.incomplete:
