@@ -44,6 +44,10 @@ class Domains(msgspec.Struct, frozen=True, eq=False):
         may[NOWHERE] = False
         return may
 
+    def has_none(self) -> bool:
+        """Tell whether no host is in any such domain."""
+        return not self.fitting[NOWHERE + 1 :].any() and not self.codes.any()
+
     def allowed(self) -> Mask:
         """Return which rows may get one more member."""
         result: Mask = self.may()[self.codes]
