@@ -37,6 +37,12 @@ def leaving(host, request):
 def short(hosts, request):
     return hosts.all()[:-1]
 
+@host_filter(stage="moody")
+def moody(host, request):
+    if host.failed_builds:
+        raise ValueError("not in the mood")
+    return True
+
 @host_weigher()
 def nan(host, request):
     return float("nan")
@@ -96,7 +102,7 @@ def example(site: Path) -> None:
 def broken(site: Path) -> None:
     filters = {
         name: f"broken_plugins:{name}"
-        for name in ("raising", "leaving", "short", "small", "promising", "text", "missing")
+        for name in ("raising", "leaving", "short", "small", "promising", "text", "missing", "moody")
     }
     filters["absent"] = "broken_nowhere:absent"
     weighers = {name: f"broken_plugins:{name}" for name in ("nan", "odd", "by_name", "small")}
@@ -188,6 +194,29 @@ def test_one_that_fails_fails_the_request_by_name_or_is_skipped(
         else:
             assert isinstance(chosen, Choice)
     assert set(failures) == {name}
+
+
+@pytest.mark.usefixtures("broken")
+@pytest.mark.parametrize(("name", "words"), [("raising", "broken"), ("short", "short")])
+def test_a_filter_that_failed_is_said_to_be_left_aside(
+    make_world: Callable[..., Any], spec: Callable[..., Any], name: str, words: str
+) -> None:
+    world = make_world(**filters(name), on_plugin_error="skip")
+    for host in ("h1", "h2"):
+        world.host(host)
+        stages = [(stage.stage, stage.left) for stage in world.choose(spec()).explanation.stages]
+        assert (f"{words}, which failed and was left aside", int(host[1:])) in stages
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_filter_that_answers_again_is_not_left_aside(
+    make_world: Callable[..., Any], spec: Callable[..., Any]
+) -> None:
+    world = make_world(**filters("moody"), on_plugin_error="skip")
+    world.host("h1", failed_builds=1)
+    assert "1 left by moody, which failed and was left aside" in world.choose(spec()).explanation.summary()
+    world.host("h1")
+    assert world.choose(spec()).explanation.summary() == "1 host considered; 1 left by moody"
 
 
 @pytest.mark.usefixtures("broken")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
@@ -20,6 +21,9 @@ from skep.scheduler.weighers.base import Weigher
 
 AnswerT = TypeVar("AnswerT")
 
+_MOST_ASIDE = 1024
+"""Failures that are remembered for those who read what a stage left."""
+
 
 class PluginFailed(SkepError):
     """A filter or weigher of another package raised something, or gave what is no answer; its text names it."""
@@ -37,6 +41,8 @@ class Guard:
         self.open: tuple[int, str | None] = (0, None)
         """The number of the latest question, and who has not answered it yet; other threads may look."""
         self._on_error = on_error
+        self._left_aside: OrderedDict[tuple[str, tuple[object, ...]], None] = OrderedDict()
+        """Filters that failed, with the shape they failed for, until they answer for that shape again."""
 
     def around(self, pipeline: Pipeline) -> Pipeline:
         """Return the pipeline with a guard around what other packages brought."""
@@ -58,14 +64,23 @@ class Guard:
         ask = partial(self._ask, "filter", entry.name)
 
         def passes(hosts: HostView, request: PlacementRequest) -> Mask:
-            return ask(lambda: _mask(entry.passes(hosts, request), len(hosts)), hosts.all())
+            found = ask(lambda: _mask(entry.passes(hosts, request), len(hosts)), None)
+            # What is remembered for a shape is asked again of changed hosts alone: the others it still left aside.
+            self._note(
+                entry.name, request, failed=found is None, of_all=entry.per_request or len(hosts) >= hosts.table.size
+            )
+            return hosts.all() if found is None else found
+
+        def stage(request: PlacementRequest) -> str:
+            words: str = ask(lambda: str(entry.stage(request)), entry.name)
+            return f"{words}, which failed and was left aside" if self._is_aside(entry.name, request) else words
 
         # Other ways to the same answer would have to be guarded, too: nobody needs them of a plug-in.
         return replace(
             entry,
             passes=passes,
             applies=lambda request: ask(lambda: bool(entry.applies(request)), instead=False),
-            stage=lambda request: ask(lambda: str(entry.stage(request)), entry.name),
+            stage=stage,
             foreseeable=False,
             fits=None,
             named=None,
@@ -74,6 +89,18 @@ class Guard:
             room=None,
             still=None,
         )
+
+    def _note(self, name: str, request: PlacementRequest, *, failed: bool, of_all: bool) -> None:
+        """Note whether a filter failed for a shape of request."""
+        if failed:
+            self._left_aside[name, request.shape] = None
+            if len(self._left_aside) > _MOST_ASIDE:
+                self._left_aside.popitem(last=False)
+        elif of_all:
+            self._left_aside.pop((name, request.shape), None)
+
+    def _is_aside(self, name: str, request: PlacementRequest) -> bool:
+        return (name, request.shape) in self._left_aside
 
     def _weigher(self, entry: Weigher) -> Weigher:
         if not entry.plugin:

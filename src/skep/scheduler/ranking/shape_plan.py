@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import msgspec
 
 from skep.domain.resources import Resources
@@ -23,6 +26,8 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     varying: tuple[tuple[int, Filter], ...]
     stages: tuple[tuple[int, str, bool], ...]
     """Of those that run: the number, what users read, whether the user asked for it."""
+    words_now: dict[int, Callable[[], str]]
+    """By number: what users read as of now, of plug-ins, which may have failed and been left aside."""
     resources: Resources
     by_level: bool
     """Whether what is free is only compared with the request's amounts."""
@@ -44,6 +49,7 @@ def plan_of(pipeline: Pipeline, standing: Standing, request: PlacementRequest) -
         steady=tuple(item for item in running if item[1].steady),
         varying=varying,
         stages=tuple((number, entry.stage(request), entry.asked) for number, entry in running),
+        words_now={number: partial(entry.stage, request) for number, entry in running if entry.plugin},
         resources=request.resources,
         by_level=all(entry.by_level for _, entry in varying),
         one_by_one=all(entry.fits is not None for _, entry in varying),

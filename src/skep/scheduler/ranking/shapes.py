@@ -88,18 +88,18 @@ class Evaluated:
 
     def stages(self) -> tuple[StageCount, ...]:
         """Return how many hosts each stage left, of those worth showing: that removed somebody, or were asked for."""
-        if self._stages is None:
+        if self._stages is None or self.plan.words_now:
             self._stages = self.stages_of(self.counts)
         return self._stages
 
     def stages_of(self, counts: list[int]) -> tuple[StageCount, ...]:
         """Return the same where so many rows of each stage were rejected."""
-        left, shown = self.considered, []
+        left, shown, words_now = self.considered, [], self.plan.words_now
         for number, words, asked in self.plan.stages:
             removed = counts[number]
             left -= removed
             if removed or asked:
-                shown.append(StageCount(words, left))
+                shown.append(StageCount(words_now[number]() if number in words_now else words, left))
         return tuple(shown)
 
     def count(self, stages: Stages) -> None:
