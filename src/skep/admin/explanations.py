@@ -37,6 +37,8 @@ def explanation(found: Explanation, *, admin: bool) -> dict[str, Any]:
         "considered": found.considered,
         "stages": [{"stage": stage.stage, "left": stage.left} for stage in found.stages],
         "nearest": [_near(miss, admin=admin) for miss in found.nearest],
+        "near": max(found.near, len(found.nearest)),
+        "beside": found.beside,
         "verdict": found.verdict or None,
         "could_hold": found.could_hold,
         "not_reported": found.not_reported,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from skep.cli.output import counted
 from skep.domain.clock import SECOND, parse_iso
 
 SHOWN_HOSTS = 5
@@ -105,12 +106,15 @@ def explanation(found: Record) -> Iterator[str]:
 
     Stage by stage; the nearest misses, what would fit and whether it ever could; who was rejected by what; the best.
     """
-    yield f"{_hosts(found['considered'])} considered"
+    if found.get("beside"):
+        others = counted(found["beside"], "other server")
+        yield f"counted for the server of this request that found no host after {others} had found one:"
+    yield f"{counted(found['considered'])} considered"
     for stage in found["stages"]:
         yield f"{stage['left']:>5} left by {stage['stage']}"
         if not stage["left"]:
             break  # nobody is left for those that come after it
-    yield from _near_misses(found["nearest"][:SHOWN_MISSES])
+    yield from _near_misses(found["nearest"][:SHOWN_MISSES], found.get("near", len(found["nearest"])))
     if found.get("advice"):
         yield from str(found["advice"]).split("; ")
     by_stage: dict[str, list[str]] = {}
@@ -152,8 +156,8 @@ def _each(parts: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {score:.4g}" for name, score in parts.items())
 
 
-def _near_misses(nearest: Sequence[Record]) -> Iterator[str]:
-    """Say what each lacks; those that lack the same in one line."""
+def _near_misses(nearest: Sequence[Record], near: int) -> Iterator[str]:
+    """Say what each lacks; those that lack the same in one line. `near`: how many there are in all."""
     alike: dict[str, list[Record]] = {}
     for miss in nearest:
         what = f"lacks {amounts(miss['lacks'])}" if miss["lacks"] else f"fails only on {miss['stage']}"
@@ -164,11 +168,10 @@ def _near_misses(nearest: Sequence[Record]) -> Iterator[str]:
         if len(misses) == 1:
             yield f"near miss: {names[0] if names else 'a host'} {what}"
         else:
-            yield f"near misses, each {what}: {', '.join(names) or _hosts(len(misses))}"
-
-
-def _hosts(number: int) -> str:
-    return f"{number} host{'' if number == 1 else 's'}"
+            yield f"near misses, each {what}: {', '.join(names) or counted(len(misses))}"
+    more = near - len(nearest)
+    if more > 0:
+        yield f"and {more} more fail{'s' if more == 1 else ''} on one thing only"
 
 
 def amounts(resources: Mapping[str, int]) -> str:

@@ -155,6 +155,12 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Stages that say nothing of an empty host, because they are about other servers or what other services tell."""
     changes: tuple[Change, ...] = ()
     """The smallest changes that would fit, each by itself, best first; none where nothing small would."""
+    near: int = 0
+    """Hosts that fail on one thing only, at least: `nearest` names the first. 0 in records of releases that counted
+    none."""
+    beside: int = 0
+    """Servers of the same request that had hosts when these counts were made: of the next one, for which none was left.
+    As that was too few, none of them was placed."""
 
     def contributions(self) -> dict[str, dict[str, float]]:
         """Return what each weigher added to what a host was ranked by; empty where multipliers are not told of."""

@@ -241,6 +241,7 @@ class Deciding:
                 f"{fit} of at least {self._min_count} servers fit, so none was placed; "
                 f"for the next one: {reason or explanation.summary()}"
             )
+            explanation = replace(explanation, beside=fit)
         return tuple(NoValidHost(explanation=explanation, reason=reason) for _ in self.seats)
 
     def _find(self, seat: Seat) -> bool:

@@ -181,7 +181,7 @@ class Placement:
         """Return why a choice was made, as refusals are explained too: who was rejected by what, and who came near."""
         before = choice.explanation
         found = self._no_valid_host(self.for_member(request, instance), before.considered, before.stages)
-        return replace(before, nearest=found.nearest, rejected=found.rejected)
+        return replace(before, nearest=found.nearest, rejected=found.rejected, near=found.near)
 
     def capacity(self, request: PlacementRequest, keep_free: int = 0) -> Capacity:
         """Count how many more servers fit. Raises as `capacity.py`, and Conflict naming a plug-in that failed."""

@@ -155,6 +155,21 @@ def test_five_near_misses_are_shown() -> None:
     assert "near misses, each lacks 1 VCPU: 5 hosts" in owned
 
 
+def test_near_misses_that_are_not_shown_are_counted() -> None:
+    near = [{"host": f"h{number}", "node": "n", "stage": "capacity", "lacks": {"VCPU": 1}} for number in range(7)]
+    for known, total, said in ((5, 6, "1 more fails"), (5, 9, "4 more fail"), (7, 7, "2 more fail")):
+        told = list(explain.explanation(explained(nearest=near[:known], near=total)))
+        assert told[1:] == ["near misses, each lacks 1 VCPU: h0, h1, h2, h3, h4", f"and {said} on one thing only"]
+
+
+def test_counts_of_another_member_of_the_request_say_so() -> None:
+    told = list(explain.explanation(explained(beside=1)))
+    assert told == [
+        "counted for the server of this request that found no host after 1 other server had found one:",
+        "6 hosts considered",
+    ]
+
+
 def test_an_owner_reads_that_a_server_is_nowhere() -> None:
     shown = placement(attempt(1, None, "no_valid_host"), zone="nova")
     for name in ("cell", "host"):

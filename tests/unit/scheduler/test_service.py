@@ -222,6 +222,7 @@ async def test_fewer_than_the_minimum_means_none(cloud: Cloud, spec: Any, flavor
     assert all(isinstance(decision, NoValidHost) for decision in decisions)
     assert isinstance(decisions[0], NoValidHost)
     assert decisions[0].message().startswith("No valid host: 2 of at least 3 servers fit, so none was placed")
+    assert decisions[0].explanation.beside == 2
     assert await cloud.claims() == []
     assert len(await cloud.select("a", "b", spec=spec(flavor=flavor(memory_mb=1024)), min_count=2)) == 2
 

@@ -106,3 +106,13 @@ def near_misses(
             ranked.append((stage != last_stage, size, miss))
     ranked.sort(key=lambda item: item[:2])
     return tuple(miss for _, _, miss in ranked[:most])
+
+
+def near_in_all(failures: Failures, by_one: Sequence[RowNumbers]) -> int:
+    """Return how many hosts fail on one thing only, at least: where each is looked at or asked, some are."""
+    found = 0
+    for number, rows in enumerate(by_one):
+        failed = 1 << number
+        is_counted = failures.unasked is None and failures.of_inside(failed) is None
+        found += max(len(rows), failures.counts.get(failed, 0) if is_counted else 0)
+    return found

@@ -13,7 +13,7 @@ from skep.scheduler.explain.amounts import nearest
 from skep.scheduler.explain.changes import smallest_changes
 from skep.scheduler.explain.failures import Failures, FilterSet, RowNumbers, ShapeFailures, with_request_filters
 from skep.scheduler.explain.less import LOOKED_AT, by_one_filter, enough
-from skep.scheduler.explain.misses import Nearest, near_misses
+from skep.scheduler.explain.misses import Nearest, near_in_all, near_misses
 from skep.scheduler.explain.stages import runs
 from skep.scheduler.filters.base import Filter, nobody_can_say, whatever_it_is
 from skep.scheduler.hosts.table import HostTable
@@ -82,6 +82,7 @@ class Refusals:
             not_reported=not_reported,
             left_aside=self._left_aside(refused, running, request) if holding else (),
             changes=smallest_changes(self._table, request, failures, by_one),
+            near=near_in_all(failures, by_one),
         )
 
     def _refused(self, request: PlacementRequest, shared: object) -> _Refused:
