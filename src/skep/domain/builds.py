@@ -164,15 +164,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def contributions(self) -> dict[str, dict[str, float]]:
         """Return what each weigher added to what a host was ranked by; empty where multipliers are not told of."""
-        if not self.multipliers:
-            return {}
-        return {
-            host: {name: score * self._multiplier(host, name) for name, score in parts.items()}
-            for host, parts in self.scores.items()
-        }
-
-    def _multiplier(self, host: str, weigher: str) -> float:
-        return self.multiplied.get(host, {}).get(weigher, self.multipliers.get(weigher, 1.0))
+        found: dict[str, dict[str, float]] = {}
+        for host, parts in self.scores.items() if self.multipliers else ():
+            multipliers = {**self.multipliers, **self.multiplied.get(host, {})}
+            found[host] = {name: score * multipliers.get(name, 1.0) for name, score in parts.items()}
+        return found
 
     def summary(self) -> str:
         """Say it in one line without the name of any host.
