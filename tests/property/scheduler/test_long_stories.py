@@ -1,0 +1,14 @@
+"""Whatever its story, an engine decides as one that is made afresh of the same facts."""
+
+from __future__ import annotations
+
+import pytest
+
+from skep.testing.long_stories import bounds, story
+
+
+@pytest.mark.parametrize("seed", range(11))
+def test_an_engine_with_a_story_decides_as_one_without(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for bound in bounds.small(seed):
+        monkeypatch.setattr(*bound)
+    story.tell(seed, steps=60)
