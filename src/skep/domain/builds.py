@@ -167,7 +167,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         found: dict[str, dict[str, float]] = {}
         for host, parts in self.scores.items() if self.multipliers else ():
             multipliers = {**self.multipliers, **self.multiplied.get(host, {})}
-            found[host] = {name: score * multipliers.get(name, 1.0) for name, score in parts.items()}
+            # Of the two zeros the positive one: nobody has to ask what -0 would be.
+            found[host] = {name: score * multipliers.get(name, 1.0) + 0.0 for name, score in parts.items()}
         return found
 
     def summary(self) -> str:
