@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from msgspec.structs import asdict
 
 from skep.admin import explanations
 from skep.admin.requested import Wish, cell_of, spec_of
@@ -28,19 +29,11 @@ from skep.transport.base import SCHEDULER
 MOST_MEMBERS = 100
 
 
-class DryRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DryRun(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /placement/dry-run`."""
 
-    flavor: str
-    """Id or name."""
     count: int = 1
-    availability_zone: str | None = None
     cell: str | None = None
-    host: str | None = None
-    hypervisor_hostname: str | None = None
-    image: str | None = None
-    scheduler_hints: dict[str, Any] = {}
-    project_id: str | None = None
 
 
 async def show(request: AdminRequest) -> Any:
@@ -138,21 +131,9 @@ async def dry_run(request: AdminRequest) -> Any:
     wish = request.read_body(DryRun)
     if not 1 <= wish.count <= MOST_MEMBERS:
         raise BadRequest(f"count: expected 1 to {MOST_MEMBERS}.")
-    members = tuple(MemberBody(instance=f"dry-run-{number}") for number in range(wish.count))
-    found = await _selected(
-        request,
-        Selection(
-            flavor=wish.flavor,
-            members=members,
-            availability_zone=wish.availability_zone,
-            cell=wish.cell,
-            host=wish.host,
-            hypervisor_hostname=wish.hypervisor_hostname,
-            image=wish.image,
-            scheduler_hints=wish.scheduler_hints,
-            project_id=wish.project_id,
-        ),
-    )
+    asked = asdict(wish)
+    members = tuple(MemberBody(instance=f"dry-run-{number}") for number in range(asked.pop("count")))
+    found = await _selected(request, Selection(members=members, **asked))
     return {"decisions": found["decisions"]}
 
 
@@ -163,28 +144,17 @@ class MemberBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     attempt: int = 0
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Selection(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /select-destinations`: the scheduler's call, for a flavor."""
 
-    flavor: str
-    """Id or name."""
     members: tuple[MemberBody, ...] = (MemberBody(instance="dry-run"),)
     """By default one that nobody knows."""
     min_count: int = 1
-    availability_zone: str | None = None
     cell: str | None = None
     exclude_cells: tuple[str, ...] = ()
-    host: str | None = None
     prefer: tuple[NodeUuid, ...] = ()
     ignore: tuple[NodeUuid, ...] = ()
     alternates: int = 2
-    hypervisor_hostname: str | None = None
-    image: str | None = None
-    """Id; None: an image without properties."""
-    scheduler_hints: dict[str, Any] = {}
-    """All that a create follows."""
-    project_id: str | None = None
-    """Whose servers they would be; None: the caller's."""
     dry_run: bool = True
 
     def check(self) -> None:
@@ -215,18 +185,7 @@ async def _selected(request: AdminRequest, wish: Selection) -> dict[str, Any]:
     services = request.services
     excluded = (cell_of(services, cell, "exclude_cells") for cell in wish.exclude_cells)
     message = SelectDestinations(
-        spec=await spec_of(
-            request,
-            Wish(
-                flavor=wish.flavor,
-                image=wish.image,
-                availability_zone=wish.availability_zone,
-                host=wish.host,
-                hypervisor_hostname=wish.hypervisor_hostname,
-                scheduler_hints=wish.scheduler_hints,
-                project_id=wish.project_id,
-            ),
-        ),
+        spec=await spec_of(request, wish),
         members=tuple(Member(InstanceUuid(member.instance), member.attempt) for member in wish.members),
         min_count=wish.min_count,
         cell=cell_of(services, wish.cell),
