@@ -15,7 +15,7 @@ from operator import attrgetter
 from skep.domain.claims import Claim
 from skep.domain.ids import NodeUuid
 from skep.domain.resources import Resources
-from skep.scheduler.batch.counting import count
+from skep.scheduler.hosts.counting import count
 from skep.scheduler.hosts.intake import MOST
 from skep.scheduler.hosts.table import HostTable
 

@@ -48,6 +48,25 @@ class _FewKeys(dict[int, int]):
         return _NO_KEY
 
 
+def of_one_cell(passing: Iterable[int], met: list[int], cell: memoryview, others: int) -> list[int]:
+    """Return the first of the rows that pass and the next `others` of its cell; fewer where no more pass.
+
+    Who passes until then is added to `met`.
+    """
+    found: list[int] = []
+    home = -1
+    for row in passing:
+        met.append(row)
+        if not found:
+            home = cell[row]
+        elif cell[row] != home:
+            continue
+        found.append(row)
+        if len(found) > others:
+            break
+    return found
+
+
 class Order:
     """Rows by score, then by hash. A key is one number: the score's bits, the hash, the row."""
 
@@ -205,18 +224,9 @@ class Order:
 
         `count` rows fit in all. None where not enough of them are among the `longest` many best of all rows.
         """
-        found: list[int] = []
-        met, home = 0, -1
-        for row in self.walk(salt, fits, yes, longest):
-            met += 1
-            if not found:
-                home = cell[row]
-            elif cell[row] != home:
-                continue
-            found.append(row)
-            if len(found) > others:
-                return found
-        return found if met == count else None
+        met: list[int] = []
+        found = of_one_cell(self.walk(salt, fits, yes, longest), met, cell, others)
+        return found if len(found) > others or len(met) == count else None
 
     def _tied(self, number: int, place: int, salt: int, longest: int) -> tuple[Iterable[int], int, int]:
         """Return the keys that have the score of the key at a place, from the server's hash on and round to it.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from skep.scheduler.hosts.columns import Floats, Hashes, Mask
 from skep.scheduler.ranking.narrowing import Narrowing
-from skep.scheduler.ranking.order import Order
+from skep.scheduler.ranking.order import Order, of_one_cell
 
 NOBODY = -np.inf
 """The score of a host that does not fit."""
@@ -106,18 +106,8 @@ class Walk:
 
         Only before anything else is asked.
         """
-        found: list[int] = []
-        rows, home = self._rows, -1
-        for row in self._passing:
-            rows.append(row)
-            if not found:
-                home = cell[row]
-            elif cell[row] != home:
-                continue
-            found.append(row)
-            if len(found) > others:
-                return found
-        return found if self.is_complete else None
+        found = of_one_cell(self._passing, self._rows, cell, others)
+        return found if len(found) > others or self.is_complete else None
 
 
 class Ranking:
