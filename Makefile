@@ -1,18 +1,22 @@
 # make up      install into this clone and start a whole cloud; UP_ARGS for more: make up UP_ARGS="--cells 1"
 #              (sizes of a new cloud; one that is there never becomes smaller)
 #              PROCESSES=1: each role in processes of its own, over NATS and PostgreSQL, which are installed if permitted
-# make test    install the rest and run every test
+# make test    install the rest and run every test: walks and matrices as a sample, drawn from a seed that is printed last
+#              (SAMPLE_SEED=7 draws that of another run again)
+# make test-everywhere   the walks and matrices with every case: hours
 # make check   format, lint, types, import rules, fast tests
 # make demo    20 servers with injected failures, where each landed and why
 # make bench   how fast servers are built
 # make chaos   build and delete while the cloud is killed: make chaos SEED=7 BUILDS=200 DURATION=60; over many processes,
-#              NATS and PostgreSQL: make chaos DEPLOYMENT=processes; FROM_RELEASE=1 begins with processes of the newest tag
-#              and replaces them one by one, forth, back and forth
+#              NATS and PostgreSQL: make chaos DEPLOYMENT=processes; FROM_RELEASE=1 begins with processes of the last
+#              release (FROM_RELEASE=0.5.0: of that one) and replaces them one by one, forth, back and forth
 # make soak    the same for ten minutes while schedulers and the backends they share are killed: make soak SOAK_ARGS="--backend nats"
 # make lock    resolve the dependencies anew
 
 PYTHON ?=
 export PYTHON
+# Without the bytecode that Python keeps, each process would compile everything anew: seconds for each start.
+unexport PYTHONDONTWRITEBYTECODE
 UP_ARGS ?=
 PROCESSES ?=
 DEMO_ARGS ?=
@@ -27,10 +31,11 @@ TEST_ARGS ?=
 SOAK_ARGS ?=
 WORKERS ?= 2
 
-PYTEST = .venv/bin/pytest -q -n $(WORKERS) --dist loadfile
+SLOWEST = 25
+PYTEST = .venv/bin/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=$(SLOWEST)
 FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architecture)
 
-.PHONY: up demo bench chaos soak test check format lock install-run install-all system-packages
+.PHONY: up demo bench chaos soak test test-everywhere check format lock install-run install-all install-neighbours system-packages
 
 up: install-run $(if $(PROCESSES),system-packages)
 	@.venv/bin/skep up $(if $(PROCESSES),--processes) $(UP_ARGS)
@@ -43,13 +48,16 @@ bench: install-run
 
 chaos: install-run $(if $(filter processes,$(DEPLOYMENT)),system-packages)
 	@.venv/bin/python -m skep.testing.chaos --deployment $(DEPLOYMENT) --builds $(BUILDS) --duration $(DURATION) \
-		$(if $(SEED),--seed $(SEED)) $(if $(FROM_RELEASE),--from-release)
+		$(if $(SEED),--seed $(SEED)) $(if $(FROM_RELEASE),--from-release $(FROM_RELEASE))
 
 soak: install-run system-packages
 	@.venv/bin/python -m skep.testing.soak $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)
 
-test: install-all system-packages
+test: install-all install-neighbours system-packages
 	$(PYTEST) $(TEST_ARGS) tests
+
+test-everywhere: install-all install-neighbours system-packages
+	EVERYWHERE=1 $(PYTEST) -m sampled --timeout 7200 $(TEST_ARGS) tests
 
 check: install-all system-packages
 	.venv/bin/ruff format --check .
@@ -73,3 +81,6 @@ install-run:
 
 install-all:
 	@scripts/bootstrap all
+
+install-neighbours:
+	@scripts/bootstrap neighbours

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from skep.processes.servers.programs import find_program
+from skep.telemetry import logs
+from skep.testing import samples
 
 IN_CI = os.environ.get("CI") == "true"
 
@@ -17,6 +23,98 @@ settings.register_profile(
 )
 settings.register_profile("dev", deadline=None)
 settings.load_profile("ci" if IN_CI else "dev")
+
+logs.configure("info", "json")
+
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 4 << 30
+
+
+def _memory_is_fit() -> bool:
+    """Whether the file system in memory has room for all that a run keeps at one time, and runs programs."""
+    if not os.access(MEMORY, os.W_OK | os.X_OK):
+        return False
+    there = os.statvfs(MEMORY)
+    return there.f_bavail * there.f_frsize >= MEMORY_BYTES and not there.f_flag & os.ST_NOEXEC
+
+
+# Each COMMIT waits for the disk, and tests make hundreds of thousands. None cuts the power, so memory is as good.
+if _memory_is_fit():
+    os.environ.setdefault("TMPDIR", str(MEMORY))
+    tempfile.tempdir = None
+
+# Workers of a run in parallel are told a width; commands that are tested print for programs unless a test says one.
+os.environ.pop("COLUMNS", None)
+
+
+@pytest.fixture(autouse=True)
+def _logging() -> Iterator[None]:
+    """Set up logging as at the start of the run.
+
+    Loggers keep what they found at their first use. Every test therefore changes one configuration, which is never
+    reset to that of structlog: what captures lines could not reach a logger in use then.
+    """
+    yield
+    output = logs.configure("info", "json")
+    output.release(write=False)
+    output.lost = 0
+
+
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    """Give back what a cloud of the test has made its own for the whole process."""
+    before = os.umask(0)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw the seed of the samples; workers of a run in parallel have that of their parent."""
+    samples.draw_seed(repeatable=IN_CI)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Obey `sampled`, and begin with what takes longest: files whose tests have the longest time limits.
+
+    A worker that takes up such a file as the last would be waited for.
+    """
+    wanted = {item.nodeid for item in items} if samples.everywhere() else _drawn(items)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in wanted])
+    limits: dict[Path, float] = defaultdict(float)
+    for item in items:
+        limit = max((marker.args[0] for marker in item.iter_markers("timeout") if marker.args), default=0)
+        limits[item.path] = max(limits[item.path], limit)
+    items[:] = sorted((item for item in items if item.nodeid in wanted), key=lambda item: -limits[item.path])
+
+
+def _drawn(items: list[pytest.Item]) -> set[str]:
+    """Return the names of what runs where a sample is enough."""
+    cases: dict[tuple[str, str, int], list[str]] = defaultdict(list)
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        marker = item.get_closest_marker("sampled")
+        if marker is None or not marker.args:
+            cases[item.nodeid, "", 1].append(item.nodeid)
+            continue
+        of = marker.kwargs.get("of_each", "")
+        case = str(item.callspec.params[of]) if of else ""  # type: ignore[attr-defined]  # it is parametrized
+        cases[function, case, marker.args[0]].append(item.nodeid)
+    return {
+        name
+        for (function, case, size), names in cases.items()
+        for name in samples.sample(names, size, samples.seed(), function, case)
+    }
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which cases were drawn."""
+    if samples.everywhere():
+        terminalreporter.write_line("walks and matrices: every case")
+    else:
+        again = f"{samples.SEED}={samples.seed()} draws it again"
+        terminalreporter.write_line(f"walks and matrices: a sample ({again}; `make test-everywhere` runs every case)")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

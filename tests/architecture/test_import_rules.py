@@ -87,3 +87,14 @@ def test_no_database_between_scheduler_and_computes(service: str) -> None:
         if module.startswith(("skep.database", "sqlalchemy", "sqlite3"))
     ]
     assert offences == []
+
+
+def test_ports_are_served_through_the_listener_alone() -> None:
+    """What else served HTTP would stand there without limits."""
+    sources = (ROOT / "src" / "skep").rglob("*.py")
+    serving = {
+        str(path.relative_to(ROOT / "src" / "skep"))
+        for path in sources
+        if any(module.split(".")[0] in {"uvicorn", "hypercorn", "socketserver"} for module in imported(path))
+    }
+    assert serving == {"processes/listener.py", "processes/http_connection.py", "testing/neighbours.py"}

@@ -26,6 +26,8 @@ def test_a_short_run_does_no_harm() -> None:
     assert report.builds == 40
     assert report.kills > 0
     assert report.active > 0
+    assert set(report.faults) <= {"halted", "locked"}
+    assert report.faults_at_once > 0
 
 
 @pytest.mark.parametrize(

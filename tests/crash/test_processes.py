@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from skep.domain.builds import STEPS
+from skep.testing import samples
 from skep.testing.chaos_processes import ProcessChaos
 from skep.testing.crash_points import Point
 from skep.testing.crash_walk_roles import RoleWalk, role_of, two_points_of
@@ -23,17 +24,18 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-EVERYWHERE = "ROLE_WALK_EVERYWHERE"
-"""This variable of the environment has the walk pass both points of each step, not one of them in turns."""
+WALK = "ROLE_WALK"
+STEPS_OF_A_SAMPLE = 10
 
 
 def _points() -> Iterator[tuple[str, Point]]:
-    for number, step in enumerate(STEPS):
-        before, past = two_points_of(step)
-        if os.environ.get(EVERYWHERE):
-            yield from ((step, before), (step, past))
-        else:
-            yield step, (before, past)[number % 2]
+    """Return both points of each step; of a sample of the steps one."""
+    if samples.everywhere(WALK):
+        yield from ((step, point) for step in STEPS for point in two_points_of(step))
+        return
+    draw = random.Random(samples.seed(WALK))
+    for step in samples.sample(list(STEPS), STEPS_OF_A_SAMPLE, samples.seed(WALK), WALK):
+        yield step, draw.choice(two_points_of(step))
 
 
 @asynccontextmanager
@@ -46,6 +48,7 @@ async def _walking(root: Path) -> AsyncIterator[RoleWalk]:
         await walk.cloud.stop()
 
 
+@pytest.mark.sampled
 async def test_the_process_that_does_a_step_dies_at_each_of_them(tmp_path: Path) -> None:
     async with _walking(tmp_path) as walk:
         for step, point in _points():
@@ -64,5 +67,6 @@ async def test_a_short_run_over_processes_does_no_harm(tmp_path: Path) -> None:
     report, findings, audit = await run.run()
     assert report.clean, "\n".join([repr(report), findings.text(), *audit])
     assert sum(report.faults.values()) > 0
+    assert report.faults_at_once > 1
     assert report.restarts == len(run.processes.children)
     assert report.active > 0

@@ -22,6 +22,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State
 from skep.messages.to_cell_conductor import Heartbeat
 from skep.messages.to_scheduler import GetHostStates
+from skep.testing import samples
 from skep.testing.chaos_transport import FATES, ChaosTransport, Fate
 from skep.testing.cloud import Cloud, quick_config, running_cloud
 from skep.testing.crash_takeover import findings
@@ -36,7 +37,7 @@ Moment = tuple[int, int]
 
 MESSAGES = 150
 """So many meet a fate; all later ones are delivered: the storm is over."""
-EXAMPLES = int(os.environ.get("STORM_EXAMPLES", "15"))
+EXAMPLES = int(os.environ.get("STORM_EXAMPLES", "60" if samples.everywhere() else "8"))
 
 
 MOMENTS = st.tuples(st.integers(1, 60), st.integers(0, MEMBERS - 1))
@@ -88,6 +89,7 @@ async def update(cloud: Cloud, uuid: InstanceUuid, value: str) -> None:
     await eventually(once, "the server takes an update")
 
 
+@pytest.mark.sampled
 # An example takes seconds, so a failing one is not made smaller: it is told as it was found.
 @settings(
     max_examples=EXAMPLES,

@@ -37,6 +37,7 @@ async def all_is_well(cloud: Cloud, asked: Asked) -> None:
     assert found.clean, found.text()
 
 
+@pytest.mark.sampled(1, of_each="step")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", ABOVE_HOSTS)
 async def test_another_conductor_finishes_and_the_first_changes_nothing(tmp_path: Path, step: str, when: str) -> None:

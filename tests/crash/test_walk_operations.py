@@ -24,6 +24,7 @@ def walks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Walk]]:
         walk.process.stop()
 
 
+@pytest.mark.sampled(1, of_each="operation")
 @pytest.mark.parametrize(
     ("operation", "point"),
     POINTS,

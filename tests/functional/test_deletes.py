@@ -13,6 +13,7 @@ from skep.testing.cloud import quick_config, running_cloud
 from skep.testing.eventually import PATIENCE
 
 
+@pytest.mark.sampled(1, of_each="step")
 @pytest.mark.parametrize(
     "step",
     [

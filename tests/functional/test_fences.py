@@ -10,6 +10,7 @@ import msgspec
 from skep.config.sections import ConductorSettings
 from skep.database.api import quotas
 from skep.database.cell import agents, fences
+from skep.domain.clock import SECOND
 from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid, new_uuid
 from skep.domain.instances import Instance, State, Task
@@ -21,8 +22,8 @@ from skep.transport.base import cell_conductor
 ALONE = GroupRule(uuid=GroupUuid(new_uuid()), policy="anti-affinity")
 
 
-def quick(**deadlines: float) -> ConductorSettings:
-    return msgspec.structs.replace(ConductorSettings(lease_seconds=2.0, resend_seconds=0.1), **deadlines)
+def quick(grace: float = 0.0) -> ConductorSettings:
+    return ConductorSettings(lease_seconds=2.0, resend_seconds=0.1, fence_grace_seconds=grace)
 
 
 async def node_of(cloud: Cloud, host: str) -> NodeUuid:
@@ -33,8 +34,9 @@ async def node_of(cloud: Cloud, host: str) -> NodeUuid:
 async def fence(cloud: Cloud, host: str) -> None:
     """Do what `POST /admin/v1/hosts/{host}/fence` does."""
     node = await node_of(cloud, host)
-    declare = partial(fences.declare, node=node, now=cloud.clock.now())
-    assert await cloud.plane.databases.cells["cell1"].write(declare)
+    now, grace = cloud.clock.now(), cloud.config.conductor.fence_grace_seconds
+    mark = partial(fences.mark, node=node, now=now, due_at=now + round(grace * SECOND))
+    assert await cloud.plane.databases.cells["cell1"].write(mark)
     [cell] = [cell for cell in cloud.plane.cells.values() if cell.name == "cell1"]
     await cloud.plane.transport.cast(cell_conductor(cell.uuid), InstancesChanged())
 
@@ -122,3 +124,79 @@ async def test_builds_of_a_fenced_host_go_to_another(tmp_path: Path) -> None:
             (dead, False, "fenced"),
             (server.host, True, "built"),
         ]
+
+
+async def fenced(cloud: Cloud) -> list[fences.FencedHost]:
+    return await cloud.plane.databases.cells["cell1"].read(fences.fenced)
+
+
+async def test_until_the_grace_is_over_nothing_but_deletes_is_given_up_and_taking_back_restores_the_rest(
+    tmp_path: Path,
+) -> None:
+    async with running_cloud(tmp_path, quick_config(conductor=quick(grace=3600)), cells=1, hosts=1) as cloud:
+        deleted, kept = await cloud.create(2)
+        await cloud.settled([deleted, kept])
+        await cloud.stop_agent("cell1-host1")
+        await fence(cloud, "cell1-host1")
+        await cloud.delete(deleted)
+        await cloud.gone([deleted])
+        node = await node_of(cloud, "cell1-host1")
+        assert await cloud.plane.databases.cells["cell1"].write(partial(fences.take_back, node=node))
+        await start_agent(cloud, "cell1-host1")
+
+        async def only_kept() -> bool:
+            return {guest.instance for guest in await cloud.guests()} == {kept}
+
+        await eventually(only_kept, "the guest of the deleted server is undone")
+        [server] = await cloud.settled([kept])
+        assert (server.state, server.attempt) == (State.ACTIVE, 1)
+        assert await cloud.find(deleted) is None
+        await cloud.no_claims()
+
+
+async def test_a_fence_is_taken_back_when_its_host_is_heard_before_the_grace_is_over(tmp_path: Path) -> None:
+    async with running_cloud(tmp_path, quick_config(conductor=quick(grace=3600)), cells=1, hosts=1) as cloud:
+        [uuid] = await cloud.create()
+        await cloud.settled([uuid])
+        await fence(cloud, "cell1-host1")
+
+        async def taken_back() -> bool:
+            return await fenced(cloud) == []
+
+        await eventually(taken_back, "the host lives, so the fence is gone")
+        [server] = await cloud.settled([uuid])
+        assert (server.state, server.attempt) == (State.ACTIVE, 1)
+        assert len(await cloud.guests()) == 1
+
+
+async def test_a_conductor_that_hears_no_host_at_all_lets_no_fence_take_effect(tmp_path: Path) -> None:
+    async with running_cloud(tmp_path, quick_config(conductor=quick()), cells=1, hosts=2) as cloud:
+        [uuid] = await cloud.create()
+        [server] = await cloud.settled([uuid])
+        host = str(server.host)
+        [other] = {"cell1-host1", "cell1-host2"} - {host}
+        await cloud.stop_agent(host)
+        await cloud.stop_agent(other)
+        [conductor] = cloud.plane._cell_conductors
+        nodes = await node_of(cloud, host), await node_of(cloud, other)
+
+        async def silent() -> bool:
+            return not any(conductor._hosts.hearing.hears(node) for node in nodes)
+
+        await eventually(silent, "no host is heard")
+        await fence(cloud, host)
+        for _ in range(3):
+            await conductor._fences._run()
+        assert [one.in_effect for one in await fenced(cloud)] == [False]
+        await start_agent(cloud, other)
+
+        async def in_effect() -> bool:
+            return [one.in_effect for one in await fenced(cloud)] == [True]
+
+        await eventually(in_effect, "the other host is heard, so this one is silent")
+
+        async def lost() -> bool:
+            [found] = await cloud.settled([uuid])
+            return found.state is State.ERROR
+
+        await eventually(lost, "what ran there is lost")

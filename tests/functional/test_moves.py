@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from skep.config.compute import FakeFailure
 from skep.config.sections import Config
+from skep.domain.errors import SkepError
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State
+from skep.messages.to_scheduler import SelectDestinations
 from skep.telemetry.steps import CrashPoint
 from skep.testing.cloud import Cloud, quick_config, running_cloud
 
@@ -112,3 +116,23 @@ async def test_a_delete_in_mid_move_leaves_nothing(tmp_path: Path, step: str, wh
         await cloud.only_cell(None)
         await cloud.gone(uuids)
         await cloud.nothing_left()
+
+
+@pytest.mark.parametrize("error", [SkepError("a filter is broken"), RuntimeError("so is this")])
+async def test_a_move_that_no_scheduler_can_decide_ends_at_its_deadline(tmp_path: Path, error: Exception) -> None:
+    config = failing("cell1-*")
+    hurried = msgspec.structs.replace(config.conductor, not_ready_deadline=0.5)
+    config = msgspec.structs.replace(config, conductor=hurried)
+    async with running_cloud(tmp_path, config, hosts=2) as cloud:
+        real = cloud.plane.transport.call
+
+        async def call(address: Any, message: Any, **more: Any) -> Any:
+            if isinstance(message, SelectDestinations) and message.exclude_cells:
+                raise error
+            return await real(address, message, **more)
+
+        cloud.plane.transport.call = call  # type: ignore[method-assign]  # one object of this cloud
+        server = await first_in_cell1(cloud)
+        assert server.state is State.ERROR
+        assert server.fault is not None
+        assert "In other cells: " in server.fault.message

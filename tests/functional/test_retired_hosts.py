@@ -7,11 +7,10 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-from skep.api.handlers import services
 from skep.config.sections import ConductorSettings
 from skep.database.api import host_mappings, retired_hosts
 from skep.database.api.retired_hosts import RetiredHost
-from skep.database.cell import agents, fences, host_keys
+from skep.database.cell import agents, fences, host_keys, residents
 from skep.database.cell.agents import Agent
 from skep.domain.ids import NodeUuid
 from skep.domain.instances import State
@@ -121,7 +120,7 @@ async def test_a_fenced_host_that_was_retired_undoes_what_it_had_when_it_comes_b
         assert agent is not None
         cell = cloud.plane.databases.cells["cell1"]
         assert await held(cloud, agent.node), "a host that has something is not given up"
-        await cell.write(partial(fences.declare, node=agent.node, now=cloud.clock.now()))
+        await cell.write(partial(fences.mark, node=agent.node, now=cloud.clock.now(), due_at=2**62))
         await cloud.delete(uuid)
         await cloud.gone([uuid])
         assert not await held(cloud, agent.node)
@@ -133,5 +132,5 @@ async def test_a_fenced_host_that_was_retired_undoes_what_it_had_when_it_comes_b
 
 
 async def held(cloud: Cloud, node: NodeUuid) -> bool:
-    _, is_held = await cloud.plane.databases.cells["cell1"].read(partial(services._left, node=node))
-    return is_held
+    left = await cloud.plane.databases.cells["cell1"].read(partial(residents.on_node, node=node))
+    return bool(left.servers or left.held)

@@ -14,12 +14,11 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from skep.config import load
-from skep.processes.supervisor.cloud import ProcessCloud
 from skep.processes.supervisor.plan import Numbers
 from skep.telemetry import tracing
 from skep.testing.eventually import eventually
 from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.testing.supervised_cloud import supervised_cloud
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -44,13 +43,6 @@ STORY = {
 """The spans of every build, and the role in which each is made."""
 
 SETTINGS = """
-[api]
-port = 0
-[identity]
-port = 0
-scrypt_cost = 10
-[images]
-port = 0
 [compute.fake]
 spawn_delay = 0
 [tracing]
@@ -117,17 +109,10 @@ def _parent(span: ReadableSpan, spans: list[ReadableSpan]) -> str | None:
 @pytest.mark.needs_part("nats-server")
 @pytest.mark.needs_part("postgres")
 async def test_a_build_over_processes_is_one_trace(open_folder: Path) -> None:
-    file = open_folder / "skep.toml"
-    file.write_text(SETTINGS.format(spans=open_folder / "spans"))
-    config = load(file, {"SKEP_STATE__DIRECTORY": str(open_folder / "state")}).config
-    cloud = ProcessCloud(config, Numbers(scheduler=1), cells=1, hosts=1, config_file=file)
-    await cloud.start()
-    try:
-        async with signed_in(cloud) as session:
-            await _ready(session)
-            await _build(session, cloud.images_url)
-    finally:
-        await cloud.stop()
+    settings = SETTINGS.format(spans=open_folder / "spans")
+    async with supervised_cloud(open_folder, Numbers(scheduler=1), settings) as cloud, signed_in(cloud) as session:
+        await _ready(session)
+        await _build(session, cloud.images_url)
     written = _written(open_folder / "spans")
     assert {name: role for name, role in written if name in STORY} == STORY
 

@@ -17,6 +17,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from skep.api.creating.repeats import Given
 from skep.compute.drivers.guest_log import GuestEvent
 from skep.compute.entries import Entry
 from skep.domain.builds import Alternate, Explanation
@@ -48,11 +49,12 @@ REPLIES: dict[str, Any] = {
     found.reply_type.__name__: found.reply_type for found in MESSAGES.values() if issubclass(found, Call)
 }
 ROWS: dict[str, Any] = {
-    found.__name__: found for found in (Instance, RequestSpec, RequestContext, Fault, Explanation, Alternate)
+    found.__name__: found for found in (Instance, RequestSpec, RequestContext, Fault, Explanation, Alternate, Given)
 }
 FILES: dict[str, Any] = {found.__name__: found for found in (*get_args(Entry), GuestEvent)}
 
-WIRE = {**MESSAGES, **REPLIES}
+SEALED: dict[str, Any] = {"Welcome": to_cell_conductor.Welcome}
+WIRE = {**MESSAGES, **REPLIES, **SEALED}
 """What is sent, as MessagePack. A sample holds its bytes as hexadecimal digits and, to be read by people, its value."""
 STORED = {**ROWS, **FILES}
 """What stands in columns and in the files of a host, as JSON."""

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -24,15 +24,18 @@ from skep.admin import (
     capacity,
     cells,
     claims,
+    clocks,
     credentials,
     documents,
     enrolments,
+    fences,
     health,
     host_states,
     hosts,
     namespace_states,
     namespaces,
     placement,
+    recovery,
 )
 from skep.admin.callers import Caller, authenticate, bearer
 from skep.admin.requests import MAX_BATCH_BODY, MAX_BODY, AdminRequest, Handler
@@ -55,8 +58,12 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/hosts", hosts.index),
     ("GET", "/hosts/{host}", hosts.show),
     ("PATCH", "/hosts/{host}", hosts.update),
-    ("POST", "/hosts/{host}/fence", hosts.fence),
+    ("POST", "/hosts/{host}/fence", fences.fence),
+    ("DELETE", "/hosts/{host}/fence", fences.unfence),
     ("DELETE", "/hosts/{host}/key", enrolments.release_key),
+    ("GET", "/recovery", recovery.show),
+    ("POST", "/recovery/hosts/{host}/release", recovery.release),
+    ("POST", "/recovery/servers/{id}", recovery.decide),
     ("GET", "/servers/{id}/placement", placement.show),
     ("POST", "/placement/dry-run", placement.dry_run),
     ("POST", "/select-destinations", placement.select),
@@ -85,6 +92,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("DELETE", "/namespaces/{name}/states/{key}", namespace_states.delete),
     ("GET", "/audit", audit.show),
     ("POST", "/audit/repair", audit.mend),
+    ("GET", "/clocks", clocks.index),
     ("GET", "/openapi.json", documents.openapi),
 )
 """Method, path below the prefix, what answers. HEAD goes where GET goes."""
@@ -158,8 +166,6 @@ class AdminApi:
             scope["state"] = {"request_id": new_request_id(), "started": time.perf_counter()}
         try:
             await self._inner(scope, receive, send)
-        except ClientDisconnect:
-            log.info("client went away", path=scope["path"])
         except Exception:  # noqa: BLE001 - answered and logged by `_on_bug`; the server need not hear of it again
             return
 

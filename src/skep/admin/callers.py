@@ -17,9 +17,12 @@ from skep.domain.context import RequestContext
 from skep.domain.credentials import Scope, Token, parse
 from skep.domain.errors import Unauthenticated
 from skep.domain.ids import RequestId, UserId
+from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import well_formed
 
 SCHEME = "bearer"
+SERVICE_TYPE = "compute"
+"""The service that access rules of application credentials name: this API stands beside the compute API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ async def authenticate(services: AdminServices, request: Request) -> Caller:
     if authorization is not None:
         return await _program(services, authorization, request_id)
     token = request.headers.get("x-auth-token", "")
-    identity = await services.identity.validate(token) if well_formed(token) else None
+    use = Use(SERVICE_TYPE, request.method, request.scope["path"])
+    identity = await services.identity.validate(token, use) if well_formed(token) else None
     if identity is None:
         raise Unauthenticated("A valid token is needed, in the header X-Auth-Token.")
     return Caller(identity.context(request_id))

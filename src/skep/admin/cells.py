@@ -14,8 +14,11 @@ from skep.admin.requests import AdminRequest
 from skep.admin.services import AdminServices
 from skep.database.api import cells
 from skep.database.api.operator_state import Concerned
-from skep.database.cell.tables import attempts, instances
+from skep.database.cell import residents
+from skep.database.cell.residents import InCell
+from skep.database.cell.tables import instances
 from skep.domain.cells import Cell
+from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError, Unavailable
 from skep.domain.hosts import HostState
 from skep.domain.ids import CellUuid
@@ -48,9 +51,11 @@ class NewCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 async def index(request: AdminRequest) -> Any:
     """Answer all cells, cell0 too."""
     request.only_query()
-    every, counts = await request.services.database.read(lambda c: (cells.located(c), cells.server_counts(c)))
+    every, counts, marked = await request.services.database.read(
+        lambda c: (cells.located(c), cells.server_counts(c), cells.deleting(c))
+    )
     hosts = await _hosts(request.services)
-    views = (_view(request.services, cell, where, counts, hosts) for cell, where in every)
+    views = (_view(request.services, cell, where, counts, marked, hosts) for cell, where in every)
     return {"cells": list(await asyncio.gather(*views))}
 
 
@@ -73,16 +78,20 @@ async def show(request: AdminRequest) -> Any:
 
 
 async def _shown(services: AdminServices, name: str) -> dict[str, Any]:
-    def unit(connection: sa.Connection) -> tuple[Cell, cells.Addresses, dict[CellUuid, int]]:
+    def unit(connection: sa.Connection) -> tuple[Cell, cells.Addresses, dict[CellUuid, int], dict[CellUuid, int]]:
         cell = _named(connection, name)
-        return cell, dict(cells.located(connection))[cell], cells.server_counts(connection)
+        where = dict(cells.located(connection))[cell]
+        return cell, where, cells.server_counts(connection), cells.deleting(connection)
 
-    cell, where, counts = await services.database.read(unit)
-    return {"cell": await _view(services, cell, where, counts, await _hosts(services))}
+    cell, where, counts, marked = await services.database.read(unit)
+    return {"cell": await _view(services, cell, where, counts, marked, await _hosts(services))}
 
 
 async def update(request: AdminRequest) -> Any:
-    """Disable or enable a cell (a disabled one gets no new servers, its servers stay reachable), or say where it is."""
+    """Disable or enable a cell (a disabled one gets no new servers, its servers stay reachable), or say where it is.
+
+    To enable one that is being deleted takes the deletion back.
+    """
     request.only_query()
     change = request.read_body(CellChange)
     services = request.services
@@ -107,22 +116,32 @@ async def _told(services: AdminServices) -> None:
 async def delete(request: AdminRequest) -> Any:
     """Remove a disabled cell that holds no server; `?hosts=true` with the hosts that are still mapped to it.
 
-    Its database and what its hosts have on disk stay where they are.
+    It is marked first: from then on nothing is mapped to it. Where servers are on their way it stays `deleting` until
+    they are placed elsewhere; the super conductor ends it then. Its database and what its hosts have on disk stay.
     """
     request.only_query("hosts")
     services = request.services
     with_hosts = _said_yes(request.query.get("hosts", "false"))
     cell = await services.database.read(partial(_removable, name=request.params["name"], with_hosts=with_hosts))
-    await _refuse_residents(services, cell)
-    await services.stop_cell(cell.uuid)
+    database = services.cells.get(cell.uuid)
+    if database is None:
+        raise Unavailable(f"This process does not reach the database of cell {cell.name}.")
+    _refuse_residents(cell, await database.read(residents.in_cell, within=CELL_SECONDS))
 
-    def unit(connection: sa.Connection) -> list[str]:
+    def mark(connection: sa.Connection) -> None:
         _removable(connection, cell.uuid, with_hosts)
-        gone = cells.hosts(connection, cell.uuid)
-        cells.remove(connection, cell.uuid)
-        return gone
+        cells.begin_deletion(connection, cell.uuid, services.clock.now())
 
-    hosts = await services.database.write(unit, intake=True)
+    await services.database.write(mark, intake=True)
+    await _told(services)
+    left = await database.read(residents.in_cell, within=CELL_SECONDS)
+    hosts = None
+    if left.is_empty:
+        hosts = await services.database.write(partial(cells.remove_deleted, uuid=cell.uuid), intake=True)
+    if hosts is None:
+        there = await services.database.read(partial(cells.get, uuid=cell.uuid))
+        return {"cell": {"name": cell.name, "uuid": cell.uuid, "deleted": there is None, "staged": left.staged}}
+    await services.stop_cell(cell.uuid)
     await services.cell_work.refresh()
     await tell_schedulers(services.database, services.transport)
     return {"cell": {"name": cell.name, "uuid": cell.uuid, "deleted": True, "hosts": hosts}}
@@ -149,23 +168,13 @@ def _removable(connection: sa.Connection, name: str, with_hosts: bool) -> Cell:
     return cell
 
 
-async def _refuse_residents(services: AdminServices, cell: Cell) -> None:
-    """See that the cell itself has nothing under way either. Raises Conflict with counts, Unavailable when unread."""
-    database = services.cells.get(cell.uuid)
-    if database is None:
-        raise Unavailable(f"This process does not reach the database of cell {cell.name}.")
-    rows, still_open = await database.read(_residents)
-    if rows or still_open:
+def _refuse_residents(cell: Cell, left: InCell) -> None:
+    """See that the cell itself has nothing under way either. Raises Conflict with counts."""
+    if left.servers or left.held:
         raise Conflict(
-            f"The database of cell {cell.name} has {rows} living rows of servers and {still_open} attempts "
+            f"The database of cell {cell.name} has {left.servers} living rows of servers and {left.held} attempts "
             "that a host has not ended yet."
         )
-
-
-def _residents(connection: sa.Connection) -> tuple[int, int]:
-    living = sa.select(sa.func.count()).select_from(instances).where(instances.c.deleted_at.is_(None))
-    still_open = sa.select(sa.func.count()).select_from(attempts).where(attempts.c.open)
-    return connection.execute(living).scalar_one(), connection.execute(still_open).scalar_one()
 
 
 def _named(connection: sa.Connection, name: str) -> Cell:
@@ -188,6 +197,7 @@ async def _view(
     cell: Cell,
     where: cells.Addresses,
     counts: Mapping[CellUuid, int],
+    marked: Mapping[CellUuid, int],
     hosts: tuple[HostState, ...] | None,
 ) -> dict[str, Any]:
     mine = None if hosts is None else [host for host in hosts if host.cell == cell.uuid]
@@ -195,6 +205,7 @@ async def _view(
         "name": cell.name,
         "uuid": cell.uuid,
         "disabled": cell.disabled,
+        "deleting_at": isoformat_micro(marked[cell.uuid]) if cell.uuid in marked else None,
         "hosts": None if mine is None else len(mine),
         "hosts_up": None if mine is None else sum(host.up for host in mine),
         "servers": None,

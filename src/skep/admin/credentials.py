@@ -6,14 +6,17 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
 import structlog
 
 from skep.admin import namespaces
 from skep.admin.requests import AdminRequest
-from skep.database.api import credentials
+from skep.database.api import credentials, destinations
+from skep.database.api import namespaces as namespace_rows
 from skep.domain.clock import SECOND, isoformat
-from skep.domain.credentials import Credential, Scope, new_token
+from skep.domain.credentials import Credential, Scope, Token, new_token
 from skep.domain.errors import BadRequest, Conflict, NotFound
+from skep.domain.ids import CellUuid
 
 MAX_DESCRIPTION = 255
 MAX_SECONDS = 10 * 366 * 24 * 3600
@@ -87,12 +90,22 @@ async def _create(request: AdminRequest, scope: Scope) -> Any:
         created_by=request.context.user_id,
         expires_at=None if body.expires_in is None else now + body.expires_in * SECOND,
     )
-    if not await request.services.database.write(partial(credentials.add, new=new, token=token), intake=True):
+    if not await request.services.database.write(partial(_add, new=new, token=token), intake=True):
         raise Conflict(
             f"There are {credentials.MOST_OF_SCOPE} credentials for it already; take one of them back first."
         )
     log.info("credential made", credential=new.id, kind=scope.kind, scope=scope.name, user=request.context.user_id)
     return {"credential": {**_view(new), "secret": token.text}}
+
+
+def _add(connection: sa.Connection, new: Credential, token: Token) -> bool:
+    """Store a credential, unless what it is for is gone by now: it would be left over. Raises NotFound."""
+    scope = new.scope
+    if scope.kind == "cell" and not destinations.cell_takes_hosts(connection, CellUuid(scope.name)):
+        raise NotFound("The cell is being deleted, or was.")
+    if scope.kind == "namespace" and namespace_rows.get(connection, scope.name) is None:
+        raise NotFound("The namespace was deleted.")
+    return credentials.add(connection, new, token)
 
 
 async def _index(request: AdminRequest, scope: Scope) -> Any:

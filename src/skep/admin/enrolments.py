@@ -12,14 +12,15 @@ import structlog
 
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS
-from skep.database.api import enrolments, host_mappings, retired_hosts
+from skep.database.api import destinations, enrolments, host_mappings, retired_hosts
 from skep.database.api.enrolments import Admitted, Denied, EnrolmentToken, NewHost
-from skep.database.cell import host_keys
+from skep.database.cell import cell_keys, host_keys
 from skep.domain.cells import Cell
 from skep.domain.clock import SECOND, isoformat
 from skep.domain.credentials import Token, new_token
 from skep.domain.errors import BadRequest, Conflict, Forbidden, Misconfigured, NotFound, Unauthenticated
 from skep.domain.ids import NodeUuid, is_uuid
+from skep.domain.sessions import public_half
 from skep.domain.signatures import PUBLIC_KEY_BYTES
 
 MAX_DESCRIPTION = 255
@@ -69,10 +70,17 @@ async def create_token(request: AdminRequest) -> Any:
         created_by=request.context.user_id,
         expires_at=now + body.expires_in * SECOND,
     )
-    if not await request.services.database.write(partial(enrolments.add, new=new, token=token), intake=True):
+    if not await request.services.database.write(partial(_add, new=new, token=token), intake=True):
         raise Conflict(f"Cell {cell.name} has {enrolments.MOST_OF_CELL} tokens already; take one of them back first.")
     log.info("enrolment token made", token=new.id, cell=cell.name, uses=new.uses, user=request.context.user_id)
     return {"enrolment_token": {**_view(new), "secret": token.text}}
+
+
+def _add(connection: sa.Connection, new: EnrolmentToken, token: Token) -> bool:
+    """Store a token, unless its cell goes: it would be left over. Raises NotFound."""
+    if not destinations.cell_takes_hosts(connection, new.cell):
+        raise NotFound("The cell is being deleted, or was.")
+    return enrolments.add(connection, new, token)
 
 
 async def tokens(request: AdminRequest) -> Any:
@@ -112,18 +120,18 @@ async def enrol(request: AdminRequest) -> Any:
     if known is None:
         raise Forbidden("The cell of the enrolment token is no more.")
     try:
-        messaging = await services.messaging(known)
+        messaging = await services.messaging(known, host.node, host.host)
     except Misconfigured as error:
         raise Conflict(str(error)) from error
-    binding = partial(
-        host_keys.bind, node=host.node, host=host.host, public_key=host.public_key, now=services.clock.now()
-    )
+    now = services.clock.now()
+    binding = partial(host_keys.bind, node=host.node, host=host.host, public_key=host.public_key, now=now)
     if await services.cell(known.uuid).write(binding, within=CELL_SECONDS) != host.public_key:
         raise Conflict(f"Node {host.node} has another key in cell {known.name}; an admin can release it.")
+    cell_key = await services.cell(known.uuid).write(partial(cell_keys.private_key, now=now), within=CELL_SECONDS)
     log.info("host enrolled", token=token.id, host=host.host, node=host.node, cell=known.name)
     return {
         "enrolment": {
-            "cell": {"uuid": known.uuid, "name": known.name},
+            "cell": msgspec.to_builtins({"uuid": known.uuid, "name": known.name, "public_key": public_half(cell_key)}),
             "host": host.host,
             "node": host.node,
             "messaging": msgspec.to_builtins(messaging),
@@ -149,6 +157,8 @@ def _admit(connection: sa.Connection, token: Token, host: NewHost, now: int) -> 
     admitted = enrolments.use(connection, token, host, now)
     if isinstance(admitted, Admitted):
         # Raised here, so that nothing is stored and the token keeps its use.
+        if not destinations.cell_takes_hosts(connection, admitted.cell):
+            raise Conflict("The cell of the enrolment token is being deleted.")
         if retired_hosts.is_pending(connection, host.node):
             raise Conflict(f"Node {host.node} is being retired, and its cell has not forgotten it yet; ask again soon.")
         other = host_mappings.of_host(connection, host.host)

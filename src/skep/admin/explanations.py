@@ -39,6 +39,7 @@ def explanation(found: Explanation, *, admin: bool) -> dict[str, Any]:
         "nearest": [_near(miss, admin=admin) for miss in found.nearest],
         "near": max(found.near, len(found.nearest)),
         "beside": found.beside,
+        "preferred": found.preferred,
         "verdict": found.verdict or None,
         "could_hold": found.could_hold,
         "not_reported": found.not_reported,

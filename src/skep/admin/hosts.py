@@ -9,26 +9,22 @@ import msgspec
 import sqlalchemy as sa
 import structlog
 
+from skep.admin.every_cell import ask_each
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database.api import host_mappings
 from skep.database.api.operator_state import Concerned
-from skep.database.cell import agents, fences
+from skep.database.cell import agents, sessions
 from skep.domain.cells import HostMapping
-from skep.domain.clock import SECOND, isoformat_micro
-from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
+from skep.domain.clock import isoformat_micro
+from skep.domain.errors import BadRequest, NotFound, SkepError
 from skep.domain.hosts import HostState
 from skep.domain.ids import CellUuid, NodeUuid
-from skep.messages.to_cell_conductor import InstancesChanged
 from skep.messages.to_scheduler import GetHostStates
 from skep.reconciler.operator_state import tell_schedulers
-from skep.transport.base import cell_conductor
 from skep.transport.host_states import host_states
 
 log = structlog.get_logger("skep.admin")
-
-HEARD_SECONDS = 10
-"""A host that was heard so lately is not dead."""
 
 MAX_REASON = 255
 """Characters, as Nova's disabled_reason."""
@@ -58,10 +54,16 @@ async def index(request: AdminRequest) -> Any:
     if "cell" in request.query:
         wanted = services.cell_named(request.query["cell"]).uuid
         mappings = tuple(mapping for mapping in mappings if mapping.cell == wanted)
-    states, stale = await _states(services), await _stale_agents(services, {mapping.cell for mapping in mappings})
+    cells = {mapping.cell for mapping in mappings}
+    states = await _states(services)
+    noted, unsigned = await _agents(services, cells)
     return {
         "hosts": [
-            {**_view(services, mapping, states), "stale_agent": stale.get(mapping.node)}
+            {
+                **_view(services, mapping, states),
+                **_said_of(noted.get(mapping.node)),
+                "unsigned": (mapping.cell, mapping.host) in unsigned,
+            }
             for mapping in sorted(mappings, key=lambda one: one.host)
         ]
     }
@@ -71,7 +73,7 @@ async def show(request: AdminRequest) -> Any:
     """Answer one host by its name or its node's UUID."""
     request.only_query()
     services = request.services
-    mapping = await services.database.read(lambda connection: _named(connection, request.params["host"]))
+    mapping = await services.database.read(lambda connection: named(connection, request.params["host"]))
     view = _view(services, mapping, await _states(services, (mapping.node,)), whole=True)
     return {"host": {**view, **await _agent(services, mapping)}}
 
@@ -85,7 +87,7 @@ async def update(request: AdminRequest) -> Any:
     now = services.clock.now()
 
     def unit(connection: sa.Connection) -> NodeUuid:
-        mapping = _named(connection, request.params["host"])
+        mapping = named(connection, request.params["host"])
         disabled = mapping.disabled if change.disabled is None else change.disabled
         if change.disabled_reason is not None and not disabled:
             raise BadRequest("disabled_reason: the host is not disabled.")
@@ -105,38 +107,8 @@ async def update(request: AdminRequest) -> Any:
     return await show(request)
 
 
-async def fence(request: AdminRequest) -> Any:
-    """Write that a host is dead for good: its cell gives up all that was on it.
-
-    Only of a host that is forced down and silent, for a living one would have to destroy its guests. Raises Conflict
-    otherwise. It may be repeated.
-    """
-    request.only_query()
-    services = request.services
-    mapping = await services.database.read(lambda connection: _named(connection, request.params["host"]))
-    if not mapping.forced_down:
-        raise Conflict(f"Host {mapping.host} is not forced down: fencing is for dead hosts. Force it down first.")
-    await _check_silent(services, mapping)
-    unit = partial(fences.declare, node=mapping.node, now=services.clock.now())
-    if not await services.cell(mapping.cell).write(unit, intake=True, within=CELL_SECONDS):
-        raise NotFound(f"The cell of host {mapping.host} does not know it.")
-    await services.transport.cast(cell_conductor(mapping.cell), InstancesChanged(), request.context)
-    log.warning("host fenced", host=mapping.host, node=mapping.node, user=request.context.user_id)
-    return await show(request)
-
-
-async def _check_silent(services: AdminServices, mapping: HostMapping) -> None:
-    states = await host_states(services.transport, GetHostStates(nodes=(mapping.node,)))
-    heard = max((state.last_heard for state in states if state.node == mapping.node), default=0)
-    seconds = (services.clock.now() - heard) / SECOND
-    if seconds < HEARD_SECONDS:
-        raise Conflict(
-            f"Host {mapping.host} was heard {seconds:.0f} s ago: it is not dead. Switch it off and wait "
-            f"{HEARD_SECONDS} s, or leave its servers to it."
-        )
-
-
-def _named(connection: sa.Connection, name: str) -> HostMapping:
+def named(connection: sa.Connection, name: str) -> HostMapping:
+    """Return the host of a name or of its node's UUID. Raises NotFound."""
     mapping = None
     if name.isprintable():  # a database need not take anything else
         mapping = host_mappings.of_host(connection, name) or host_mappings.get(connection, NodeUuid(name))
@@ -157,25 +129,42 @@ async def _states(
 
 
 async def _agent(services: AdminServices, mapping: HostMapping) -> dict[str, Any]:
-    """Say what the cell knows of the agent: since when the host is fenced, and whether two agents have its identity."""
-    agent = await services.cell(mapping.cell).read(partial(agents.get, node=mapping.node), within=CELL_SECONDS)
+    """Say what the cell knows of the agent."""
+    return _said_of(await services.cell(mapping.cell).read(partial(agents.get, node=mapping.node), within=CELL_SECONDS))
+
+
+def _said_of(agent: agents.Agent | None) -> dict[str, Any]:
+    """Say whether the host is fenced, and whether two agents have its identity."""
     if agent is None:
-        return {"fenced_at": None, "stale_agent": None}
-    fenced_at = isoformat_micro(agent.fenced_at) if agent.fenced_at is not None else None
-    return {"fenced_at": fenced_at, "stale_agent": _stale(agent)}
+        return {"fenced_at": None, "fence_due_at": None, "fence_in_effect": False, "stale_agent": None}
+    return {
+        "fenced_at": _time(agent.fenced_at),
+        "fence_due_at": _time(agent.fence_due_at),
+        "fence_in_effect": agent.fence_in_effect,
+        "stale_agent": _stale(agent),
+    }
 
 
-async def _stale_agents(services: AdminServices, cells: set[CellUuid]) -> dict[NodeUuid, dict[str, Any] | None]:
-    """Return the older agents that spoke beside younger ones, by node; of a cell that does not answer none is known."""
-    found: dict[NodeUuid, dict[str, Any] | None] = {}
-    for cell in cells & services.cells.keys():
-        try:
-            spoke = await services.cell(cell).read(agents.stale, within=CELL_SECONDS)
-        except SkepError as error:
-            log.warning("agents of a cell are not known", cell=services.cell_name(cell), error=str(error))
-            continue
-        found |= {agent.node: _stale(agent) for agent in spoke}
-    return found
+def _time(at: int | None) -> str | None:
+    return isoformat_micro(at) if at is not None else None
+
+
+async def _agents(
+    services: AdminServices, cells: set[CellUuid]
+) -> tuple[dict[NodeUuid, agents.Agent], set[tuple[CellUuid, str]]]:
+    """Return the agents of fenced hosts and those beside which an older one spoke, and the hosts that may be unsigned.
+
+    Of a cell that does not answer nothing is known.
+    """
+    told, unread = await ask_each(services, _noted, among=cells)
+    for cell, error in unread.items():
+        log.warning("agents of a cell are not known", cell=services.cell_name(cell), error=str(error))
+    found = {agent.node: agent for noted, _ in told.values() for agent in noted}
+    return found, {(cell, host) for cell, (_, hosts) in told.items() for host in hosts}
+
+
+def _noted(connection: sa.Connection) -> tuple[list[agents.Agent], list[str]]:
+    return agents.noted(connection), sessions.unsigned(connection)
 
 
 def _stale(agent: agents.Agent) -> dict[str, Any] | None:
@@ -231,14 +220,18 @@ def _view(
 
 
 def _liveness(mapping: HostMapping, states: dict[NodeUuid, HostState] | None, state: HostState | None) -> str:
-    """Say how a host is: `up`, `down` (forced), `silent`, `unreported`; `unknown` where no scheduler answers."""
+    """Say how a host is: `deleting`, `up`, `down` (forced), `silent`, `unreported`; `unknown` where nobody can tell."""
+    if mapping.deleting_at is not None:
+        return "deleting"
     if mapping.forced_down:
         return "down"
     if states is None:
         return "unknown"
     if state is None:
         return "unreported"
-    return "up" if state.up else "silent"
+    if state.up:
+        return "up"
+    return "silent" if state.silent else "unknown"
 
 
 def _resources(state: HostState) -> dict[str, dict[str, int]]:

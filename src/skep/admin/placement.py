@@ -42,7 +42,7 @@ async def show(request: AdminRequest) -> Any:
     services, uuid = request.services, InstanceUuid(request.params["id"])
     mapping = await services.database.read(partial(instance_mappings.get, instance=uuid)) if is_uuid(uuid) else None
     context = request.context
-    if mapping is None or not (context.is_admin or mapping.project_id == context.project_id):
+    if mapping is None or not services.sees_server(context, mapping.project_id):
         raise NotFound(f"There is no server {uuid[:80]}.")
     instance, tried = await _of_cell(services, mapping)
     spec = await services.database.read(partial(build_requests.spec_of, instance=uuid))

@@ -11,8 +11,9 @@ from skep.audit.sources import Sources
 from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
+from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, NotFound, Unavailable
-from skep.domain.ids import CellUuid
+from skep.domain.ids import CellUuid, NodeUuid, ProjectId
 from skep.domain.nested.aliases import DeviceAlias
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.images.base import ImageService
@@ -71,16 +72,20 @@ class AdminServices:
     transport: Transport
     clock: Clock
     identity: IdentityService
+    sees_server: Callable[[RequestContext, ProjectId], bool]
+    """Whether the compute API would show a caller the servers of a project."""
     metrics: Callable[[], bytes]
     """Everything counted, in Prometheus' text format."""
     openapi: Callable[[], Mapping[str, Any]]
     """The document of the compute API."""
     missing: Callable[[], Sequence[str]] = _nothing_missing
     """Parts of this process that are not ready yet, each a sentence; for `/readyz`."""
+    fence_grace_seconds: float = 3600.0
+    """How long a fence can be taken back."""
     stop_cell: Callable[[CellUuid], Awaitable[None]] = _none_runs_here
     """Stops what this process runs of a cell that is being removed."""
     cell_work: CellWork = NO_CELL_WORK
-    messaging: Callable[[Cell], Awaitable[Messaging]] = nobody_joins
+    messaging: Callable[[Cell, NodeUuid, str], Awaitable[Messaging]] = nobody_joins
     """What a new host of a cell is told of its messaging. It raises Misconfigured where none can join."""
     aliases: Mapping[str, DeviceAlias] = field(default_factory=dict)
     """What the names of devices in flavors mean, as to the compute API."""

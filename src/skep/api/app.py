@@ -24,7 +24,7 @@ from skep.api.routing import Match, Route, Router
 from skep.api.schemas.validation import QueryValues
 from skep.api.services import ApiServices
 from skep.domain.context import RequestContext
-from skep.domain.errors import BadRequest, NotFound, Overloaded
+from skep.domain.errors import BadRequest, NotFound
 from skep.domain.ids import RequestId, new_request_id
 from skep.telemetry import tracing
 
@@ -112,7 +112,9 @@ class ComputeApi:
 
     async def _serve(self, exchange: _Exchange, segments: list[str], receive: Receive) -> bytes:
         services = self.services
-        context = exchange.context = await authenticate(services.identity, exchange.headers, exchange.request_id)
+        context = exchange.context = await authenticate(
+            services.identity, exchange.headers, exchange.request_id, exchange.method, exchange.scope["path"]
+        )
         if exchange.span is not None:
             context = exchange.context = msgspec.structs.replace(context, traceparent=exchange.span.traceparent)
         if exchange.versioned:
@@ -137,6 +139,7 @@ class ComputeApi:
             services=services,
             links=Links(self._base(exchange), f"/{segments[0]}", f"/{match.project_id}" if match.project_id else ""),
             rule=route.rule,
+            idempotency_key=_text(exchange.headers.get(b"idempotency-key")),
         )
         answer = await self._handle(route, request)
         return _render(exchange, route, answer)
@@ -155,8 +158,9 @@ class ComputeApi:
     async def _handle(self, route: Route, request: ApiRequest) -> Answer:
         if route.target == "caller":
             request.authorize()
-        if route.intake and self.services.backlog() >= self.services.settings.max_backlog:
-            raise Overloaded("Too many servers wait to be built. Try again in a few seconds.")
+        if route.intake and request.idempotency_key is None:
+            # Of one with a key the handler knows first whether it was stored already.
+            request.refuse_overload()
         answer = await route.handler(request)
         if not request.authorized:
             raise RuntimeError(f"{route.method} {route.path} answered without asking policy")
@@ -282,6 +286,10 @@ async def _send(exchange: _Exchange, payload: bytes, send: Send) -> None:
     headers += exchange.extra
     await send({"type": "http.response.start", "status": exchange.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if exchange.method == "HEAD" else payload})
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1")
 
 
 def _global_id(headers: dict[bytes, bytes]) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unauthenticated
 from skep.domain.ids import RequestId
+from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import IdentityService, well_formed
 
 UNAUTHENTICATED = {
@@ -18,17 +19,21 @@ UNAUTHENTICATED = {
 }
 
 
+SERVICE_TYPE = "compute"
+"""Our name in the catalogue and in access rules of application credentials."""
+
+
 async def authenticate(
-    identity: IdentityService, headers: Mapping[bytes, bytes], request_id: RequestId
+    identity: IdentityService, headers: Mapping[bytes, bytes], request_id: RequestId, method: str, path: str
 ) -> RequestContext:
     """Return who asks.
 
-    Raises Unauthenticated without a valid token, Unavailable when the identity service cannot tell.
+    Raises Unauthenticated without a token that is valid for this request, Unavailable when identity cannot tell.
     """
     token = headers.get(b"x-auth-token", b"").decode("latin-1")
     if not well_formed(token):
         raise Unauthenticated("The request you have made requires authentication.")
-    caller = await identity.validate(token)
+    caller = await identity.validate(token, Use(SERVICE_TYPE, method, path))
     if caller is None:
         raise Unauthenticated("The request you have made requires authentication.")
     return caller.context(request_id)

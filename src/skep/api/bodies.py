@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from skep.api.faults import UnsupportedMediaType
-from skep.domain.errors import BadRequest, TooLarge
+from skep.domain.errors import BadRequest, BrokenOff, TooLarge
+from skep.domain.invalid_input import MAX_SHOWN, shortened
 
 JSON_TYPES = (b"application/json", b"application/vnd.openstack.compute+json")
 MALFORMED = "Malformed request body"
 MAX_DEPTH = 64
 """Levels of objects and lists; nothing in the API has ten."""
+MAX_VALUES = 4096
+"""Values in a body; as many UUIDs do not fit into one of the usual size, and each value costs more than its bytes."""
+
+MAX_PATH = 300
+"""Characters of a path that an error names."""
 
 _decode = msgspec.json.Decoder().decode
 
@@ -22,7 +28,7 @@ _decode = msgspec.json.Decoder().decode
 async def receive_body(receive: Any, headers: Mapping[bytes, bytes], limit: int) -> bytes:
     """Return the whole body of a request.
 
-    Raises TooLarge as soon as it is clear that it exceeds `limit` bytes; BadRequest when the client went away.
+    Raises TooLarge as soon as it is clear that it exceeds `limit` bytes; BrokenOff when the client went away.
     """
     length = headers.get(b"content-length")
     if length is not None and length.isdigit() and int(length[:18]) > limit:
@@ -37,7 +43,7 @@ async def receive_body(receive: Any, headers: Mapping[bytes, bytes], limit: int)
     size = 0
     while True:
         if message["type"] == "http.disconnect":
-            raise BadRequest("The request body ended early")
+            raise BrokenOff("The request body broke off before its end.")
         part = message.get("body", b"")
         size += len(part)
         if size > limit:
@@ -51,8 +57,8 @@ async def receive_body(receive: Any, headers: Mapping[bytes, bytes], limit: int)
 def decode(raw: bytes, headers: Mapping[bytes, bytes]) -> Any:
     """Return the JSON value of a body. Of a key that stands there twice the last one counts.
 
-    Raises UnsupportedMediaType, or BadRequest: for what is not JSON, is nested beyond reason, or holds characters that
-    cannot be stored (then it names the field).
+    Raises UnsupportedMediaType, or BadRequest: for what is not JSON, is nested beyond reason, has too many values, or
+    holds characters that cannot be stored (then it names the field).
     """
     kind = headers.get(b"content-type")
     if kind is not None and kind.split(b";")[0].strip().lower() not in JSON_TYPES:
@@ -61,8 +67,11 @@ def decode(raw: bytes, headers: Mapping[bytes, bytes]) -> Any:
         value = _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BadRequest(_why_malformed(raw)) from None
-    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _too_deep(value):
+    groups = raw.count(b"{") + raw.count(b"[")
+    if groups > MAX_DEPTH and _too_deep(value):
         raise BadRequest(f"{MALFORMED}: nested more than {MAX_DEPTH} levels deep")
+    if groups + raw.count(b",") > MAX_VALUES and _too_many(value):
+        raise BadRequest(f"{MALFORMED}: more than {MAX_VALUES} values")
     if b"\\u0000" in raw:
         _refuse_nul(value)
     return value
@@ -89,22 +98,47 @@ def _has_surrogate(text: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _find(value: Any, bad: Any) -> str | None:
+_Place = tuple[Any, str | int] | None
+"""Where a value stands: the place of what holds it, and its key or number there."""
+
+
+def _find(value: Any, bad: Callable[[str], bool]) -> str | None:
     """Return the path of the first text that is bad; a bad key is named by where it stands."""
-    todo: list[tuple[str, Any]] = [("", value)]
+    todo: list[tuple[_Place, Any]] = [(None, value)]
     while todo:
-        path, part = todo.pop()
+        place, part = todo.pop()
         if isinstance(part, str):
             if bad(part):
-                return path or "body"
+                return _path(place) or "body"
         elif isinstance(part, dict):
             for key, item in part.items():
                 if bad(key):
-                    return f"{path or 'body'} (the name of a key)"
-                todo.append((f"{path}.{key[:80]}" if path else key[:80], item))
+                    return f"{_path(place) or 'body'} (the name of a key)"
+                todo.append(((place, key), item))
         elif isinstance(part, list):
-            todo.extend((f"{path}[{index}]", item) for index, item in enumerate(part))
+            todo.extend(((place, index), item) for index, item in enumerate(part))
     return None
+
+
+def _path(place: _Place) -> str:
+    words: list[str] = []
+    while place is not None:
+        place, part = place
+        words.append(f"[{part}]" if isinstance(part, int) else f".{part[:MAX_SHOWN]}")
+    return shortened("".join(reversed(words)).removeprefix("."), MAX_PATH)
+
+
+def _too_many(value: Any) -> bool:
+    """Tell whether there are more values than a body may have; keys are counted with their values."""
+    left, todo = MAX_VALUES, [value]
+    while todo:
+        part = todo.pop()
+        left -= 1
+        if left < 0:
+            return True
+        if isinstance(part, (dict, list)):
+            todo.extend(part.values() if isinstance(part, dict) else part)
+    return False
 
 
 def _too_deep(value: Any) -> bool:

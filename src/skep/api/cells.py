@@ -22,7 +22,7 @@ async def read_cell(services: ApiServices, cell: CellUuid, unit: Unit[T]) -> T:
 
     Raises StorageUnavailable when it is not known here, cannot be read, or not in time.
     """
-    return await _database(services, cell).read(unit, within=ANSWER_SECONDS)
+    return await cell_database(services, cell).read(unit, within=ANSWER_SECONDS)
 
 
 async def write_cell(services: ApiServices, cell: CellUuid, unit: Unit[T]) -> T:
@@ -30,10 +30,11 @@ async def write_cell(services: ApiServices, cell: CellUuid, unit: Unit[T]) -> T:
 
     Raises StorageUnavailable as `read_cell` does. What had begun may be stored all the same.
     """
-    return await _database(services, cell).write(unit, intake=True, within=STORE_SECONDS)
+    return await cell_database(services, cell).write(unit, intake=True, within=STORE_SECONDS)
 
 
-def _database(services: ApiServices, cell: CellUuid) -> Database:
+def cell_database(services: ApiServices, cell: CellUuid) -> Database:
+    """Return the database of a cell. Raises StorageUnavailable when it is not known here."""
     database = services.cells.get(cell)
     if database is None:
         raise StorageUnavailable("The cell is not known here.")

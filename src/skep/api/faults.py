@@ -36,12 +36,16 @@ class Fault:
     message: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
     retry_after: int | None = None
+    servers: tuple[str, ...] = ()
+    """The servers that there would be, where nobody knows whether they were stored."""
 
     def body(self) -> dict[str, object]:
         """Return the JSON of it."""
         inner: dict[str, object] = {"code": self.status, "message": self.message}
         if self.retry_after is not None and self.status in (413, 429):
             inner["retryAfter"] = str(self.retry_after)
+        if self.servers:
+            inner["servers"] = self.servers
         return {NAMES.get(self.status, "computeFault"): inner}
 
 
@@ -55,6 +59,7 @@ _STATUS: tuple[tuple[type[errors.SkepError], int], ...] = (
     (errors.Conflict, 409),
     (errors.TooLarge, 413),
     (UnsupportedMediaType, 415),
+    (errors.OutcomeUnknown, 504),
     (errors.Unavailable, 503),
 )
 
@@ -75,6 +80,8 @@ def fault_of(error: BaseException, request_id: str) -> Fault:
     message = str(error)
     if isinstance(error, MethodNotAllowed):
         return Fault(status, message, ((b"allow", ", ".join(error.allowed).encode()),))
+    if isinstance(error, errors.OutcomeUnknown):
+        return Fault(status, message, servers=error.servers)
     if isinstance(error, errors.Unavailable):
         after = error.retry_after
         return Fault(status, message, ((b"retry-after", str(after).encode()),), after)

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from skep.api.creating.repeats import HEADER as IDEMPOTENCY_KEY
+from skep.api.creating.repeats import LONGEST
 from skep.api.faults import NAMES
 from skep.api.microversions import HEADER, MAXIMUM, MINIMUM, text
 from skep.api.routes import ROUTES
@@ -64,6 +66,16 @@ def _path_item(path: str) -> Json:
     }
 
 
+_IDEMPOTENCY_KEY: Json = {
+    "name": IDEMPOTENCY_KEY,
+    "in": "header",
+    "required": False,
+    "description": "Known for 24 hours: the same key with the same body and microversion gets the same answer, and "
+    "nothing is made twice; with another body it is refused (409).",
+    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST, "pattern": "^[ -~]+$"},
+}
+
+
 def _operation(rows: list[Route]) -> Json:
     first = rows[0]
     since, until = min(row.since for row in rows), max(row.until for row in rows)
@@ -81,10 +93,11 @@ def _operation(rows: list[Route]) -> Json:
         },
     }
     query = first.query.schema(first.until)["properties"]
-    if query:
-        operation["parameters"] = [
-            {"name": name, "in": "query", "schema": _plain(schema)} for name, schema in query.items()
-        ]
+    parameters = [{"name": name, "in": "query", "schema": _plain(schema)} for name, schema in query.items()]
+    if any(row.intake for row in rows):
+        parameters.append(_IDEMPOTENCY_KEY)
+    if parameters:
+        operation["parameters"] = parameters
     bodies = [_plain(row.body.schema(row.until)) for row in rows if row.body is not None]
     if bodies:
         schema = bodies[0] if len(bodies) == 1 else {"oneOf": bodies}

@@ -10,7 +10,7 @@ from skep.api.links import Links
 from skep.api.schemas.validation import QueryValues
 from skep.api.services import ApiServices
 from skep.domain.context import RequestContext
-from skep.domain.errors import BadRequest
+from skep.domain.errors import BadRequest, NotFound, Overloaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class ApiRequest:
     links: Links
     rule: str
     """The route's policy rule."""
+    idempotency_key: str | None = None
+    """What the client calls this request, so that a retry is known as one."""
     authorized: bool = False
     """Whether a policy rule has been checked."""
 
@@ -52,6 +54,23 @@ class ApiRequest:
         """
         self.authorized = True
         self.services.policy.enforce(rule or self.rule, self.context, project_id=project_id, user_id=user_id)
+
+    def authorize_seen(self, absent: NotFound, *, project_id: str, user_id: str | None = None) -> None:
+        """Check the route's rule for a thing of some project.
+
+        What the caller may not touch of another project is not there for him. Raises `absent` then; Forbidden for what
+        is his own project's.
+        """
+        self.authorized = True
+        foreign = project_id != self.context.project_id
+        if foreign and not self.allowed(self.rule, project_id=project_id, user_id=user_id):
+            raise absent
+        self.authorize(project_id=project_id, user_id=user_id)
+
+    def refuse_overload(self) -> None:
+        """Raise Overloaded while as many builds wait as may: nothing is stored then."""
+        if self.services.backlog() >= self.services.settings.max_backlog:
+            raise Overloaded("Too many servers wait to be built. Try again in a few seconds.")
 
     def allowed(self, rule: str, *, project_id: str | None = None, user_id: str | None = None) -> bool:
         """Tell whether another policy rule (of a key or filter for admins, say) allows it to the caller."""

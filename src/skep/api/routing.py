@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
+from skep.api.absent_paths import absent
 from skep.api.microversions import MAXIMUM, MINIMUM, text
 from skep.api.requests import Handler
 from skep.api.schemas.validation import Body, Query, Shape
@@ -124,6 +125,9 @@ class Router:
             raise NotFound(f"API version '{text(version)}' is not supported on this method.")
         if allowed:
             raise MethodNotAllowed(allowed)
+        missing = absent(segments)
+        if missing is not None:
+            raise NotFound(f"The resource could not be found: {missing} are not part of this release.")
         raise NotFound("The resource could not be found.")
 
     def _add(self, route: Route) -> None:

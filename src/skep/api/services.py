@@ -109,6 +109,8 @@ class ApiServices:
     policy: Policy
     seal: Callable[[bytes], bytes]
     """Encrypts adminPass and injected files for storage."""
+    unseal: Callable[[bytes], bytes | None]
+    """Decrypts what `seal` encrypted; None where it cannot."""
     settings: ApiSettings = field(default_factory=ApiSettings)
     backlog: Callable[[], int] = _no_backlog
     """How many builds wait; asked before each create, so it must be cheap."""

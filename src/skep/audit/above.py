@@ -1,4 +1,4 @@
-"""What the API database alone must agree on: mappings, build requests, quota."""
+"""What the API database alone must agree on: mappings, cells, build requests, quota."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
+from skep.audit import doubts
 from skep.audit.difference import Difference
+from skep.audit.lost_cells import NO_CELL
 from skep.database.api.tables import (
     build_requests,
+    cells,
+    host_mappings,
     instance_mappings,
     quota_charges,
     quota_sums,
@@ -26,12 +30,15 @@ def differences(connection: sa.Connection) -> list[Difference]:
     return [
         *_mappings_without_request(connection),
         *_requests_without_mapping(connection),
+        *_mappings_without_cell(connection),
+        *_hosts_without_cell(connection),
         *_specs_without_server(connection),
         *_servers_without_spec(connection),
         *_members_without_server(connection),
         *_sums(connection),
         *_charges_without_server(connection),
         *_servers_without_charge(connection),
+        *doubts.above(connection),
     ]
 
 
@@ -56,6 +63,22 @@ def _requests_without_mapping(connection: sa.Connection) -> Iterator[Difference]
             subject=row.instance,
             evidence={"revision": row.revision, "mapping": {"cell": row.cell, "deleted_at": row.deleted_at}},
         )
+
+
+def _mappings_without_cell(connection: sa.Connection) -> Iterator[Difference]:
+    query = sa.select(mapping.instance, mapping.cell, mapping.attempt, mapping.delete_intent_at).where(
+        _living, mapping.cell.is_not(None), NO_CELL
+    )
+    for row in connection.execute(query):
+        evidence = {"cell": row.cell, "attempt": row.attempt, "delete_intent_at": row.delete_intent_at}
+        yield Difference(kind="mapping_without_cell", subject=row.instance, evidence=evidence)
+
+
+def _hosts_without_cell(connection: sa.Connection) -> Iterator[Difference]:
+    host = host_mappings.c
+    there = sa.exists().where(cells.c.uuid == host.cell)
+    for row in connection.execute(sa.select(host.host, host.node, host.cell).where(~there)):
+        yield Difference(kind="host_without_cell", subject=row.host, evidence={"cell": row.cell, "node": row.node})
 
 
 def _specs_without_server(connection: sa.Connection) -> Iterator[Difference]:

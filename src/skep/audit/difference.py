@@ -11,6 +11,7 @@ Kind = Literal[
     "mapping_without_request",
     "request_without_mapping",
     "mapping_without_row",
+    "mapping_without_cell",
     "row_without_mapping",
     "staged_elsewhere",
     "open_attempt_of_deleted",
@@ -23,6 +24,8 @@ Kind = Literal[
     "secrets_kept",
     "agent_not_mapped",
     "host_without_agent",
+    "host_without_cell",
+    "attempt_without_host",
     "host_counts_other_servers",
     "spec_without_server",
     "server_without_spec",
@@ -30,12 +33,18 @@ Kind = Literal[
     "quota_sum",
     "quota_charge_without_server",
     "server_without_quota_charge",
+    "host_not_told",
+    "server_in_doubt",
+    "server_deleted_since",
+    "guest_missing",
+    "guest_unknown",
 ]
 
 MEANINGS: dict[Kind, str] = {
     "mapping_without_request": "a server has neither a cell nor a build request: nobody will ever build it",
     "request_without_mapping": "a build request of a server that has a cell, is deleted or is not mapped at all",
     "mapping_without_row": "a living server's cell has no row of it",
+    "mapping_without_cell": "a living server is mapped to a cell that is not there: its delete would never end",
     "row_without_mapping": "a cell has a living row of a server that is mapped elsewhere, deleted or not mapped",
     "staged_elsewhere": "a staged row whose server is mapped elsewhere, was deleted, or has a higher attempt",
     "open_attempt_of_deleted": "an attempt is open although its server's row is deleted or gone",
@@ -48,6 +57,8 @@ MEANINGS: dict[Kind, str] = {
     "secrets_kept": "a server's password or files are still stored although its build is over",
     "agent_not_mapped": "an agent believes to be mapped to its cell, and is not: its host gets no servers",
     "host_without_agent": "a host is mapped to a cell whose database does not know its agent",
+    "host_without_cell": "a host is mapped to a cell that is not there",
+    "attempt_without_host": "an attempt is open on a host that its cell does not know: nobody can end it, or be fenced",
     "host_counts_other_servers": "a host that is quiet has more or fewer guests than its cell has servers on it",
     "spec_without_server": "what was asked for is kept of a server that does not live",
     "server_without_spec": "a server that waits for a cell has no record of what was asked for: it cannot be placed",
@@ -55,6 +66,11 @@ MEANINGS: dict[Kind, str] = {
     "quota_sum": "a project's sum differs from the sum of its charges",
     "quota_charge_without_server": "a quota charge of a server that does not live",
     "server_without_quota_charge": "a living server that is charged to nobody",
+    "host_not_told": "a database went back in time, and this host has not told yet what it has",
+    "server_in_doubt": "a database went back in time, and several guests or databases say different things of a server",
+    "server_deleted_since": "a database went back in time, and a host remembers that this unbuilt server was deleted",
+    "guest_missing": "a database went back in time, and the host of a server has no guest of it",
+    "guest_unknown": "a database went back in time, and a host has a guest of a server that no row knows",
 }
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from skep.database.api import quotas
+from skep.database.api import aggregates, quotas
 from skep.database.api.tables import (
     build_requests,
+    cells,
+    host_mappings,
     instance_mappings,
     quota_charges,
     quota_sums,
@@ -92,6 +94,15 @@ def unmark_mapped(connection: sa.Connection, node: str) -> bool:
     """Note that an agent is not mapped: the level above maps it then."""
     mine = sa.and_(agents.c.node == node, agents.c.mapped)
     return connection.execute(agents.update().where(mine).values(mapped=False)).rowcount > 0
+
+
+def drop_host(connection: sa.Connection, host: str) -> bool:
+    """Forget a host of a cell that is not there; where its agent registers in another cell, it is mapped there."""
+    there = sa.exists().where(cells.c.uuid == host_mappings.c.cell)
+    gone = connection.execute(host_mappings.delete().where(host_mappings.c.host == host, ~there)).rowcount > 0
+    if gone:
+        aggregates.forget_host(connection, host)
+    return gone
 
 
 def _lives(connection: sa.Connection, instance: str) -> bool:

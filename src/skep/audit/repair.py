@@ -14,8 +14,11 @@ import sqlalchemy as sa
 
 from skep.audit import mends
 from skep.audit.difference import Difference, Kind
+from skep.audit.lost_cells import keep_in_cell0
 from skep.audit.sources import Sources
+from skep.database.cell import missing_hosts
 from skep.domain.claims import ClaimKey
+from skep.domain.clock import Clock
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import AssertClaims, ReleaseClaims, ReleaseSlots, Slot
@@ -37,6 +40,11 @@ NEVER: dict[Kind, str] = {
     "host_counts_other_servers": "a guest that no row knows is never touched; a guest that is missing is not remade",
     "server_without_spec": "what was asked for is lost; delete the server",
     "staged_elsewhere": "the super conductor's own passes remove it, when the cell can be written",
+    "host_not_told": "start its agent, or say that it is gone: `skep recovery release`",
+    "server_in_doubt": "say which guest is the server: `skep recovery keep`, `undo` or `go-on`",
+    "server_deleted_since": "delete the server, or have it built again: `skep recovery go-on`",
+    "guest_missing": "delete the server, or restore its guest on the host",
+    "guest_unknown": "say whether it is a server: `skep recovery keep` or `undo`",
     "group_policy_broken": "only moving a server would mend it, and nobody asked for that",
 }
 """Kinds that are never repaired, and why, or what to do."""
@@ -155,6 +163,13 @@ async def _map_anew(sources: Sources, difference: Difference) -> bool:
     return await cell.write(partial(mends.unmark_mapped, node=difference.evidence["node"]))
 
 
+async def _give_up_attempt(sources: Sources, difference: Difference) -> bool:
+    """Close an attempt on a host that its cell does not know."""
+    cell, subject = sources.cell_named(difference.evidence["cell"]), InstanceUuid(difference.subject)
+    attempt, now = difference.evidence["attempt"], Clock().now()
+    return await cell.write(partial(missing_hosts.give_up, instance=subject, attempt=attempt, now=now))
+
+
 AUTOMATIC: dict[Kind, Mend] = {
     "claim_unnamed": _release_claim,
     "slot_unnamed": _release_slot,
@@ -172,5 +187,8 @@ ON_DEMAND: dict[Kind, Mend] = {
     "mapping_of_deleted_row": _in_cell(mends.tell_again),
     "secrets_kept": _in_cell(mends.erase_secrets),
     "agent_not_mapped": _map_anew,
+    "mapping_without_cell": keep_in_cell0,
+    "host_without_cell": _above(mends.drop_host),
+    "attempt_without_host": _give_up_attempt,
 }
 """Mended when an operator says so."""

@@ -12,11 +12,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from skep.audit import doubts
 from skep.audit.difference import Difference
 from skep.audit.sources import Sources
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
 from skep.database.api.tables import instance_mappings
+from skep.database.cell.missing_hosts import NO_AGENT
 from skep.database.cell.tables import attempts, instances
 from skep.domain.cells import Cell
 from skep.domain.ids import CellUuid
@@ -124,7 +126,9 @@ def inside(connection: sa.Connection, cell: Cell) -> list[Difference]:
     return [
         *open_attempts_of_deleted(connection, cell),
         *_rows_without_attempt(connection, cell),
+        *_attempts_without_host(connection, cell),
         *_secrets_kept(connection, cell),
+        *doubts.inside(connection, cell),
     ]
 
 
@@ -145,6 +149,27 @@ def _rows_without_attempt(connection: sa.Connection, cell: Cell) -> Iterator[Dif
             kind="row_without_attempt",
             subject=one.uuid,
             evidence={"cell": cell.name, "state": one.state, "attempt": one.attempt, "host": one.host},
+        )
+
+
+def _attempts_without_host(connection: sa.Connection, cell: Cell) -> Iterator[Difference]:
+    attempt, row = attempts.c, instances.c
+    query = (
+        sa.select(attempt.instance, attempt.attempt, attempt.node, attempt.host, row.state)
+        .join_from(attempts, instances, row.uuid == attempt.instance, isouter=True)
+        .where(attempt.open, NO_AGENT, row.state.is_distinct_from(State.STAGED.value))
+    )
+    for one in connection.execute(query):
+        yield Difference(
+            kind="attempt_without_host",
+            subject=one.instance,
+            evidence={
+                "cell": cell.name,
+                "attempt": one.attempt,
+                "node": one.node,
+                "host": one.host,
+                "state": one.state,
+            },
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -12,11 +12,14 @@ import sqlalchemy as sa
 from skep.cell_conductor.hearing import PAGES_TOLD
 from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.parts import Parts
+from skep.cell_conductor.scheduler_times import SchedulerTimes
 from skep.database.cell import assertions
 from skep.database.cell.assertions import Owned
 from skep.domain.errors import SkepError
 from skep.domain.ids import GroupUuid, NodeUuid
+from skep.domain.timelines import Moment
 from skep.messages.to_scheduler import AssertClaims, AssertReply, Beat, BeatReply
+from skep.reconciler.lease import Time
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
 from skep.transport.base import scheduler_for
@@ -38,8 +41,12 @@ FAILED_BEATS = 3
 class Beats:
     """Beats for the cell, and has the schedulers know its claims and slots."""
 
-    def __init__(self, parts: Parts, hosts: Hosts) -> None:
+    def __init__(self, parts: Parts, hosts: Hosts, time_of_database: Time) -> None:
         self._parts = parts
+        self._time = time_of_database
+        self._times = SchedulerTimes(parts.clock)
+        self.on_seen: Callable[[Moment | None, str], Awaitable[None]] = _unseen
+        """Called with the latest moment of the cell's database that a scheduler has heard of."""
         self._hosts = hosts
         self.loop = Loop("beat", self._beat, every=BEAT_SECONDS)
         hosts.on_listening = self.loop.nudge
@@ -100,10 +107,22 @@ class Beats:
         rounds = 2 + 2 * len(versions)
         while True:
             told = hearing.pages(wanted[:PAGES_TOLD])
+            asked_at = parts.clock.elapsed()
             reply = await parts.above.call(
                 scheduler_for(parts.cell.uuid),
-                Beat(cell=parts.cell.uuid, conductor=parts.owner, listening=listening, pages=versions, told=told),
+                Beat(
+                    cell=parts.cell.uuid,
+                    conductor=parts.owner,
+                    listening=listening,
+                    pages=versions,
+                    told=told,
+                    moment=self._time.moment,
+                    database=parts.cell.name,
+                    times=self._times.told(),
+                ),
             )
+            self._times.answered(reply, asked_at)
+            await self.on_seen(reply.seen, "a scheduler")
             hearing.note_told(told)
             wanted = [page for page in reply.wanted if page < len(versions)]
             rounds -= 1
@@ -214,4 +233,8 @@ def _cut(names: tuple[T, ...], size: int) -> list[tuple[T, ...]]:
 
 
 def _ignore(_epoch: str | None) -> None:
+    return None
+
+
+async def _unseen(_moment: Moment | None, _who: str) -> None:
     return None

@@ -6,6 +6,7 @@ the host reports at the end it repeats until it is answered, so every handler ma
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
@@ -14,19 +15,37 @@ import sqlalchemy as sa
 from skep.cell_conductor import notifications
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
-from skep.database.cell import agents, attempts, builds, deletes
+from skep.database.cell import agents, attempts, builds, deletes, resting
 from skep.database.cell.builds import Work
+from skep.database.engine import T, Unit
 from skep.domain.builds import CLEANUP_FAILED, BuildFailure, FailureKind
 from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
+from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Fault
-from skep.messages.to_cell_conductor import BuildInstances, Built, MayBuild, MaySpawn, Permission, Settled
+from skep.domain.timelines import Moment, later
+from skep.messages.to_cell_conductor import (
+    BuildInstances,
+    Built,
+    MayBuild,
+    MaySpawn,
+    Permission,
+    ReadContents,
+    SealedContents,
+    Settled,
+)
 from skep.messages.to_compute import BuildAndRunInstance
+from skep.messages.to_super_conductor import OpenContents
 from skep.reconciler.loop import GATHER_SECONDS, Loop
-from skep.transport.base import compute
+from skep.telemetry.logs import get_logger
+from skep.transport.base import compute, super_conductor_for
+
+log = get_logger(__name__)
 
 BATCH = 100
+ABOVE_SECONDS = 3.0
+"""For the level above to open something; less than a host waits for its answer."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +72,8 @@ class Builds:
         """Under which it knows them: only builds of this epoch are sent."""
         self.dispatching = Loop("dispatch", self._dispatch, every=parts.settings.resend_seconds, apart=GATHER_SECONDS)
         self.rescheduling: Loop | None = None
+        self.on_evidence: Callable[[str, str], Awaitable[None]] = _ignored
+        """Called with a host and what it said, when that shows that the database went back in time."""
 
     async def _dispatch(self) -> bool:
         """Tell hosts of scheduled builds that they have not begun."""
@@ -103,7 +124,7 @@ class Builds:
 
     async def may_build(self, message: MayBuild, _context: RequestContext | None) -> Permission:
         """Answer whether a host may begin."""
-        granted = await self._permit("may_build", message)
+        granted, _ = await self._permit("may_build", message)
         if granted:
             work = await self._work(message.instance)
             if work is not None:
@@ -112,9 +133,28 @@ class Builds:
 
     async def may_spawn(self, message: MaySpawn, _context: RequestContext | None) -> Permission:
         """Answer whether a host may touch its hypervisor: the point of no return."""
-        return Permission(granted=await self._permit("may_spawn", message))
+        granted, moment = await self._permit("may_spawn", message)
+        return Permission(granted=granted, moment=moment)
 
-    async def _permit(self, step: str, message: MayBuild | MaySpawn) -> bool:
+    async def contents(self, message: ReadContents, context: RequestContext | None) -> SealedContents:
+        """Answer with the password and files of a guest, which only its host can read.
+
+        Raises Unavailable while nobody answers above the cell.
+        """
+        parts = self._parts
+        asked = OpenContents(
+            cell=parts.cell.uuid, instance=message.instance, attempt=message.attempt, host=message.host
+        )
+        try:
+            return await parts.above.call(
+                super_conductor_for(parts.cell.uuid), asked, timeout=ABOVE_SECONDS, context=context
+            )
+        except BadRequest:
+            # Super conductors of before 0.6.0 do not know the question.
+            return SealedContents(sealed=None)
+
+    async def _permit(self, step: str, message: MayBuild | MaySpawn) -> tuple[bool, Moment | None]:
+        """Write a permission. With that to spawn goes a moment that the host alone may remember."""
         parts = self._parts
         write = builds.may_build if step == "may_build" else builds.may_spawn
         async with parts.steps.step(
@@ -122,13 +162,20 @@ class Builds:
         ) as run:
             now = parts.clock.now()
 
-            def unit(connection: sa.Connection) -> bool:
+            def unit(connection: sa.Connection) -> tuple[bool, Moment | None]:
                 agents.check_current(connection, message.host, message.incarnation)
-                return write(connection, message.instance, message.attempt, message.host, now)
+                granted = write(connection, message.instance, message.attempt, message.host, now)
+                if not granted:
+                    resting.refuse_no(connection, message.instance, message.attempt, message.host)
+                if not granted or step != "may_spawn" or parts.time is None:
+                    return granted, None
+                return granted, parts.time.advance(connection, parts.owner, now)
 
-            granted = await parts.database.write(unit)
+            granted, moment = await self._written(unit, message)
             run.outcome = "ok" if granted else "replaced"
-        return granted
+        if moment is not None and parts.time is not None:
+            parts.time.moment = later(parts.time.moment, moment)
+        return granted, moment
 
     async def built(self, message: Built, _context: RequestContext | None) -> Settled:
         """Write that the guest runs."""
@@ -142,22 +189,48 @@ class Builds:
             cell=parts.cell.name,
             contexts=(known.context,) if known is not None else (),
         ) as run:
-            current = await parts.database.write(
-                partial(
-                    builds.built,
-                    uuid=message.instance,
-                    attempt=message.attempt,
-                    host=message.host,
-                    launched_at=message.launched_at,
-                    power_state=message.power_state,
-                    now=parts.clock.now(),
-                )
-            )
+            current, moment = await self._written(partial(self._write_built, message=message), message)
             run.outcome = "ok" if current else "replaced"
         work = self._under_way.pop(message.instance, None)
         if current and work is not None and work.instance.attempt == message.attempt:
             notifications.create_end(parts.notifier, work, message.launched_at, message.power_state)
-        return Settled(current=current)
+        if moment is not None and parts.time is not None:
+            parts.time.moment = later(parts.time.moment, moment)
+        return Settled(current=current, moment=moment)
+
+    async def _written(self, unit: Unit[T], message: MayBuild | MaySpawn | Built | BuildInstances) -> T:
+        """Write what a host says. An attempt that its row does not know yet tells that the database went back."""
+        try:
+            return await self._parts.database.write(unit)
+        except resting.WentBack as error:
+            await self.on_evidence(message.host, str(error))
+            raise
+
+    def _write_built(self, connection: sa.Connection, message: Built) -> tuple[bool, Moment | None]:
+        """Write the guest; a guest is undone for a row that names a higher attempt, never for one that it lacks."""
+        parts = self._parts
+        current = builds.built(
+            connection,
+            message.instance,
+            message.attempt,
+            message.host,
+            message.launched_at,
+            message.power_state,
+            parts.clock.now(),
+        )
+        if not current:
+            resting.refuse_no(connection, message.instance, message.attempt, message.host)
+            if resting.is_unknown(connection, message.instance):
+                log.error(
+                    "a guest of no server is left alone",
+                    instance=message.instance,
+                    attempt=message.attempt,
+                    host=message.host,
+                )
+                return True, None
+        if not current or parts.time is None:
+            return current, None
+        return current, parts.time.advance(connection, parts.owner, parts.clock.now())
 
     async def failed(self, message: BuildInstances, _context: RequestContext | None) -> Settled:
         """Write that an attempt failed and is undone: another host, or ERROR with the reason.
@@ -173,7 +246,7 @@ class Builds:
             host=message.host,
             cell=parts.cell.name,
         ) as run:
-            outcome = await parts.database.write(partial(self._write_failure, message=message))
+            outcome = await self._written(partial(self._write_failure, message=message), message)
             run.outcome = message.failure.kind.value if outcome.current else "replaced"
             run.note(error=message.failure.error, reason=message.failure.message)
         self._releases.add(outcome.released)
@@ -189,6 +262,7 @@ class Builds:
 
     def _write_failure(self, connection: sa.Connection, message: BuildInstances) -> Outcome:
         now = self._parts.clock.now()
+        resting.refuse_no(connection, message.instance, message.attempt, message.host)
         work = builds.work(connection, message.instance)
         fault = self._fault(message, now)
         current = message.failure.kind is not FailureKind.GONE and builds.fail(
@@ -243,3 +317,7 @@ class Builds:
 
 def _details(host: str, failure: BuildFailure) -> str:
     return f"{host}: {failure.error}: {failure.message}"
+
+
+async def _ignored(_host: str, _said: str) -> None:
+    return None

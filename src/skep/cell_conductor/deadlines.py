@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import partial
 
 from skep.cell_conductor.builds import Builds
+from skep.cell_conductor.listening import Listening
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.reschedule import Reschedules
 from skep.database.cell import builds, reschedules, tasks
 from skep.database.cell.reschedules import Overdue
-from skep.domain.clock import SECOND
 from skep.domain.context import RequestContext
 from skep.domain.instances import Fault, State
 from skep.messages.to_cell_conductor import ReportProgress
@@ -32,11 +32,8 @@ class Deadlines:
         self._parts = parts
         self._builds = builds_story
         self._choosing = reschedules_story.choosing
-        self._listening_since: int | None = None
-        self._looked_at = 0
         every = parts.settings.resend_seconds
-        self._standstill = round(max(parts.settings.lease_seconds, 5 * every) * SECOND)
-        """A longer time between two looks means that this process stood still, and could not hear either."""
+        self._listening = Listening(max(parts.settings.lease_seconds, 5 * every))
         self.loop = Loop("deadlines", self._run, every=every)
 
     async def progress(self, message: ReportProgress, _context: RequestContext | None) -> None:
@@ -53,27 +50,16 @@ class Deadlines:
 
     async def _run(self) -> bool:
         settings = self._parts.settings
-        self._look()
-        if self._heard_for(settings.scheduled_deadline):
+        self._listening.look(able=self._builds.asserted)
+        if self._listening.heard_for(settings.scheduled_deadline):
             await self._replace(State.SCHEDULED, settings.scheduled_deadline)
-        if self._heard_for(settings.building_deadline):
+        if self._listening.heard_for(settings.building_deadline):
             await self._replace(State.BUILDING, settings.building_deadline)
-        if self._heard_for(settings.spawning_deadline):
+        if self._listening.heard_for(settings.spawning_deadline):
             await self._give_up(settings.spawning_deadline)
-        if self._heard_for(settings.task_deadline):
+        if self._listening.heard_for(settings.task_deadline):
             await self._give_up_tasks(settings.task_deadline)
         return False
-
-    def _look(self) -> None:
-        now = self._parts.clock.now()
-        if not self._builds.asserted:
-            self._listening_since = None
-        elif self._listening_since is None or now - self._looked_at > self._standstill:
-            self._listening_since = now
-        self._looked_at = now
-
-    def _heard_for(self, deadline: float) -> bool:
-        return self._listening_since is not None and self._listening_since <= self._parts.before(deadline)
 
     async def _overdue(self, state: State, deadline: float) -> list[Overdue]:
         parts = self._parts
@@ -113,7 +99,7 @@ class Deadlines:
             )
 
     async def _give_up_tasks(self, deadline: float) -> None:
-        """The server stays as it was; what the host may still answer finds another task id."""
+        """The server stays as it was. What the host was allowed to begin stays, in doubt, until it is heard."""
         parts = self._parts
         late = await parts.database.read(partial(tasks.overdue, before=parts.before(deadline), limit=BATCH))
         for task in late:

@@ -15,7 +15,7 @@ from skep.cell_conductor import notifications
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
-from skep.database.cell import attempts, builds, deletes
+from skep.database.cell import attempts, builds, deletes, recovery
 from skep.database.cell.attempts import StaleAttempt
 from skep.database.cell.builds import Work
 from skep.domain.claims import ClaimKey
@@ -76,7 +76,9 @@ class Deletes:
     async def _tell(self, stale: StaleAttempt, work: Work | None) -> None:
         parts = self._parts
         context = work.context if work is not None else self._own_context()
-        message = TerminateInstance(context=context, instance=stale.instance, attempt=stale.attempt)
+        message = TerminateInstance(
+            context=context, instance=stale.instance, attempt=stale.attempt, deleted=stale.deleted
+        )
         await parts.transport.cast(compute(parts.cell.uuid, stale.host), message, context)
         if work is not None and work.instance.task is Task.DELETING:
             notifications.delete_start(parts.notifier, work)
@@ -101,6 +103,7 @@ class Deletes:
         now = self._parts.clock.now()
         work = builds.work(connection, message.instance)
         keys = attempts.close(connection, message.instance, message.host, _upto(message), now)
+        recovery.note_undone(connection, message.instance, message.host, _upto(message))
         deleted = deletes.finish_if_closed(connection, message.instance, now)
         group = work.spec.group.uuid if work is not None and work.spec.group is not None else None
         return [msgspec.structs.replace(key, group=group) for key in keys], work, deleted

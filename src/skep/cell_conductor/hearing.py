@@ -56,6 +56,10 @@ class Hearing:
         """Tell whether a node was ever heard."""
         return node in self._at
 
+    def hears(self, node: NodeUuid) -> bool:
+        """Tell whether a node was heard at the latest look."""
+        return node in self._heard
+
     @property
     def silent(self) -> int:
         """How many nodes were heard once and are silent now."""

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
-from typing import Any
 
 import sqlalchemy as sa
 
 from skep.cell_conductor.hearing import SILENT_SECONDS, Hearing
 from skep.cell_conductor.host_keys import HostKeys
 from skep.cell_conductor.parts import Parts
-from skep.database.cell import agents, fences
+from skep.cell_conductor.refusals import Refusals
+from skep.cell_conductor.sessions import Sessions
+from skep.database.cell import agents, fences, missing_hosts, sessions
 from skep.database.cell.agents import Agent
 from skep.domain.context import RequestContext
-from skep.domain.errors import Conflict, NotFound, SkepError, StaleAgent, TooLarge
-from skep.domain.hosts import AgentIdentity
+from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError, StaleAgent, TooLarge
 from skep.domain.ids import NodeUuid
+from skep.domain.sessions import Session
+from skep.domain.timelines import Moment
+from skep.domain.wording import refuse_control_characters
 from skep.messages.to_cell_conductor import (
     Heartbeat,
     HostReported,
@@ -26,55 +29,107 @@ from skep.messages.to_cell_conductor import (
     Registration,
     ReportHost,
     SignedReport,
+    Welcome,
 )
 from skep.messages.to_compute import ReportHostNow
 from skep.messages.to_scheduler import HostReport, ReportAnswer, UpdateHostState, UpdateHostStateReply
+from skep.reconciler.lease import Time
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
 from skep.transport.base import compute, scheduler_for
+from skep.transport.speaker import Speaker
 
 log = get_logger(__name__)
 
+OnSeen = Callable[[Moment | None, str], Awaitable[None]]
+
 BATCH = 200
 """Reports in one call: some hundred kB."""
-
-Handler = Callable[[Any, RequestContext | None], Awaitable[Any]]
 
 
 class Hosts:
     """Knows who of the cell's agents lives, and carries what they report to the scheduler, many in one call."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        sessions: Sessions | None = None,
+        refusals: Refusals | None = None,
+        time_of_database: Time | None = None,
+    ) -> None:
         self._parts = parts
+        self._sessions = sessions or Sessions(parts)
+        self._time = time_of_database
         self._agents: dict[NodeUuid, Agent] = {}
-        self._of_host: dict[str, NodeUuid] = {}
         self._listening_until: float | None = time.monotonic() + SILENT_SECONDS
         self._reports: list[tuple[HostReport, asyncio.Future[HostReported]]] = []
         self._stale: dict[NodeUuid, int] = {}
         """Older runs that were noted, so that each is noted once."""
-        self._keys = HostKeys(parts)
+        self._refusals = refusals or Refusals(parts.cell.name)
+        self.keys = HostKeys(parts, self._refusals)
         self.hearing = Hearing()
         self.epoch: str | None = None
         """In which the schedulers are, as far as they said."""
         self.reporting = Loop("reports", self._forward, every=1.0)
         self.on_listening: Callable[[], None] = _ignore
         """Called when an agent registers with a conductor that has only begun to listen."""
+        self.on_seen: OnSeen = _ignore_seen
+        """Is told which moment of the cell's database an agent saw that registers, and which host that is."""
+
+    @property
+    def _moment(self) -> Moment | None:
+        return self._time.moment if self._time is not None else None
 
     async def register(self, message: RegisterAgent, _context: RequestContext | None) -> Registration:
         """Write an agent and say whether its node is mapped yet; the level above does that."""
         parts, identity = self._parts, message.identity
+        refuse_control_characters(identity, "identity")
         clash = await parts.database.read(partial(agents.other_node_of, host=identity.host, node=identity.node))
         if clash is not None:
             raise Conflict(f"host {identity.host} of cell {parts.cell.name} is node {clash}, not {identity.node}")
-        signed = await self._keys.admit(message)
-        agent = await parts.database.write(partial(_registered, identity=identity, now=parts.clock.now()))
+        signed = await self.keys.admit(message)
+        await self.on_seen(message.seen, f"host {identity.host}")
+        session = await self._session(message)
+        agent = await parts.database.write(partial(_registered, message=message, now=parts.clock.now()))
+        if agent is None:
+            return await self._refuse_older(message, session)
         self._know(agent)
-        self.hearing.hear(agent.node, time.monotonic())
+        if session is None:
+            # With a session the first thing that it says in it counts: an agent may believe none of our answers, and
+            # ask for ever without serving.
+            self.hearing.hear(agent.node, time.monotonic())
         if self._listening_until is not None:
             self.on_listening()
         if not agent.mapped:
             await parts.tell_above()
-        return Registration(incarnation=agent.incarnation, mapped=agent.mapped, signed=signed)
+        if session is None:
+            return Registration(incarnation=agent.incarnation, mapped=agent.mapped, signed=signed, moment=self._moment)
+        await self._sessions.begun(identity, message.exchange_key)
+        welcome = Welcome(
+            incarnation=agent.incarnation,
+            mapped=agent.mapped,
+            conductor=self._sessions.mark,
+            bound_key=self.keys.bound(agent.node),
+            moment=self._moment,
+        )
+        return await self._sessions.welcome(session, welcome, message.challenge)
+
+    async def _session(self, message: RegisterAgent) -> Session | None:
+        if not message.number:
+            return None
+        try:
+            return await self._sessions.session_with(message.identity, message.exchange_key)
+        except ValueError as error:
+            raise BadRequest(f"exchange_key: {error}") from error
+
+    async def _refuse_older(self, message: RegisterAgent, session: Session | None) -> Registration:
+        """Tell a run of an agent that a younger one has registered, so that it stops."""
+        agent = await self._look_up(message.identity.node)
+        await self._note_stale(agent, message.incarnation)
+        if session is None:
+            raise StaleAgent(f"a younger run of the agent of host {agent.host} has registered")
+        welcome = Welcome(incarnation=0, mapped=False, conductor=self._sessions.mark, stale=True)
+        return await self._sessions.welcome(session, welcome, message.challenge)
 
     async def heartbeat(self, message: Heartbeat, _context: RequestContext | None) -> None:
         """Note that an agent lives; an older one with the same identity does not count.
@@ -93,13 +148,12 @@ class Hosts:
             await self.have_report((message.node,))
 
     async def report(self, message: ReportHost, _context: RequestContext | None) -> HostReported:
-        """Carry one report of an agent that does not sign. Raises Forbidden when its node has a key all the same."""
-        await self._keys.refuse_unsigned(message)
+        """Carry one report of an agent that is proven."""
         return await self._take(message)
 
     async def signed_report(self, message: SignedReport, _context: RequestContext | None) -> HostReported:
         """Carry one report of an agent that signs. Raises Forbidden when it is not signed by the key of its node."""
-        return await self._take(await self._keys.opened(message))
+        return await self._take(await self.keys.opened(message))
 
     async def _take(self, message: ReportHost) -> HostReported:
         """Carry one report to the scheduler, together with those that others send meanwhile."""
@@ -107,6 +161,9 @@ class Hosts:
         if message.incarnation < agent.incarnation:
             await self._note_stale(agent, message.incarnation)
             return HostReported(epoch="", fenced=True)
+        if message.usage.host != agent.host:
+            why = f"it reports as host {message.usage.host[:80]!r}"
+            raise self._refusals.refuse(agent.node, why, host=agent.host)
         self.hearing.hear(message.node, time.monotonic())
         answer: asyncio.Future[HostReported] = asyncio.get_running_loop().create_future()
         report = HostReport(
@@ -121,20 +178,15 @@ class Hosts:
         self.reporting.nudge()
         return await answer
 
-    def from_current(self, handler: Handler) -> Handler:
-        """Make a handler that takes messages of a host only from its youngest agent. It raises StaleAgent else."""
-
-        async def checked(message: Any, context: RequestContext | None) -> Any:
-            node = self._of_host.get(message.host)
-            agent = self._agents.get(node) if node is not None else None
-            if agent is not None and message.incarnation is not None and message.incarnation < agent.incarnation:
-                agent = await self._look_up(agent.node)
-            if agent is not None and message.incarnation is not None and message.incarnation < agent.incarnation:
-                await self._note_stale(agent, message.incarnation)
-                raise StaleAgent(f"agent {message.incarnation} of host {agent.host} is not the youngest")
-            return await handler(message, context)
-
-        return checked
+    async def check_current(self, speaker: Speaker) -> None:
+        """See that a speaker is the youngest run of its host's agent. Raises StaleAgent."""
+        number = speaker.incarnation
+        agent = self._agents.get(speaker.node)
+        if agent is not None and number is not None and number < agent.incarnation:
+            agent = await self._look_up(agent.node)
+        if agent is not None and number is not None and number < agent.incarnation:
+            await self._note_stale(agent, number)
+            raise StaleAgent(f"agent {number} of host {agent.host} is not the youngest")
 
     async def have_report(self, nodes: Iterable[NodeUuid]) -> None:
         """Ask the agents of these nodes to report in full at once."""
@@ -158,17 +210,23 @@ class Hosts:
         A conductor that has just started says for SILENT_SECONDS that it only listens, unless it has heard all its
         agents before.
         """
-        if self._listening_until is None:
+        until = self._listening_until
+        if until is None:
             return True
         known = await self._parts.database.read(agents.list_all)
-        if time.monotonic() < self._listening_until and any(not self.hearing.knows(agent.node) for agent in known):
+        if time.monotonic() < until and any(not self.hearing.knows(agent.node) for agent in known):
             return False
         self._listening_until = None
         return True
 
+    async def hears_any_but(self, nodes: Collection[NodeUuid]) -> bool:
+        """Tell whether any agent of the cell is heard beside those of `nodes`; also true when there are no others."""
+        known = await self._parts.database.read(agents.list_all)
+        others = [agent.node for agent in known if agent.node not in nodes]
+        return not others or any(self.hearing.hears(node) for node in others)
+
     def _know(self, agent: Agent) -> None:
         self._agents[agent.node] = agent
-        self._of_host[agent.host] = agent.node
 
     async def _current(self, node: NodeUuid, incarnation: int) -> Agent:
         """Return the agent as this process knows it, or as the row says when the sender has another number.
@@ -240,7 +298,14 @@ class Hosts:
         if answer.younger is not None:
             return await self._resolve(report, answer.younger, epoch)
         trouble = "an older report than the one that is known" if answer.stale else answer.error
-        return HostReported(epoch=epoch, claims=answer.claims, error=trouble)
+        return HostReported(
+            epoch=epoch,
+            claims=answer.claims,
+            error=trouble,
+            takes_guests=True,
+            moment=self._moment,
+            now=self._parts.clock.now(),
+        )
 
     async def _resolve(self, report: HostReport, known: int, epoch: str) -> HostReported:
         """Answer an agent that schedulers hold for older than one they heard of.
@@ -263,14 +328,27 @@ class Hosts:
         return HostReported(epoch=epoch, incarnation=raised, error=f"schedulers know of agent {known}")
 
 
-def _registered(connection: sa.Connection, identity: AgentIdentity, now: int) -> Agent:
-    """Write an agent. One that the cell has forgotten while its host was fenced has to undo what it had there."""
+def _registered(connection: sa.Connection, message: RegisterAgent, now: int) -> Agent | None:
+    """Write an agent; None when a younger run of it has registered.
+
+    One that the cell has forgotten has to undo what was given up of its host meanwhile.
+    """
+    identity = message.identity
+    if message.number and sessions.is_stale(connection, identity, message.number):
+        return None
     is_new = agents.get(connection, identity.node) is None
     agent = agents.register(connection, identity, now)
     if is_new:
         fences.came_back(connection, identity.node)
+        missing_hosts.came_back(connection, identity.node)
+    if message.number:
+        sessions.begin(connection, identity, message.number, message.exchange_key)
     return agent
 
 
 def _ignore() -> None:
+    return None
+
+
+async def _ignore_seen(_seen: Moment | None, _who: str) -> None:
     return None

@@ -10,6 +10,8 @@ from skep.domain.cells import Cell
 from skep.domain.clock import SECOND, Clock
 from skep.domain.ids import Incarnation
 from skep.messages.to_super_conductor import CellChanged
+from skep.reconciler.lease import Time
+from skep.telemetry.clock_watch import Told, ignore
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
 from skep.transport.base import Transport, super_conductor_for
@@ -30,10 +32,16 @@ class Parts:
     steps: Steps
     notifier: Notifier
     settings: ConductorSettings
+    require_signatures: bool = False
+    """Whether also hosts that were there before agents had sessions are believed only in one."""
     max_attempts: int = 3
     max_cells: int = 2
+    time: Time | None = None
+    """The time of the cell's database."""
     runs_on: str = ""
     """Where this process runs, as lists of services say."""
+    on_clock: Told = ignore
+    """Is told by how many seconds this process' clock is ahead of the database's."""
 
     def before(self, seconds: float) -> int:
         """Return the time `seconds` ago, in microseconds."""

@@ -2,107 +2,157 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+
 from skep.cell_conductor.beats import Beats
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.deadlines import Deadlines
 from skep.cell_conductor.deletes import Deletes
 from skep.cell_conductor.fences import Fences
+from skep.cell_conductor.guests import Guests
 from skep.cell_conductor.hosts import Hosts
+from skep.cell_conductor.orders import SealingTransport
 from skep.cell_conductor.parts import Parts
+from skep.cell_conductor.recovery import Recovery
+from skep.cell_conductor.refusals import Refusals
 from skep.cell_conductor.reschedule import Reschedules
+from skep.cell_conductor.sessions import Sessions
+from skep.cell_conductor.speakers import Speakers
 from skep.cell_conductor.tasks import Tasks
-from skep.database.cell.tables import leases
+from skep.database.cell import recovery
+from skep.database.cell.tables import leases, time
+from skep.database.clocks import DatabaseClock
 from skep.domain.context import RequestContext
 from skep.messages.to_cell_conductor import (
     BuildInstances,
     Built,
     Destroyed,
+    GuestsFound,
     Heartbeat,
     InstancesChanged,
+    MayAct,
     MayBuild,
     MaySpawn,
+    ReadContents,
     RegisterAgent,
     Registration,
+    ReportGuests,
     ReportHost,
     ReportProgress,
     SignedReport,
     TaskDone,
 )
-from skep.reconciler.lease import Lease
+from skep.reconciler.lease import Lease, Time
 from skep.reconciler.loop import Loop
-from skep.transport.base import Subscription, cell_conductor
+from skep.transport.base import Handlers, Subscription, cell_conductor
 
 
 class CellConductor:
     """Drives builds, deletes and tasks inside one cell. Any number may run; rows and leases keep them apart."""
 
     def __init__(self, parts: Parts) -> None:
+        self.clock = DatabaseClock(parts.clock)
+        self._time = Time(time, parts.cell.uuid, recovery.begin_if_lost)
+        parts = dataclasses.replace(parts, clock=self.clock, time=self._time)
+        sessions, refusals = Sessions(parts), Refusals(parts.cell.name)
+        parts = dataclasses.replace(parts, transport=SealingTransport(parts, sessions, refusals))
         self._parts = parts
+        self._recovery = Recovery(parts, self._time)
+        self._recovery.on_change = self._on_recovered
         self._releases = Releases(parts)
         self._builds = Builds(parts, self._releases)
         self._reschedules = Reschedules(parts, self._builds, self._releases)
         self._deadlines = Deadlines(parts, self._builds, self._reschedules)
         self._deletes = Deletes(parts, self._builds, self._releases)
         self._tasks = Tasks(parts)
-        self._hosts = Hosts(parts)
-        self._fences = Fences(parts, self._releases, self._reschedules.choosing, self._deletes.undoing)
-        self._beats = Beats(parts, self._hosts)
+        self._guests = Guests(parts, self._tasks)
+        self._hosts = Hosts(parts, sessions, refusals, self._time)
+        self._hosts.on_seen = self._recovery.saw
+        self._speakers = Speakers(parts, sessions, refusals, self._hosts.keys, self._hosts.check_current)
+        self._fences = Fences(parts, self._hosts, self._builds, self._releases, self._reschedules, self._deletes)
+        self._recovery.all_heard = self._hosts.knows_who_lives
+        self._builds.on_evidence = self._recovery.evidence
+        self._beats = Beats(parts, self._hosts, self._time)
+        self._beats.on_seen = self._recovery.saw
         self._beats.on_asserted = self._on_asserted
         self._lease = Lease(
             parts.database,
             leases,
             parts.owner,
             "cell_conductor",
-            parts.clock,
+            self.clock,
             seconds=parts.settings.lease_seconds,
             host=parts.runs_on,
+            on_clock=parts.on_clock,
+            time=self._time,
         )
         self._subscription: Subscription | None = None
+        self._acting: asyncio.Task[None] | None = None
 
     @property
     def _loops(self) -> tuple[Loop, ...]:
+        """Return the loops that act on no build and no guest."""
+        return (self._hosts.reporting, self._beats.loop, self._releases.loop, self._recovery.loop)
+
+    @property
+    def _acts(self) -> tuple[Loop, ...]:
         return (
-            self._hosts.reporting,
-            self._beats.loop,
             self._builds.dispatching,
             self._reschedules.choosing,
             self._deadlines.loop,
             self._deletes.undoing,
             self._tasks.telling,
             self._fences.loop,
-            self._releases.loop,
         )
 
     async def start(self) -> None:
         """Take the lease, listen to the cell, look at the whole once."""
         await self._lease.start()
-        current = self._hosts.from_current
+        looked = self._recovery.once_looked
+        of_youngest: Handlers = {
+            MayBuild: looked(self._builds.may_build),
+            MaySpawn: looked(self._builds.may_spawn),
+            ReadContents: self._builds.contents,
+            Built: looked(self._builds.built),
+            BuildInstances: looked(self._builds.failed),
+            ReportProgress: self._deadlines.progress,
+            Destroyed: self._deletes.destroyed,
+            MayAct: self._tasks.may_act,
+            TaskDone: self._tasks.done,
+            ReportGuests: self._guests.reported,
+            GuestsFound: self._recovery.found,
+        }
+        of_any_run: Handlers = {
+            ReportHost: self._hosts.report,
+            SignedReport: self._hosts.signed_report,
+            Heartbeat: self._heartbeat,
+        }
+        from_agents = self._speakers.hearing(of_youngest, of_any_run)
         self._subscription = await self._parts.transport.serve(
             cell_conductor(self._parts.cell.uuid),
-            {
-                InstancesChanged: self._on_changed,
-                MayBuild: current(self._builds.may_build),
-                MaySpawn: current(self._builds.may_spawn),
-                Built: current(self._builds.built),
-                BuildInstances: current(self._builds.failed),
-                ReportProgress: self._deadlines.progress,
-                Destroyed: current(self._deletes.destroyed),
-                TaskDone: current(self._tasks.done),
-                RegisterAgent: self._register,
-                ReportHost: self._hosts.report,
-                SignedReport: self._hosts.signed_report,
-                Heartbeat: self._heartbeat,
-            },
+            {InstancesChanged: self._on_changed, RegisterAgent: self._register, **from_agents},
         )
         for loop in self._loops:
+            loop.start()
+        self._acting = asyncio.create_task(self._act(), name=f"acts of {self._parts.cell.name}")
+
+    async def _act(self) -> None:
+        """Begin to act on builds and guests, once it is known whether the database went back before the start."""
+        await self._recovery.looked_at()
+        for loop in self._acts:
             loop.start()
 
     async def stop(self) -> None:
         """Finish the passes under way, stop, and let others take over at once."""
+        if self._acting is not None:
+            self._acting.cancel()
+            await asyncio.wait({self._acting})
+        self._recovery.stop_waiting()
         if self._subscription is not None:
             await self._subscription.close()
-        for loop in self._loops:
+        for loop in (*self._loops, *self._acts):
             await loop.stop()
         await self._lease.stop()
 
@@ -115,15 +165,24 @@ class CellConductor:
         self._deletes.undoing.nudge()
         self._tasks.telling.nudge()
         self._fences.loop.nudge()
+        self._recovery.loop.nudge()
 
     async def _register(self, message: RegisterAgent, context: RequestContext | None) -> Registration:
         registration = await self._hosts.register(message, context)
+        await self._recovery.registered(message.identity)
         await self._fences.heard(message.identity.node)
         return registration
 
     async def _heartbeat(self, message: Heartbeat, context: RequestContext | None) -> None:
+        await self._recovery.saw(message.seen, f"the agent of node {message.node}")
         await self._hosts.heartbeat(message, context)
         await self._fences.heard(message.node)
+
+    def _on_recovered(self) -> None:
+        self._builds.dispatching.nudge()
+        self._reschedules.choosing.nudge()
+        self._deletes.undoing.nudge()
+        self._tasks.telling.nudge()
 
     def _on_asserted(self, epoch: str | None) -> None:
         newly = epoch is not None and not self._builds.asserted

@@ -1,7 +1,9 @@
-"""`skep db backup` and `skep db restore`."""
+"""`skep db backup`, `skep db restore` and `skep db recover`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -9,9 +11,14 @@ import click
 from skep.cli.config import config_option
 from skep.cli.databases import loaded, locations, state_directory
 from skep.cli.failures import Refused
-from skep.cli.output import Format, format_option, print_rows, progress
+from skep.cli.output import Format, format_option, print_rows, print_said, progress
+from skep.cli.tables import Table
 
-COLUMNS = {"name": "Database", "revision": "Revision", "file": "File"}
+STOP_FIRST = (
+    "stop it first: Ctrl-C where `skep up` runs, or `systemctl stop` of each service on this machine (`skep-api`, "
+    "`skep-super-conductor`, `skep-scheduler`, `skep-cell-conductor@CELL`, `skep-compute`)"
+)
+TABLE = Table({"name": "Database", "revision": "Revision", "file": "File"})
 
 
 @click.command()
@@ -21,20 +28,24 @@ COLUMNS = {"name": "Database", "revision": "Revision", "file": "File"}
 def backup(directory: Path, config_file: Path | None, form: Format) -> None:
     """Copy all databases and the keys into a new DIRECTORY, also while the cloud runs.
 
-    Each database is copied as it is at one moment, cells before the API's. Images and hosts' directories are not in it.
+    Each database is copied as it is at one moment, cells before the API's; one that is missing fails it. The PostgreSQL
+    that `skep up --processes` starts is started for it where its cloud does not run. Images and hosts' directories are
+    not in it.
 
     \b
     Example: skep db backup /srv/backups/skep-monday
     """
     from skep.domain.clock import Clock
     from skep.processes.backups import back_up
+    from skep.processes.supervisor.stopped import answering
 
     config = loaded(config_file)
-    with progress("Copying databases"):
-        taken = back_up(locations(config)[0], state_directory(config), directory, Clock().now())
-    print_rows(
-        [{"name": one.name, "revision": one.revision, "file": one.file} for one in taken.databases], COLUMNS, form
-    )
+    state = state_directory(config)
+    with progress("Copying databases"), answering(config, state) as (current, renewed):
+        there, known = locations(current)
+        there = {name: renewed(name, location) for name, location in there.items()}
+        taken = back_up(there, state, directory, Clock().now(), known)
+    print_rows([{"name": one.name, "revision": one.revision, "file": one.file} for one in taken.databases], TABLE, form)
 
 
 @click.command()
@@ -42,28 +53,82 @@ def backup(directory: Path, config_file: Path | None, form: Format) -> None:
 @click.option("--only", multiple=True, metavar="NAME", help="Only this database: api, cell0, or a cell's. Repeatable.")
 @click.option("--yes", is_flag=True, help="What is there now is replaced.")
 @config_option
-def restore(directory: Path, only: tuple[str, ...], yes: bool, config_file: Path | None) -> None:
+@format_option
+def restore(directory: Path, only: tuple[str, ...], yes: bool, config_file: Path | None, form: Format) -> None:
     """Put the databases of a backup into the place of what is there; refused while a cloud runs.
 
-    Afterwards `skep db upgrade`, start, and `skep doctor --audit`.
+    They are brought to this release's schema. The PostgreSQL that `skep up --processes` starts is started for it, and
+    stopped again. After the start of the cloud hosts are asked what they have (`skep recovery list`); what stays in
+    doubt is listed by `skep doctor --audit`.
 
     \b
     Example: skep db restore /srv/backups/skep-monday --only cell2 --yes
     """
+    from skep.domain.clock import Clock
     from skep.processes.backups import read_manifest
     from skep.processes.backups import restore as put_back
+    from skep.processes.supervisor.stopped import held
 
     names = only or tuple(one.name for one in read_manifest(directory).databases)
     if not yes:
         raise Refused(f"this replaces what is in {', '.join(names)}; say --yes")
     config = loaded(config_file)
     state = state_directory(config)
-    state.open()
-    try:
+    now = Clock().now()
+    with _stopped(), progress("Restoring databases"), held(config, state) as (current, renewed):
         # The API database says where cells are, so it comes first.
-        if "api" in names:
-            put_back(locations(config)[0], state, directory, ("api",))
-        put_back(locations(config)[0], state, directory, tuple(name for name in names if name != "api"))
-    finally:
-        state.close()
-    click.echo(f"Restored: {', '.join(names)}. Next: `skep db upgrade`, start, `skep doctor --audit`.")
+        for part in (("api",) if "api" in names else (), tuple(name for name in names if name != "api")):
+            known, _ = locations(current)
+            there = {name: renewed(name, known[name]) for name in part if name in known}
+            put_back(there, state, directory, part, now)
+    said = (
+        f'Restored: {", ".join(names)}. Next: start, and go on with the checklist "A backup must be restored" in '
+        "docs/operations.md."
+    )
+    print_said(said, {"restored": names}, form)
+
+
+@click.command()
+@click.option("--only", multiple=True, metavar="NAME", help="Only this database: api, cell0, or a cell's. Repeatable.")
+@click.option("--yes", is_flag=True, help="All hosts are to be asked.")
+@config_option
+@format_option
+def recover(only: tuple[str, ...], yes: bool, config_file: Path | None, form: Format) -> None:
+    """Say that databases may have lost what was written last; refused while a cloud runs.
+
+    For a server that lost its last seconds in a crash, a replica that was promoted, or files that were put back by
+    hand, where all processes ended and hosts may be off: nothing that is left can notice it then. After the start every
+    host is asked what it has, as after `skep db restore`, and what may be on a silent one waits.
+
+    \b
+    Example: skep db recover --only cell2 --yes
+    """
+    from skep.domain.clock import Clock
+    from skep.processes.backups import begin_to_recover
+    from skep.processes.databases import revision_of
+    from skep.processes.supervisor.stopped import held
+
+    config = loaded(config_file)
+    state = state_directory(config)
+    with _stopped(), held(config, state) as (current, renewed):
+        there = {name: renewed(name, location) for name, location in locations(current)[0].items()}
+        if unknown := [name for name in only if name not in there or revision_of(there[name]) is None]:
+            raise Refused(f"--only: there is no database {', '.join(unknown)}; expected some of {', '.join(there)}")
+        names = only or tuple(name for name, location in there.items() if revision_of(location) is not None)
+        if not yes:
+            raise Refused(f"after the start every host is asked what it has, for {', '.join(names)}; say --yes")
+        for name in names:
+            begin_to_recover(name, there[name], "skep db recover", Clock().now())
+    text = f"{', '.join(names)} will recover. Next: start, then `skep recovery list`."
+    print_said(text, {"recovering": names}, form)
+
+
+@contextmanager
+def _stopped() -> Iterator[None]:
+    """Say how a cloud is stopped where a block finds that it runs."""
+    from skep.processes.directory import InUse
+
+    try:
+        yield
+    except InUse as error:
+        raise Refused(f"{error}; {STOP_FIRST}") from None

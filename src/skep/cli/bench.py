@@ -16,14 +16,14 @@ from skep.cli.benchmarks.build_load import Offered
 from skep.cli.benchmarks.process import Deployment
 from skep.cli.benchmarks.scheduler import run as scheduler_benchmark
 from skep.cli.benchmarks.sync import run as sync_benchmark
+from skep.cli.output import Format, format_option, print_record
 
 
-def _show(figures: msgspec.Struct, as_json: bool) -> None:
-    if as_json:
+def _show(figures: msgspec.Struct, form: Format) -> None:
+    if form == "json":
         click.echo(msgspec.json.encode(figures).decode())
         return
-    for name, value in msgspec.structs.asdict(figures).items():
-        click.echo(f"{name:>20}  {value}")
+    print_record(msgspec.structs.asdict(figures), form)
 
 
 @click.group()
@@ -45,7 +45,7 @@ def bench() -> None:
 )
 @click.option("--rate", type=click.FloatRange(0, 10_000), default=0, help="Offer so many creates a second instead.")
 @click.option("--multi", is_flag=True, help="Ask for all servers in one request instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@format_option
 def build(
     servers: int,
     concurrency: int,
@@ -54,7 +54,7 @@ def build(
     deployment: Deployment,
     rate: float,
     multi: bool,
-    as_json: bool,
+    form: Format,
 ) -> None:
     """Create servers over HTTP in a cloud of its own and wait until all are ACTIVE.
 
@@ -79,7 +79,7 @@ def build(
         figures = build_benchmark.run(
             deployment=deployment, offered=offered, hosts=hosts, cells=cells, progress=progress
         )
-    _show(figures, as_json)
+    _show(figures, form)
     sys.exit(1 if figures.stuck or figures.leftover_rows or figures.errors else 0)
 
 
@@ -88,28 +88,28 @@ def build(
 @click.option("--hosts", type=click.IntRange(1, 10_000), default=200, show_default=True, help="Fake hosts in all.")
 @click.option("--cells", type=click.IntRange(1, 100), default=2, show_default=True, help="Cells.")
 @click.option("--seconds", type=click.FloatRange(5, 3600), default=60, show_default=True, help="How long to count.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def settled(servers: int, hosts: int, cells: int, seconds: float, as_json: bool) -> None:
+@format_option
+def settled(servers: int, hosts: int, cells: int, seconds: float, form: Format) -> None:
     """Count what a cloud costs in which many servers run and nobody asks anything.
 
     Example: skep bench settled --servers 10000 --hosts 20 --seconds 20
     """
     figures = settled_benchmark.run(servers=servers, hosts=hosts, cells=cells, seconds=seconds)
-    _show(figures, as_json)
+    _show(figures, form)
 
 
 @bench.command()
 @click.option("--servers", type=click.IntRange(30, 100_000), default=600, show_default=True, help="Servers to create.")
 @click.option("--hosts", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Fake hosts in all.")
 @click.option("--cells", type=click.IntRange(1, 100), default=2, show_default=True, help="Cells.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def restart(servers: int, hosts: int, cells: int, as_json: bool) -> None:
+@format_option
+def restart(servers: int, hosts: int, cells: int, form: Format) -> None:
     """Kill the whole cloud (SIGKILL) while it builds, start it again, and see how soon it goes on.
 
     Example: skep bench restart --servers 600
     """
     figures = restart_benchmark.run(servers=servers, hosts=hosts, cells=cells)
-    _show(figures, as_json)
+    _show(figures, form)
     sys.exit(1 if figures.lost or figures.errors or figures.active != figures.answered else 0)
 
 
@@ -125,8 +125,8 @@ def restart(servers: int, hosts: int, cells: int, as_json: bool) -> None:
 @click.option("--hosts", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Made-up hosts.")
 @click.option("--rate", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Requests a second.")
 @click.option("--url", default="", help="An empty server to use; without one a server is started for the run.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def sync(backend: str, schedulers: int, hosts: int, rate: int, url: str, as_json: bool) -> None:
+@format_option
+def sync(backend: str, schedulers: int, hosts: int, rate: int, url: str, form: Format) -> None:
     """Measure schedulers that share host states: how soon they see changes, how fast they claim, how they collide.
 
     Schedulers are processes of their own, but for the backend that is a process's memory.
@@ -141,7 +141,7 @@ def sync(backend: str, schedulers: int, hosts: int, rate: int, url: str, as_json
         rate=rate,
         progress=lambda what: click.echo(what, err=True),
     )
-    _show(figures, as_json)
+    _show(figures, form)
     sys.exit(1 if figures.double_bookings or figures.wrongly_refused or figures.audit_differences else 0)
 
 
@@ -164,9 +164,9 @@ def sync(backend: str, schedulers: int, hosts: int, rate: int, url: str, as_json
     help="How long the plain scheduler decides that it is compared with; 0: not at all.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed makes other hosts and kinds.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@format_option
 def scheduler(
-    workload: str, hosts: int, shapes: int, seconds: float, reference_seconds: float, seed: int, as_json: bool
+    workload: str, hosts: int, shapes: int, seconds: float, reference_seconds: float, seed: int, form: Format
 ) -> None:
     """Measure how fast placement decides: whole decisions, each claimed before the next, in one thread.
 
@@ -186,4 +186,4 @@ def scheduler(
         reference_seconds=reference_seconds,
         progress=lambda what: click.echo(what, err=True),
     )
-    _show(figures, as_json)
+    _show(figures, form)

@@ -11,14 +11,18 @@ import click
 from skep.cli.explain import amounts
 from skep.cli.output import Format, counted, format_option, print_json, print_rows
 from skep.cli.remote import cloud_option, connect
+from skep.cli.tables import Table
 
-COLUMNS = {
-    "kind": "Part",
-    "name": "Name",
-    "servers": "More servers",
-    "hosts": "Hosts with room",
-    "suitable": "Suitable hosts",
-}
+TABLE = Table(
+    {
+        "kind": "Part",
+        "name": "Name",
+        "servers": "More servers",
+        "hosts": "Hosts with room",
+        "suitable": "Suitable hosts",
+    },
+    gives_way=("suitable",),
+)
 KINDS = {"zones": "zone", "cells": "cell", "aggregates": "aggregate"}
 SHOWN_HOSTS = 10
 
@@ -37,12 +41,9 @@ Record = Mapping[str, Any]
     metavar="N",
     help="Leave the N emptiest suitable hosts out, as spares for hosts that fail.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @format_option
 @cloud_option
-def capacity(
-    flavor: str, zone: str | None, cell: str | None, keep: int, as_json: bool, form: Format, cloud: str | None
-) -> None:
+def capacity(flavor: str, zone: str | None, cell: str | None, keep: int, form: Format, cloud: str | None) -> None:
     """Count how many more servers of a flavor fit, where, and what runs out first.
 
     Servers are counted as placement would place them one after the other, by the filters that it uses; nothing is
@@ -54,14 +55,14 @@ def capacity(
     given = {"flavor": flavor, "availability_zone": zone, "cell": cell, "keep_free_hosts": str(keep) if keep else None}
     query = urlencode({key: value for key, value in given.items() if value is not None})
     found = connect(cloud).admin("GET", f"/capacity?{query}")["capacity"]
-    if as_json or form == "json":
+    if form == "json":
         print_json(found)
         return
     for line in text(found):
         click.echo(line)
     rows = [{"kind": kind, **room} for key, kind in KINDS.items() for room in found[key]]
     if rows:
-        print_rows(rows, COLUMNS, form)
+        print_rows(rows, TABLE, form)
 
 
 def text(found: Record) -> Iterator[str]:

@@ -13,19 +13,26 @@ from skep.cli.credentials import credential_commands
 from skep.cli.failures import Failed
 from skep.cli.output import Format, format_option, print_record, print_rows
 from skep.cli.remote import cloud_option, connect
+from skep.cli.tables import Table
 
 POLL_SECONDS = 2.0
 """Between two looks at a cell that is drained."""
 
-COLUMNS = {
-    "name": "Name",
-    "disabled": "Disabled",
-    "hosts": "Hosts",
-    "hosts_up": "Up",
-    "servers": "Servers",
-    "reachable": "Reachable",
-    "uuid": "UUID",
-}
+GONE_SECONDS = 30.0
+"""How long the end of a deletion is waited for."""
+
+TABLE = Table(
+    {
+        "name": "Name",
+        "disabled": "Disabled",
+        "hosts": "Hosts",
+        "hosts_up": "Up",
+        "servers": "Servers",
+        "reachable": "Reachable",
+        "uuid": "UUID",
+    },
+    gives_way=("reachable", "hosts_up"),
+)
 
 
 @click.group()
@@ -48,7 +55,9 @@ def list_(form: Format, cloud: str | None) -> None:
     \b
     Example: skep cell list --format json
     """
-    print_rows(connect(cloud).admin("GET", "/cells")["cells"], COLUMNS, form)
+    rows = connect(cloud).admin("GET", "/cells")["cells"]
+    deleting = [{**row, "disabled": "deleting" if row["deleting_at"] else row["disabled"]} for row in rows]
+    print_rows(rows if form == "json" else deleting, TABLE, form)
 
 
 @cell.command()
@@ -159,13 +168,23 @@ def drain(name: str, wait: int, form: Format, cloud: str | None) -> None:
 def delete(name: str, yes: bool, form: Format, cloud: str | None) -> None:
     """Remove a disabled cell that holds no server.
 
-    Its database and the directories of its hosts stay; move them away before a cell gets this name again.
+    Nothing gets into it any more; servers on their way there are placed elsewhere first. Its database and the
+    directories of its hosts stay; move them away before a cell gets this name again.
 
     \b
     Example: skep cell delete cell2 --yes
     """
     query = "?hosts=true" if yes else ""
-    print_record(connect(cloud).admin("DELETE", f"/cells/{quote(name, safe='')}{query}")["cell"], form)
+    remote = connect(cloud)
+    record = remote.admin("DELETE", f"/cells/{quote(name, safe='')}{query}")["cell"]
+    deadline = time.monotonic() + GONE_SECONDS
+    while not record["deleted"] and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        there = {cell["uuid"] for cell in remote.admin("GET", "/cells")["cells"]}
+        record = {**record, "deleted": record["uuid"] not in there}
+    print_record(record, form)
+    if not record["deleted"]:
+        raise Failed(f"cell {name} is being deleted; it goes when the servers on their way to it are placed elsewhere")
 
 
 cell.add_command(enrolment_tokens.create)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import socket
@@ -50,7 +49,10 @@ def of_installation(config: Config, *, running: bool) -> Iterator[Check]:
     yield state_directory(directory)
     yield disk(directory)
     yield databases(config)
-    for name, port in (("api", config.api.port), ("identity", config.identity.port), ("images", config.images.port)):
+    yield secrets(directory)
+    embedded = [name for name in ("identity", "images") if getattr(config, name).kind == "embedded"]
+    for name in ("api", *embedded):
+        port = getattr(config, name).port
         yield port_free(name, config.api.bind_host, port, running=running)
 
 
@@ -93,6 +95,26 @@ def disk(directory: Path) -> Check:
     return Check("disk", verdict, f"{free >> 20} MiB free for {directory}")
 
 
+def secrets(directory: Path) -> Check:
+    """Whether a rotation has not ended: the old secret is still taken beside the new one."""
+    from skep.cli.server_keys import own_servers
+    from skep.domain.errors import Misconfigured
+    from skep.processes.directory import StateDirectory
+    from skep.processes.rotation import Rotation, next_step
+
+    state = StateDirectory(directory)
+    rotation = Rotation(state)
+    try:
+        steps = {secret: next_step(record) for secret, record in rotation.records().items()}
+        steps |= {row["secret"]: row["next"] for row in own_servers(state) if row["next"] == "drop"}
+    except Misconfigured as error:
+        return Check("secrets", "bad", str(error))
+    if not steps:
+        return Check("secrets", "good", "no rotation is under way")
+    named = "; ".join(f"{name}: next `skep keys rotate {name}` ({step})" for name, step in steps.items())
+    return Check("secrets", "warning", f"old ones are still taken beside new ones, {named}")
+
+
 def databases(config: Config) -> Check:
     """Whether all that should be there are, and have this release's schema. Opening them at a start upgrades them."""
     from skep.cli.databases import revisions, see_all_there
@@ -116,9 +138,9 @@ def databases(config: Config) -> Check:
 
 
 def port_free(name: str, host: str, port: int, *, running: bool) -> Check:
-    """Whether a port can be listened on; while our own cloud runs it is taken by that."""
+    """Whether a port can be listened on; not looked at while our own cloud runs, on this port or on another."""
     if running:
-        return Check(f"{name} port", "skipped", f"{port}: the cloud of this state directory runs")
+        return Check(f"{name} port", "skipped", "the cloud of this state directory runs")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with contextlib.closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -132,17 +154,12 @@ def port_free(name: str, host: str, port: int, *, running: bool) -> Check:
 
 def is_running(directory: Path) -> bool:
     """Tell whether a process holds the state directory."""
+    from skep.processes.directory import is_held
+
     try:
-        lock = os.open(directory / "lock", os.O_RDWR)
+        return is_held(directory / "lock")
     except OSError:
         return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def _existing_parent(path: Path) -> Path:

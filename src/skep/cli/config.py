@@ -9,8 +9,9 @@ import click
 import msgspec
 
 from skep.cli.output import Format, format_option, print_rows
+from skep.cli.tables import Table
 
-COLUMNS = {"key": "Key", "value": "Value", "source": "Comes from"}
+TABLE = Table({"key": "Key", "value": "Value", "source": "Comes from"})
 
 config_option = click.option(
     "--config",
@@ -50,7 +51,7 @@ def show(config_file: Path | None, changed: bool, form: Format) -> None:
     ]
     if form == "table":
         rows = [{**row, "value": msgspec.json.encode(row["value"]).decode()} for row in rows]
-    print_rows(rows, COLUMNS, form)
+    print_rows(rows, TABLE, form)
 
 
 @config.command()

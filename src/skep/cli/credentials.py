@@ -8,14 +8,18 @@ import click
 
 from skep.cli.output import Format, format_option, print_record, print_rows
 from skep.cli.remote import cloud_option, connect
+from skep.cli.tables import Table
 
-COLUMNS = {
-    "id": "Id",
-    "description": "Description",
-    "created_at": "Created",
-    "expires_at": "Expires",
-    "last_used_at": "Last used",
-}
+TABLE = Table(
+    {
+        "id": "Id",
+        "description": "Description",
+        "created_at": "Created",
+        "expires_at": "Expires",
+        "last_used_at": "Last used",
+    },
+    gives_way=("created_at", "last_used_at"),
+)
 
 
 def credential_commands(kind: str, reaches: str, example: str) -> click.Group:
@@ -46,7 +50,7 @@ def credential_commands(kind: str, reaches: str, example: str) -> click.Group:
     @format_option
     @cloud_option
     def list_(name: str, form: Format, cloud: str | None) -> None:
-        print_rows(connect(cloud).admin("GET", _path(kind, name))["credentials"], COLUMNS, form)
+        print_rows(connect(cloud).admin("GET", _path(kind, name))["credentials"], TABLE, form)
 
     @group.command("delete", help=f"Take a credential back.\n\n{_example(kind, 'delete', f'{example} ID')}")
     @click.argument("name")

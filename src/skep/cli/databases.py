@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from skep.cli.installed import load_installed
 
 if TYPE_CHECKING:
     from skep.config import Config
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
 
 
 def loaded(file: Path | None) -> Config:
-    """Return the configuration of a file and the environment. Raises Misconfigured."""
-    from skep.config import load
+    """Return the configuration of the installation that a file, the environment and its directory tell of.
 
-    return load(file, os.environ).config
+    Raises Misconfigured.
+    """
+    return load_installed(file).config
 
 
 def state_directory(config: Config) -> StateDirectory:

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skep.cli.backup import backup, restore
+from skep.cli.backup import backup, recover, restore
 from skep.cli.config import config_option
 from skep.cli.databases import loaded, locations, revisions, see_all_there, state_directory
 from skep.cli.failures import Failed, Refused
-from skep.cli.output import Format, format_option, print_rows, progress
+from skep.cli.output import Format, format_option, print_rows, print_said, progress
+from skep.cli.tables import Table
 
 if TYPE_CHECKING:
     from skep.config import Config
 
-COLUMNS = {"database": "Database", "revision": "Revision", "newest": "This release's", "file": "File"}
+TABLE = Table({"database": "Database", "revision": "Revision", "newest": "This release's", "file": "File"})
 
 
 @click.group()
@@ -32,6 +33,7 @@ def db() -> None:
 
 db.add_command(backup)
 db.add_command(restore)
+db.add_command(recover)
 
 
 @db.command()
@@ -43,7 +45,17 @@ def current(config_file: Path | None, form: Format) -> None:
     \b
     Example: skep db current
     """
-    print_rows(list(revisions(loaded(config_file))), COLUMNS, form)
+    config = loaded(config_file)
+    rows = list(revisions(config))
+    if not any(row["revision"] or "error" in row for row in rows):
+        raise Refused(
+            f"there is no installation in {config.state.directory}: `skep db upgrade` or `skep up` makes one; name "
+            "another by --config or SKEP_STATE__DIRECTORY"
+        )
+    print_rows(rows, TABLE, form)
+    away = [f"{row['database']} ({row['error']})" for row in rows if "error" in row]
+    if away:
+        raise Failed(f"cannot be reached: {', '.join(away)}")
 
 
 @db.command()
@@ -57,7 +69,7 @@ def check(config_file: Path | None, form: Format) -> None:
     """
     config = loaded(config_file)
     rows = list(revisions(config))
-    print_rows(rows, COLUMNS, form)
+    print_rows(rows, TABLE, form)
     see_all_there(config)
     away = [f"{row['database']} ({row['error']})" for row in rows if "error" in row]
     behind = [row["database"] for row in rows if not row["fits"] and "error" not in row]
@@ -82,14 +94,15 @@ def upgrade(config_file: Path | None, form: Format) -> None:
     config = loaded(config_file)
     with progress("Upgrading databases"):
         asyncio.run(_bring_up(config))
-    print_rows(list(revisions(config)), COLUMNS, form)
+    print_rows(list(revisions(config)), TABLE, form)
 
 
 @db.command("forget-cell")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Its servers are given up: they count as deleted from now on.")
 @config_option
-def forget_cell(name: str, yes: bool, config_file: Path | None) -> None:
+@format_option
+def forget_cell(name: str, yes: bool, config_file: Path | None, form: Format) -> None:
     """Give up a cell whose database is lost, so that the rest can start; refused while a cloud runs.
 
     Its servers count as deleted and use no quota any more. What its hosts have on disk is not touched.
@@ -100,7 +113,9 @@ def forget_cell(name: str, yes: bool, config_file: Path | None) -> None:
     if not yes:
         raise Refused(f"this gives up every server of cell {name}; say --yes, or restore its database from a backup")
     given_up = asyncio.run(_forget(loaded(config_file), name))
-    click.echo(f"Cell {name} is forgotten; {given_up} servers count as deleted.")
+    print_said(
+        f"Cell {name} is forgotten; {given_up} servers count as deleted.", {"cell": name, "deleted": given_up}, form
+    )
 
 
 async def _bring_up(config: Config) -> None:

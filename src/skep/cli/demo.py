@@ -16,6 +16,7 @@ from skep.cli import explain
 from skep.cli.cloud_client import CloudClient, until
 from skep.cli.failures import Failed
 from skep.cli.output import Format, format_option, print_json, print_rows, progress
+from skep.cli.tables import Table
 
 if TYPE_CHECKING:
     from skep.config import Config
@@ -24,14 +25,17 @@ SERVERS = 20
 TOO_LARGE = "too-large"
 """The server that no host has room for."""
 SETTLE_SECONDS = 60.0
-COLUMNS = {
-    "name": "Server",
-    "status": "Status",
-    "cell": "Cell",
-    "host": "Host",
-    "attempts": "Attempts",
-    "reason": "Why",
-}
+TABLE = Table(
+    {
+        "name": "Server",
+        "status": "Status",
+        "cell": "Cell",
+        "host": "Host",
+        "attempts": "Attempts",
+        "reason": "Why",
+    },
+    gives_way=("attempts",),
+)
 
 
 @click.command()
@@ -114,7 +118,7 @@ async def _demo(directory: Path, form: Format) -> list[dict[str, Any]]:
             placements = await _settled(client, made)
             rows = [_row(placement) for placement in placements]
             if form == "table":
-                print_rows(rows, COLUMNS, form)
+                print_rows(rows, TABLE, form)
                 for line in remarks(placements):
                     click.echo(line)
             step("Deleting all")

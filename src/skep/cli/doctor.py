@@ -14,13 +14,19 @@ from skep.cli import checks
 from skep.cli.checks import Check
 from skep.cli.config import config_option
 from skep.cli.failures import Failed, Refused
-from skep.cli.output import Format, format_option, print_json, print_rows, progress
+from skep.cli.installed import load_installed
+from skep.cli.output import Format, counted, format_option, print_json, print_rows, progress
 from skep.cli.remote import Remote, cloud_option, connect, meant_elsewhere, names_a_cloud
+from skep.cli.tables import Table
 from skep.config.loading import FILE_VARIABLE, Loaded
+from skep.domain.heard_time import OFF_SECONDS
 
-COLUMNS = {"name": "Check", "verdict": "Verdict", "message": "What was found"}
-OUTCOMES = {"kind": "Difference", "subject": "About", "outcome": "Outcome", "meaning": "Meaning"}
-DIFFERENCES = {"kind": "Difference", "subject": "About", "evidence": "Evidence", "meaning": "Meaning"}
+TABLE = Table({"name": "Check", "verdict": "Verdict", "message": "What was found"})
+OUTCOMES = Table({"kind": "Difference", "subject": "About", "outcome": "Outcome", "meaning": "Meaning"})
+DIFFERENCES = Table(
+    {"kind": "Difference", "subject": "About", "where": "Where", "evidence": "Evidence", "meaning": "Meaning"},
+    gives_way=("meaning", "evidence", "where"),
+)
 
 
 @click.command()
@@ -50,18 +56,18 @@ def doctor(audit: bool, repair: bool, yes: bool, config_file: Path | None, form:
         _audit(form, cloud, config_file)
         return
     found = list(_checks(config_file, cloud))
-    print_rows([msgspec.structs.asdict(check) for check in found], COLUMNS, form)
+    print_rows([msgspec.structs.asdict(check) for check in found], TABLE, form)
     bad = [check.name for check in found if check.verdict == "bad"]
     if bad:
         raise Failed(f"not as it should be: {', '.join(bad)}")
 
 
 def _checks(config_file: Path | None, cloud: str | None) -> Iterator[Check]:
-    from skep.config import ConfigError, load
+    from skep.config import ConfigError
 
     running, elsewhere = False, None
     try:
-        loaded = load(config_file, os.environ)
+        loaded = load_installed(config_file)
     except ConfigError as error:
         yield Check("configuration", "bad", str(error))
     else:
@@ -85,7 +91,10 @@ def _sources(loaded: Loaded, config_file: Path | None) -> str:
     named = os.environ.get(FILE_VARIABLE)
     file = str(config_file) if config_file is not None else f"{named} ({FILE_VARIABLE})" if named else "defaults"
     variables = sorted(source.where for source in loaded.sources.values() if source.kind == "environment")
-    return f"{file} and {', '.join(variables)}" if variables else file
+    ours = [name for name in variables if name in os.environ]
+    written = ["what its cloud of processes has written"] if len(ours) < len(variables) else []
+    more = ", ".join((*ours, *written))
+    return f"{file} and {more}" if more else file
 
 
 def _of_cloud(cloud: str | None, config_file: Path | None) -> Iterator[Check]:
@@ -114,6 +123,48 @@ def _readiness(remote: Remote) -> Iterator[Check]:
     well = all(state == "up" for state in states) and bool(hosts)
     yield Check("hosts", "good" if well else "warning", each or "none yet")
     yield from _troubles(hosts, records)
+    yield from _clocks(remote)
+    yield from _recovery(remote)
+
+
+def _recovery(remote: Remote) -> Iterator[Check]:
+    """Say which databases recover, and how many decisions are open. A cloud of before 0.6.0 does not tell."""
+    try:
+        found = remote.admin("GET", "/recovery")["recovery"]
+    except Failed:
+        return
+    names = [one["name"] for one in found["databases"]]
+    parts = [f"{counted(len(names), 'database')} went back in time: {', '.join(names[:NAMED])}"] if names else []
+    if found["hosts"]:
+        parts.append(f"{counted(len(found['hosts']))} {'has' if len(found['hosts']) == 1 else 'have'} not told yet")
+    if decisions := found.get("decisions"):
+        parts.append(f"{counted(len(decisions), 'server')} in doubt, for you to decide")
+    parts += [f"not read: {reason}" for reason in found["unread"]]
+    if parts:
+        yield Check("recovery", "warning", f"{'; '.join(parts)}; see `skep recovery list`")
+
+
+def _clocks(remote: Remote) -> Iterator[Check]:
+    """Say which processes' clocks are off. A cloud of before 0.6.0 does not tell."""
+    try:
+        found = remote.admin("GET", "/clocks")["clocks"]
+    except Failed:
+        return
+    off = [one for one in found if abs(one["seconds_ahead"]) >= OFF_SECONDS]
+    named = "; ".join(map(clock_line, off[:NAMED])) + (f" ... {len(off)} in all" if off[NAMED:] else "")
+    yield Check("clocks", "warning" if off else "good", named or "as those of the databases")
+
+
+def clock_line(clock: Mapping[str, Any]) -> str:
+    """Say by how much the clock of one process differs."""
+    ahead = clock["seconds_ahead"]
+    where = f"{clock['process']} on {clock['host']}" if clock["host"] else clock["process"]
+    which = "ahead of" if ahead > 0 else "behind"
+    return f"{where} is {abs(ahead):.0f} s {which} the database of {clock['database']}"
+
+
+NAMED = 20
+"""Hosts or databases that one line names."""
 
 
 def _troubles(hosts: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
@@ -124,6 +175,12 @@ def _troubles(hosts: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str,
     doubled = [host["host"] for host in hosts if host["stale_agent"]]
     if doubled:
         yield Check("agents", "warning", f"an older agent with the identity of a younger spoke: {', '.join(doubled)}")
+    unsigned = [host["host"] for host in hosts if host.get("unsigned")]
+    if unsigned:
+        what = f"{len(unsigned)} hosts may speak unsigned until their agents are upgraded and restarted"
+        yield Check(
+            "signatures", "warning", f"{what}: {', '.join(unsigned[:NAMED])}{' ...' if unsigned[NAMED:] else ''}"
+        )
     if records:
         first = f"{records[0]['namespace']}/{records[0]['key']}: {records[0]['reason']}"
         yield Check("records", "warning", f"{len(records)} of placement's records are not understood, {first}")
@@ -139,7 +196,7 @@ def _audit(form: Format, cloud: str | None, config_file: Path | None) -> None:
         for line in audit_lines(audit):
             click.echo(line)
         if audit["differences"]:
-            print_rows(audit["differences"], DIFFERENCES, form)
+            print_rows([{**one, "where": where(one["evidence"])} for one in audit["differences"]], DIFFERENCES, form)
     if audit["differences"] or audit["unread"]:
         total = sum(audit["counts"].values())
         raise Failed(f"{total} differences" if total else "not everything could be read")
@@ -161,6 +218,13 @@ def _repair(form: Format, cloud: str | None, config_file: Path | None, *, dry_ru
     left = sum(repair["counts"].values()) - repair["mended"]
     if left or repair["unread"]:
         raise Failed(f"{left} differences left" if left else "not everything could be read")
+
+
+def where(evidence: Mapping[str, Any]) -> str:
+    """Return the hosts that evidence names, else the cell: what an operator looks for first."""
+    guests = evidence.get("guests") or ()
+    hosts = [str(one["host"]) for one in (evidence, *guests) if one.get("host")]
+    return ", ".join(dict.fromkeys(hosts)) or str(evidence.get("cell") or "")
 
 
 def audit_lines(audit: Mapping[str, Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ import click
 
 from skep.cli.config import config_option
 from skep.cli.failures import Failed
+from skep.cli.output import Format, format_option, print_said
 
 TIMEOUT = 30.0
 
@@ -26,7 +27,8 @@ TIMEOUT = 30.0
     help="Configuration of the agent to write; default: compute.toml in the state directory.",
 )
 @config_option
-def enrol(api: str, token: str, host: str, output: Path | None, config_file: Path | None) -> None:
+@format_option
+def enrol(api: str, token: str, host: str, output: Path | None, config_file: Path | None, form: Format) -> None:
     """Make this machine a host of the token's cell: its key, its identity, the agent's configuration.
 
     It may be repeated. The token may stand in ENROLMENT_TOKEN too, where no list of processes shows it.
@@ -39,11 +41,13 @@ def enrol(api: str, token: str, host: str, output: Path | None, config_file: Pat
 
     from skep.compute import enrolment
     from skep.config import load
+    from skep.processes.directory import StateDirectory
 
     config = load(config_file, os.environ).config
     state = Path(config.state.directory)
     output = output or state / "compute.toml"
     enrolment.refuse_foreign(output)
+    StateDirectory(state).make()
     identity = enrolment.begin(state, host or config.compute.host or socket.gethostname())
     answer = _ask(api, token, enrolment.request_body(identity))
     try:
@@ -51,8 +55,12 @@ def enrol(api: str, token: str, host: str, output: Path | None, config_file: Pat
     except msgspec.ValidationError as error:
         raise Failed(f"{api} answered something else than an enrolment: {error}") from error
     directory = enrolment.complete(state, enrolled, output)
-    click.echo(f"Host {enrolled.host} belongs to cell {enrolled.cell.name}; its directory is {directory}.")
-    click.echo(f"Start its agent: skep serve compute --config {output}")
+    said = (
+        f"Host {enrolled.host} belongs to cell {enrolled.cell.name}; its directory is {directory}.\n"
+        f"Start its agent: skep serve compute --config {output}"
+    )
+    made = {"host": enrolled.host, "cell": enrolled.cell.name, "directory": str(directory), "config": str(output)}
+    print_said(said, made, form)
 
 
 def _ask(api: str, token: str, body: dict[str, Any]) -> dict[str, Any]:

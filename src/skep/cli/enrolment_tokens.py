@@ -10,15 +10,19 @@ import click
 from skep.cli.failures import Refused
 from skep.cli.output import Format, format_option, print_record, print_rows
 from skep.cli.remote import cloud_option, connect
+from skep.cli.tables import Table
 
-COLUMNS = {
-    "id": "Id",
-    "description": "Description",
-    "uses_left": "Uses left",
-    "uses": "Of",
-    "created_at": "Created",
-    "expires_at": "Expires",
-}
+TABLE = Table(
+    {
+        "id": "Id",
+        "description": "Description",
+        "uses_left": "Uses left",
+        "uses": "Of",
+        "created_at": "Created",
+        "expires_at": "Expires",
+    },
+    gives_way=("created_at", "uses"),
+)
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -57,7 +61,7 @@ def list_(name: str, form: Format, cloud: str | None) -> None:
     \b
     Example: skep cell enrolment-tokens cell1
     """
-    print_rows(connect(cloud).admin("GET", _path(name))["enrolment_tokens"], COLUMNS, form)
+    print_rows(connect(cloud).admin("GET", _path(name))["enrolment_tokens"], TABLE, form)
 
 
 @click.command("revoke-enrolment-token")

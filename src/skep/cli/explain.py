@@ -15,6 +15,12 @@ SHOWN_MISSES = 5
 """As many as an explanation holds by default."""
 
 _NOT_WEIGHED = "not weighed: no other was left"
+_EQUAL = 1e-9
+"""By how much sums of the same scores may differ."""
+NOT_THE_BEST = (
+    "of several schedulers each takes the best of its own share (`partition`); or `host_subset_size` is more than 1"
+)
+"""Why a host may be chosen that is not the best."""
 
 Record = Mapping[str, Any]
 
@@ -146,6 +152,13 @@ def _weighed(found: Record) -> Iterator[str]:
         differing = {name: score for name, score in parts.items() if name not in same}
         each = _each(dict(sorted(differing.items(), key=lambda item: -abs(item[1]))))
         yield f"weight of {host}: {found['sums'][host]:.6g}{f' ({each})' if each else ''}"
+    sums = [found["sums"][host] for host, parts in worth.items() if parts]
+    outweighed = bool(first and sums[0] < max(sums) - _EQUAL)
+    if found.get("preferred"):
+        although = "chosen although others weigh more" if outweighed else "chosen before its weight counted"
+        yield f"  {although}: alternates of the first decision are preferred"
+    elif outweighed:
+        yield f"  chosen although others weigh more: {NOT_THE_BEST}"
     if same:
         yield f"  the same for all of these: {_each(same)}"
     if len(worth) > 1 and len({found["sums"][host] for host in worth}) == 1:

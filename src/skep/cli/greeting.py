@@ -44,6 +44,10 @@ class Served(Protocol):
         """Address of the compute API."""
 
     @property
+    def keystone_url(self) -> str | None:
+        """Address of the Keystone whose tokens are taken; None: identity is embedded."""
+
+    @property
     def clouds_yaml(self) -> Path:
         """How clients find it."""
 
@@ -67,6 +71,10 @@ async def greet(cloud: Served, *, first_server: bool) -> None:
     with progress("Waiting until the hosts are up", alone=False) as step:
         async with CloudClient(cloud.api_url, cloud.clouds_yaml) as client:
             await client.until_ready(READY_SECONDS)
+            if cloud.keystone_url is not None:
+                notes = [f"Note: {note}." for note in cloud.notes]
+                click.echo("\n".join([*beside_keystone(cloud.api_url, cloud.keystone_url), *notes]))
+                return
             lines = await _overview(cloud, client)
             if cloud.first_start and first_server:
                 lines += await _first_server(client, cloud.clouds_yaml, step)
@@ -138,6 +146,15 @@ async def _first_server(client: CloudClient, clouds_yaml: Path, step: Callable[[
     except (ClientFailed, Misconfigured, RequestFailed) as error:
         return [*lines, f"  It could not be made: {error}"]
     return [*lines, *first_server_lines(seen)]
+
+
+def beside_keystone(api_url: str, keystone_url: str) -> Iterator[str]:
+    """Say how clients of a Keystone find the compute API."""
+    yield f"Skep serves at {api_url}. Tokens are those of Keystone at {keystone_url}."
+    yield "Clients find Skep once Keystone's catalogue names it; as an admin of Keystone, once:"
+    yield "  openstack service create --name skep compute"
+    yield f"  openstack endpoint create compute public {api_url}"
+    yield "Ctrl-C stops; all is kept."
 
 
 def found(cells: Sequence[Mapping[str, Any]], hosts: Hosts, api_url: str, *, first_start: bool) -> Iterator[str]:

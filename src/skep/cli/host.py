@@ -10,27 +10,33 @@ import click
 
 from skep.cli.output import Format, counted, format_option, print_record, print_rows
 from skep.cli.remote import cloud_option, connect
+from skep.cli.tables import Table
 
-COLUMNS = {
-    "host": "Host",
-    "cell": "Cell",
-    "zone": "Zone",
-    "state": "State",
-    "disabled": "Disabled",
-    "servers": "Servers",
-    "claims": "Claims",
-    "failed_builds": "Failed builds",
-    "free": "Free",
-    "disabled_reason": "Reason",
-}
+TABLE = Table(
+    {
+        "host": "Host",
+        "cell": "Cell",
+        "zone": "Zone",
+        "state": "State",
+        "disabled": "Disabled",
+        "servers": "Servers",
+        "claims": "Claims",
+        "failed_builds": "Failed builds",
+        "free": "Free",
+        "disabled_reason": "Reason",
+    },
+    gives_way=("claims", "failed_builds", "zone", "disabled", "servers"),
+)
 
 
 @click.group()
 def host() -> None:
-    """List, show, enable, disable and fence hosts.
+    """List, show, enable, disable, fence and unfence hosts.
 
-    State: up; silent (its cell has not heard of it lately); down (an operator forced it); unreported (mapped, but not
-    heard of since placement started).
+    State: up; silent (its cell has not heard of it lately); unknown (nobody can tell: no conductor of its cell listens,
+    or no scheduler answers); down (an operator forced it); unreported (mapped, but not heard of since placement
+    started); deleting (`openstack compute service delete` has begun: it gets no servers, and goes when the builds that
+    were on their way to it are placed elsewhere; `skep host enable` takes that back). Of a fenced host it says so.
 
     \b
     Example: skep host list --cell cell1
@@ -49,7 +55,9 @@ def list_(cell: str | None, form: Format, cloud: str | None) -> None:
     """
     query = f"?cell={quote(cell)}" if cell else ""
     rows = connect(cloud).admin("GET", f"/hosts{query}")["hosts"]
-    print_rows(rows if form == "json" else [{**row, "free": free(row)} for row in rows], COLUMNS, form)
+    print_rows(
+        rows if form == "json" else [{**row, "free": free(row), "state": state_of(row)} for row in rows], TABLE, form
+    )
 
 
 @host.command()
@@ -108,29 +116,82 @@ def force_down(name: str, off: bool, form: Format, cloud: str | None) -> None:
 
 
 FENCING = """Fencing says that host {name} is dead for good: switched off, and not coming back with its guests.
-Servers that ran there become ERROR, builds go to other hosts, deletes that wait for it end. Nothing of this is taken
-back. Should the host be heard again all the same, it destroys the guests that it has."""
+Deletes that wait for it end at once. When the grace is over ([conductor] fence_grace_seconds) its servers become ERROR
+and builds go to other hosts. Until then `skep host unfence {name}` takes it back; later nothing does: should the host
+be heard then, it destroys the guests that it has."""
+
+UNKNOWN = """--although-unknown: host {name} is fenced also where nobody can tell whether it lives. It may run its
+servers. If it is heard before the grace is over, the fence is taken back by itself; if it is heard later, it destroys
+the guests that it has."""
 
 
 @host.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--although-unknown",
+    is_flag=True,
+    help="Also where nobody can tell whether the host lives (no conductor of its cell listens, no scheduler answers).",
+)
 @format_option
 @cloud_option
-def fence(name: str, yes: bool, form: Format, cloud: str | None) -> None:
-    """Say that a host is dead for good, and give up all that was on it.
+def fence(name: str, yes: bool, although_unknown: bool, form: Format, cloud: str | None) -> None:
+    """Say that a host is dead for good; when the grace is over, all that was on it is given up.
 
-    It must be forced down (`skep host force-down`) and silent. Make sure that it is off: its servers may be made anew
-    elsewhere.
+    It must be forced down (`skep host force-down`), and its cell must say that it is silent. Make sure that it is off:
+    its servers may be made anew elsewhere.
 
     \b
     Example: skep host fence cell1-host2 --yes
     """
+    if although_unknown:
+        click.echo(UNKNOWN.format(name=name), err=True)
     if not yes:
         click.echo(FENCING.format(name=name), err=True)
         click.confirm("Is it off?", abort=True, err=True)
-    record = connect(cloud).admin("POST", f"/hosts/{quote(name, safe='')}/fence")["host"]
-    print_record(record if form == "json" else readable(record), form)
+    _print_fence(cloud, "POST", name, form, {"although_unknown": True} if although_unknown else None)
+
+
+@host.command()
+@click.argument("name")
+@format_option
+@cloud_option
+def unfence(name: str, form: Format, cloud: str | None) -> None:
+    """Take a fence back before its grace is over: the host lives, or will again.
+
+    What is still on the host stays there. What was deleted meanwhile stays deleted: the host destroys its guests when
+    it is heard. `skep host force-down HOST --off` lets it get new servers.
+
+    \b
+    Example: skep host unfence cell1-host2
+    """
+    _print_fence(cloud, "DELETE", name, form, None)
+
+
+def _print_fence(cloud: str | None, method: str, name: str, form: Format, body: Mapping[str, Any] | None) -> None:
+    record = connect(cloud).admin(method, f"/hosts/{quote(name, safe='')}/fence", body)["host"]
+    if form == "json":
+        print_record(record, form)
+    else:
+        click.echo(fence_of(record))
+
+
+def state_of(row: Mapping[str, Any]) -> str:
+    """Return the state of a host, and whether it is fenced, for a table."""
+    return f"{row['state']}, fenced" if row.get("fenced_at") else str(row["state"])
+
+
+def fence_of(record: Mapping[str, Any]) -> str:
+    """Return in one line whether a host is fenced, and what may still be done about it."""
+    host = record["host"]
+    if record["fenced_at"] is None:
+        return f"{host} is not fenced: what is on it stays."
+    if record["fence_in_effect"]:
+        return f"{host} is fenced: what was on it is given up since {record['fence_due_at']}."
+    return (
+        f"{host} is fenced. What is on it is given up at {record['fence_due_at']}, unless it is heard or "
+        f"`skep host unfence {host}` takes the fence back before."
+    )
 
 
 @host.command("release-key")
@@ -160,6 +221,8 @@ def _print_changed(cloud: str | None, name: str, change: Mapping[str, Any], form
 def standing(record: Mapping[str, Any]) -> str:
     """Return in one line whether a host gets new servers, and why it does not."""
     host, state = record["host"], record["state"]
+    if state == "deleting":
+        return f"{host} is being deleted: it gets no new servers; `skep host enable {host}` takes that back."
     down = [{"down": "forced down"}.get(state, state)] if state not in {"up", "unknown"} else []
     if record["disabled"]:
         why = [f"disabled ({record['disabled_reason'] or 'no reason given'})", *down]
@@ -168,7 +231,7 @@ def standing(record: Mapping[str, Any]) -> str:
     if down:
         return f"{host} is enabled, but {down[0]}: it gets no new servers."
     if state == "unknown":
-        return f"{host} is enabled; no scheduler answers whether it is up."
+        return f"{host} is enabled; nobody can tell whether it is up."
     return f"{host} is enabled and up: it may get new servers."
 
 

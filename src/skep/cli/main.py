@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from skep.cli.failures import Failed, Refused
 from skep.domain.errors import Misconfigured, SkepError
@@ -25,9 +25,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "enrol": ("skep.cli.enrol:enrol", "Make this machine a host of a cell, by a token of that cell."),
     "nats": ("skep.cli.nats:nats", "Configure NATS servers with an account for each cell."),
     "namespace": ("skep.cli.namespace:namespace", "What other services tell of hosts, and their credentials."),
+    "keys": ("skep.cli.keys:keys", "Replace secrets while everything runs."),
     "user": ("skep.cli.user:user", "Set the password of a user of the embedded identity service."),
+    "request": ("skep.cli.request:request", "Show what was logged of one request, across all processes."),
     "capacity": ("skep.cli.capacity:capacity", "Count how many more servers of a flavor fit, and what runs out first."),
+    "recovery": ("skep.cli.recovery:recovery", "Decide about what a restored database left open."),
     "server": ("skep.cli.server:server", "List and show servers, explain where they landed and why."),
+    "completion": ("skep.cli.completion:completion", "Print a script by which a shell completes commands by Tab."),
+    "man": ("skep.cli.man:man", "Print the manual page with all commands."),
 }
 """Name -> what runs it, and its line in the help."""
 
@@ -58,6 +63,11 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return what a word may become, without importing any command."""
+        named = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what it refuses or cannot do is told in one line."""
         try:
@@ -69,7 +79,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(importlib.metadata.version("skep"), message="%(prog)s %(version)s")
+@click.version_option(package_name="skep", message="%(prog)s %(version)s")
 def skep() -> None:
     """Skep: a compute control plane that speaks Nova's API.
 

@@ -10,11 +10,12 @@ import msgspec
 
 from skep.cli.credentials import credential_commands
 from skep.cli.failures import Refused
-from skep.cli.output import Format, format_option, print_json, print_record, print_rows
+from skep.cli.output import Format, format_option, formats, print_record, print_rows
 from skep.cli.remote import cloud_option, connect
+from skep.cli.tables import Table
 
-COLUMNS = {"name": "Name", "records": "Records", "registered": "Of another service"}
-STATES = {"key": "Key", "state": "State", "nodes": "Nodes", "incarnation": "Incarnation", "seq": "Seq"}
+TABLE = Table({"name": "Name", "records": "Records", "registered": "Of another service"})
+STATES = Table({"key": "Key", "state": "State", "nodes": "Nodes", "incarnation": "Incarnation", "seq": "Seq"})
 PAGE = 500
 
 
@@ -36,19 +37,20 @@ def list_(form: Format, cloud: str | None) -> None:
     \b
     Example: skep namespace list
     """
-    print_rows(connect(cloud).admin("GET", "/namespaces")["namespaces"], COLUMNS, form)
+    print_rows(connect(cloud).admin("GET", "/namespaces")["namespaces"], TABLE, form)
 
 
 @namespace.command()
 @click.argument("name")
+@formats("json")
 @cloud_option
-def show(name: str, cloud: str | None) -> None:
+def show(name: str, form: Format, cloud: str | None) -> None:
     """Show the schema of a namespace, in the form that `set` takes.
 
     \b
     Example: skep namespace show volume > volume.json
     """
-    print_json(connect(cloud).admin("GET", _path(name))["namespace"]["schema"])
+    print_record(connect(cloud).admin("GET", _path(name))["namespace"]["schema"], form)
 
 
 @namespace.command("set")

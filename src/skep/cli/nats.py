@@ -6,7 +6,6 @@ Run where the state directory with the installation's keys is: passwords follow 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +14,8 @@ import click
 
 from skep.cli.config import config_option
 from skep.cli.failures import Refused
+from skep.cli.installed import load_installed
+from skep.cli.nats_users import config_with_host_users, credentials, revoke, update, users
 
 if TYPE_CHECKING:
     from skep.config import Config
@@ -45,6 +46,7 @@ def nats() -> None:
     \b
     Example: skep nats config --listen 10.0.0.5:4222 > /etc/nats/skep.conf
              skep nats url cell-conductor --cell cell1
+             skep nats credentials host --host node17
     """
 
 
@@ -52,6 +54,8 @@ def nats() -> None:
 @_server_options
 @click.option("--jetstream", default="", metavar="DIR", help="Keep host states there (synchronizer.backend `nats`).")
 @click.option("--leaf-listen", default="", metavar="HOST:PORT", help="Take servers of cells there.")
+@click.option("--host-users", is_flag=True, help="Each host has a user of its own; everybody signs in by credentials.")
+@click.option("--accounts-dir", default="", metavar="DIR", help="With --host-users: where the server keeps accounts.")
 @config_option
 def config_(
     listen: str,
@@ -61,6 +65,8 @@ def config_(
     tls_verify: bool,
     jetstream: str,
     leaf_listen: str,
+    host_users: bool,
+    accounts_dir: str,
     config_file: Path | None,
 ) -> None:
     """Print the configuration of the servers that all cells share. It holds passwords.
@@ -68,14 +74,27 @@ def config_(
     Print it again when a cell was added, and have the servers read it: `nats-server --signal reload=PID`. NATS 2.9
     joins the subjects of a new account with those above only at the second reload: signal twice, 2 s apart.
 
+    With --host-users it holds no passwords, and is printed once: super conductors tell the servers of new cells and of
+    revoked hosts while they run. Processes sign in by `transport.credentials_file` (`skep nats credentials`).
+
     \b
     Example: skep nats config --listen 10.0.0.5:4222 > /etc/nats/skep.conf
+             skep nats config --host-users --accounts-dir /var/lib/nats/accounts > /etc/nats/skep.conf
     """
     from skep.processes.nats_accounts import passwords
     from skep.transport.nats_accounts import server_config
 
     config, directory, cells = _installation(config_file)
     listening = _listening(listen, tls_cert, tls_key, tls_ca, tls_verify, jetstream, leaf_listen)
+    if host_users:
+        if not accounts_dir:
+            raise Refused("--accounts-dir DIR: with --host-users the server keeps its accounts in a directory")
+        if leaf_listen:
+            raise Refused("--leaf-listen: servers of cells cannot join servers with --host-users yet")
+        click.echo(config_with_host_users(config, directory, listening, accounts_dir), nl=False)
+        return
+    if accounts_dir:
+        raise Refused("--accounts-dir: only with --host-users")
     if not config.transport.accounts:
         warning = "`transport.accounts` is false: no host can be enrolled into its cell's account until it is true"
         click.echo(f"Warning: {warning}", err=True)
@@ -142,11 +161,14 @@ def url(role: str, cell: str, servers: str, config_file: Path | None) -> None:
     click.echo(url_of_cell(directory, by_name(cells, cell), user, servers))
 
 
+for command in (credentials, users, revoke, update):
+    nats.add_command(command)
+
+
 def _installation(config_file: Path | None) -> tuple[Config, StateDirectory, dict[str, Cell]]:
-    from skep.config import load
     from skep.processes.directory import StateDirectory
 
-    config = load(config_file, os.environ).config
+    config = load_installed(config_file).config
     return config, StateDirectory(Path(config.state.directory)), asyncio.run(_cells(config))
 
 

@@ -42,12 +42,14 @@ def client_environment(clouds_yaml: Path, cloud: str, environ: Mapping[str, str]
 class OpenStackClient:
     """Runs `openstack` against one cloud of a clouds.yaml. `timeout`: seconds for each command."""
 
-    def __init__(self, clouds_yaml: Path, cloud: str = "skep", *, timeout: float = 60.0) -> None:
-        """Find the client.
+    def __init__(
+        self, clouds_yaml: Path, cloud: str = "skep", *, timeout: float = 60.0, program: Path | None = None
+    ) -> None:
+        """Find the client, unless it is the `program` that is given.
 
         Raises Misconfigured when it is not installed.
         """
-        program = find_client()
+        program = program or find_client()
         if program is None:
             raise Misconfigured("the openstack client is not installed (python-openstackclient)")
         self._program = program

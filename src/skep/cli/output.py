@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import click
 import msgspec
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+from skep.cli.tables import Table, draw, draw_record, folded
 
 Format = Literal["table", "json"]
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
-WIDE = 250
-"""Columns where nobody looks: a program that reads a table wants whole lines."""
+LEAST_ROOM = 40
+"""Columns; on a narrower terminal lines are broken by the terminal."""
+NOT_SHOWN = "Not shown for want of room: {titles}. A wider terminal shows more, --json everything."
 
 
 def format_option(command: CommandT) -> CommandT:
-    """Give a command `--format table|json`."""
-    option = click.option(
-        "--format",
-        "form",
-        type=click.Choice(["table", "json"]),
-        default="table",
-        show_default=True,
-        help="How to print: for people or for programs.",
-    )
-    return option(command)
+    """Give a command `--format table|json`, and `--json`, which means the same as `--format json`."""
+    return formats("table")(command)
+
+
+def formats(default: Format) -> Callable[[CommandT], CommandT]:
+    """Give a command `--format` and `--json`, where programs may be its usual readers."""
+
+    def decorate(command: CommandT) -> CommandT:
+        @functools.wraps(command)
+        def run(*arguments: Any, form: Format | None, as_json: bool, **options: Any) -> Any:
+            if as_json and form == "table":
+                raise click.UsageError("--json and --format table contradict each other")
+            return command(*arguments, form="json" if as_json else form or default, **options)
+
+        choice = click.Choice(["table", "json"])
+        text = f"How to print: for people or for programs.  [default: {default}]"
+        short = click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+        return click.option("--format", "form", type=choice, help=text)(short(cast(CommandT, run)))
+
+    return decorate
 
 
 def print_json(value: Any) -> None:
@@ -39,17 +51,19 @@ def print_json(value: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode())
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], form: Format) -> None:
-    """Print one line per row. `columns`: key of a row -> title; JSON has all keys of the rows."""
+def print_rows(rows: Sequence[Mapping[str, Any]], table: Table, form: Format) -> None:
+    """Print one line per row, as wide as the terminal; JSON has all keys of the rows."""
     if form == "json":
         print_json(rows)
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for title in columns.values():
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(shown(row.get(key))) for key in columns))
-    console().print(table)
+    width = room()
+    drawn = draw(rows, table, width)
+    for number, line in enumerate(drawn.lines):
+        click.echo(click.style(line, bold=True) if number < drawn.titles else line)
+    if drawn.left_out:
+        text = NOT_SHOWN.format(titles=", ".join(drawn.left_out))
+        for line in folded(text, width or len(text)):
+            click.echo(line, err=True)
 
 
 def print_record(record: Mapping[str, Any], form: Format) -> None:
@@ -57,37 +71,31 @@ def print_record(record: Mapping[str, Any], form: Format) -> None:
     if form == "json":
         print_json(record)
         return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for key, value in record.items():
-        table.add_row(key, Text(shown(value)))
-    console().print(table)
+    for line in draw_record(record, room()):
+        click.echo(line)
 
 
-def shown(value: Any) -> str:
-    """Return a value as people write it."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {shown(item)}" for key, item in value.items()) or "-"
-    if isinstance(value, Sequence):
-        return ", ".join(shown(item) for item in value) or "-"
-    return str(value)
+def print_said(text: str, told: Mapping[str, Any], form: Format) -> None:
+    """Print what a command did: in words, or what they tell as JSON."""
+    if form == "json":
+        print_json(told)
+    else:
+        click.echo(text)
+
+
+def room() -> int | None:
+    """Return how wide tables may be: as COLUMNS says, else as the terminal is; None where neither is there.
+
+    A program that reads a table wants whole lines.
+    """
+    if os.environ.get("COLUMNS", "").isdecimal() or sys.stdout.isatty():
+        return max(shutil.get_terminal_size().columns, LEAST_ROOM)
+    return None
 
 
 def counted(number: int, noun: str = "host") -> str:
     """Return how many there are of something: `1 host`, `2 hosts`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def console() -> Console:
-    """Return standard output as rich writes it."""
-    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, soft_wrap=False)
 
 
 @contextlib.contextmanager
@@ -98,11 +106,12 @@ def progress(what: str, *, alone: bool = True) -> Iterator[Callable[[str], None]
     (`alone` is False) each step is a line that stays. Two at once are one too many for a terminal.
     """
     if alone:
-        console = Console(stderr=True)
-        if not console.is_terminal:
+        if not sys.stderr.isatty():
             yield lambda _: None
             return
-        with console.status(what) as status:
+        from rich.console import Console
+
+        with Console(stderr=True).status(what) as status:
             yield status.update
     else:
         click.echo(what, err=True)

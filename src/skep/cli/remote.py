@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import click
 
 from skep.cli.failures import NEW_PASSWORD, Failed, Refused
 from skep.cli.output import progress
+from skep.cli.plain_clouds import plain_cloud
 
 MICROVERSION = "2.96"
 """Of our own requests to the compute API."""
@@ -57,10 +58,22 @@ class Answered(Failed):
         self.status = status
 
 
+class Session(Protocol):
+    """A signed-in user, who asks APIs."""
+
+    def sign_in(self) -> str:
+        """Get a token; return where the compute API is, empty where the catalogue names none. Raises Failed."""
+        ...
+
+    def send(self, method: str, url: str, body: Any, headers: dict[str, str]) -> Any:
+        """Ask an API; an answer of any status is one. Raises Failed when nobody answers."""
+        ...
+
+
 class Remote:
     """The HTTP APIs of a running cloud, as the signed-in user."""
 
-    def __init__(self, session: Any, endpoint: str) -> None:
+    def __init__(self, session: Session, endpoint: str) -> None:
         self._session = session
         self._sees_all = True
         parts = urlsplit(endpoint)
@@ -78,12 +91,12 @@ class Remote:
 
     def readiness(self) -> tuple[bool, list[str], list[str]]:
         """Return whether the cloud says that it is ready, what it lacks, and which cells get no servers."""
-        body = self._answer("GET", f"{self.origin}/readyz", None, {}).json()
+        body = self._session.send("GET", f"{self.origin}/readyz", None, {}).json()
         reasons, warnings = ([str(one) for one in body.get(key, ())] for key in ("reasons", "warnings"))
         return bool(body["ready"]), reasons, warnings
 
     def server_id(self, wanted: str, *, deleted: bool = False) -> str:
-        """Return the id of a server by its id or name, with `deleted` of the newest deleted one if no other has it.
+        """Return the id of a server by its id or name, with `deleted` of a deleted one if no other has it.
 
         Raises Failed when none or several have the name.
         """
@@ -91,15 +104,14 @@ class Remote:
 
         if is_uuid(wanted):
             return wanted
-        found = self._named(wanted)
+        found, kind = self._named(wanted), "servers"
         if not found and deleted:
-            found = self._named(wanted, deleted="1")[:1]
+            found, kind = self._named(wanted, deleted="1"), "deleted servers"
         if not found:
             raise Failed(f"there is no server with the name or id {wanted}")
         if len(found) > 1:
             raise Failed(
-                f"{len(found)} servers are named {wanted}; say which by its id: "
-                + ", ".join(one["id"] for one in found)
+                f"{len(found)} {kind} are named {wanted}; say which by its id: " + ", ".join(one["id"] for one in found)
             )
         return str(found[0]["id"])
 
@@ -126,19 +138,10 @@ class Remote:
         return self._sees_all
 
     def _ask(self, method: str, url: str, body: Any, headers: dict[str, str]) -> Any:
-        response = self._answer(method, url, body, headers)
+        response = self._session.send(method, url, body, headers)
         if response.status_code >= 400:
             raise Answered(_reason(response), response.status_code)
         return response.json()
-
-    def _answer(self, method: str, url: str, body: Any, headers: dict[str, str]) -> Any:
-        from keystoneauth1 import exceptions
-
-        more = {} if body is None else {"json": body}
-        try:
-            return self._session.request(url, method, headers=headers, raise_exc=False, timeout=TIMEOUT, **more)
-        except exceptions.ClientException as error:
-            raise Failed(_unreached(error, url)) from error
 
 
 def meant_elsewhere(cloud: str | None, state: Path, config_file: Path | None = None) -> str | None:
@@ -148,7 +151,7 @@ def meant_elsewhere(cloud: str | None, state: Path, config_file: Path | None = N
     from skep.processes.seeds import addresses_in
 
     try:
-        auth = _region(cloud, config_file).auth
+        auth = _meant(cloud, config_file)[1]
     except Refused as error:
         return error.message
     url = str(auth.get("auth_url") or auth.get("endpoint"))
@@ -165,65 +168,31 @@ def connect(cloud: str | None, config_file: Path | None = None) -> Remote:
 
 
 def _connect(cloud: str | None, config_file: Path | None) -> Remote:
-    region = _region(cloud, config_file)
-    if region.auth.get("username") and not region.auth.get("password"):
-        raise Refused(f"nobody says the password of {region.auth['username']}; {NEW_PASSWORD}")
-    from keystoneauth1 import exceptions
-    from openstack import exceptions as sdk
-
-    try:
-        session = region.get_session()
-    except (sdk.ConfigException, exceptions.MissingRequiredOptions, exceptions.NoMatchingPlugin) as error:
-        raise _which(error) from error
-    try:
-        endpoint = region.get_session_endpoint("compute")
-    except exceptions.ClientException as error:
-        raise Failed(_unreached(error, str(region.auth.get("auth_url", region.name)))) from error
+    make, auth = _meant(cloud, config_file)
+    if auth.get("username") and not auth.get("password"):
+        raise Refused(f"nobody says the password of {auth['username']}; {NEW_PASSWORD}")
+    session = make()
+    endpoint = session.sign_in()
     if not endpoint:
         raise Failed("the cloud's catalogue names no compute API")
     return Remote(session, endpoint)
 
 
-def _region(cloud: str | None, config_file: Path | None) -> Any:
-    """Return the entry of the cloud that is meant: in the state directory's file where nothing else is named.
+def _meant(cloud: str | None, config_file: Path | None) -> tuple[Callable[[], Session], Mapping[str, Any]]:
+    """Return how to sign in to the cloud that is meant, and what its entry says of that.
 
-    Raises Refused when there is none.
+    Raises Refused when no cloud is named.
     """
-    try:
-        from keystoneauth1 import exceptions
-        from openstack import config as cloud_config
-        from openstack import exceptions as sdk
-    except ImportError as error:
-        raise Refused(f"{error.name} is not installed: this command needs openstacksdk") from error
-    logging.getLogger("keystoneauth").setLevel(logging.ERROR)  # what it warns of we say ourselves, in one line
     file = state_clouds_yaml(os.environ, config_file)
-    try:
-        if file is not None:
-            ours = cloud_config.OpenStackConfig(config_files=[str(file)])
-            if cloud is None or cloud in ours.get_cloud_names():
-                return ours.get_one(cloud or STATE_CLOUD)
-        return cloud_config.OpenStackConfig().get_one(cloud)
-    except (sdk.ConfigException, exceptions.MissingRequiredOptions, exceptions.NoMatchingPlugin) as error:
-        raise _which(error) from error
+    plain = plain_cloud(cloud, os.environ, file, STATE_CLOUD)
+    if plain is not None:
+        from skep.cli.plain_session import PlainSession
 
+        return partial(PlainSession, plain, TIMEOUT), plain.auth
+    from skep.cli.sdk_session import SdkSession, region_of
 
-def _which(error: Exception) -> Refused:
-    return Refused(f"which cloud? {error} (set OS_CLOUD, or run where `skep up` keeps its state)")
-
-
-def _unreached(error: Exception, url: str) -> str:
-    """Say in one line why nobody answered, or did not let us in."""
-    from keystoneauth1 import exceptions
-
-    if isinstance(error, exceptions.ConnectTimeout):
-        return f"{url} does not answer within {TIMEOUT:g} s"
-    if isinstance(error, exceptions.SSLError):
-        return f"{url}: its certificate is not accepted: {error}"
-    if isinstance(error, exceptions.ConnectFailure):
-        return f"nothing answers at {url}: is the cloud running?"
-    if isinstance(error, exceptions.Unauthorized):
-        return f"{url} does not let us in: user or password is not right"
-    return f"{url}: {error}"
+    region = region_of(cloud, file, STATE_CLOUD)
+    return partial(SdkSession, region, TIMEOUT), region.auth
 
 
 def _reason(response: Any) -> str:

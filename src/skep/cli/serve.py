@@ -31,6 +31,12 @@ ROLES = (ALL_IN_ONE, "api", "super-conductor", "scheduler", "cell-conductor", "c
 @cells_option
 @hosts_option
 @ports_option
+@click.option(
+    "--log-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the log there, as JSON lines, and not to standard error; FILE.1 takes what 64 MiB have no room for.",
+)
 @click.option("--parent", type=int, hidden=True, help="End with this process, which started us.")
 @config_option
 def serve(
@@ -41,6 +47,7 @@ def serve(
     cells: int | None,
     hosts: int | None,
     free_ports: bool,
+    log_file: Path | None,
     parent: int | None,
     config_file: Path | None,
 ) -> None:
@@ -58,7 +65,7 @@ def serve(
     asked = Asked(cells, hosts, free_ports)
     if role == ALL_IN_ONE:
         _refuse(role, cell=cell, host=host, health_port=health_port)
-        _serve_cloud(config_file, asked)
+        _serve_cloud(config_file, asked, log_file)
         return
     if asked != Asked(None, None, False):
         raise Refused(f"--cells, --hosts and --free-ports are for a whole cloud: {role} has none of them")
@@ -74,7 +81,7 @@ def serve(
         from skep.processes.supervisor.orphans import end_with
 
         end_with(parent)
-    _serve_role(role, config_file, cell=cell or "", host=host or "", health_port=health_port)
+    _serve_role(role, config_file, cell=cell or "", host=host or "", health_port=health_port, log_file=log_file)
 
 
 def _refuse(role: str, **given: object) -> None:
@@ -83,17 +90,16 @@ def _refuse(role: str, **given: object) -> None:
             raise Refused(f"--{name.replace('_', '-')} is not for {role}")
 
 
-def _serve_cloud(config_file: Path | None, asked: Asked) -> None:
+def _serve_cloud(config_file: Path | None, asked: Asked, log_file: Path | None) -> None:
     import uvloop
 
     from skep.cli.greeting import warn
     from skep.cli.serving import serve as serve_until_told
     from skep.cli.serving import trace
-    from skep.telemetry import logs
 
     config, cloud = cloud_of(config_file, asked)
     cloud.upgrade = False
-    logs.configure(config.log.level, config.log.format)
+    _log(config, log_file)
     trace(config, ALL_IN_ONE)
 
     async def say_what_differs() -> None:
@@ -102,18 +108,30 @@ def _serve_cloud(config_file: Path | None, asked: Asked) -> None:
     uvloop.run(serve_until_told(cloud, say_what_differs, config.process.drain_seconds))
 
 
-def _serve_role(role: str, config_file: Path | None, *, cell: str, host: str, health_port: int | None) -> None:
+def _log(config: Config, file: Path | None) -> None:
+    """Set up logging: into a file, with all that this process writes otherwise, or to standard error."""
+    from skep.telemetry import logs
+    from skep.telemetry.log_file import LogFile
+
+    if file is None:
+        logs.configure(config.log.level, config.log.format)
+    else:
+        logs.configure(config.log.level, config.log.format, file=LogFile(file, descriptors=(1, 2)), file_only=True)
+
+
+def _serve_role(
+    role: str, config_file: Path | None, *, cell: str, host: str, health_port: int | None, log_file: Path | None
+) -> None:
     import uvloop
 
     from skep.cli.serving import nothing_to_say, trace
     from skep.cli.serving import serve as serve_until_told
     from skep.config import load
-    from skep.telemetry import logs
 
     config = load(config_file, os.environ).config
     if health_port is not None:
         config = _with_health_port(config, role, health_port)
-    logs.configure(config.log.level, config.log.format)
+    _log(config, log_file)
     trace(config, role)
 
     # A role makes parts that belong to the loop they are made in.

@@ -10,16 +10,20 @@ import click
 from skep.cli import explain as words
 from skep.cli.output import Format, format_option, print_json, print_record, print_rows
 from skep.cli.remote import Remote, cloud_option, connect
+from skep.cli.tables import Table
 
-COLUMNS = {
-    "id": "ID",
-    "name": "Name",
-    "status": "Status",
-    "task": "Task",
-    "zone": "Zone",
-    "host": "Host",
-    "created": "Created",
-}
+TABLE = Table(
+    {
+        "id": "ID",
+        "name": "Name",
+        "status": "Status",
+        "task": "Task",
+        "zone": "Zone",
+        "host": "Host",
+        "created": "Created",
+    },
+    gives_way=("created", "task", "zone"),
+)
 
 
 @click.group()
@@ -49,7 +53,7 @@ def list_(mine: bool, status: str | None, host: str | None, limit: int, form: Fo
     remote = connect(cloud)
     path = "/servers/detail"
     first = remote.compute(f"{path}?{urlencode(given)}") if mine else remote.of_all_projects(path, given)
-    print_rows(_pages(remote, first, limit), COLUMNS, form)
+    print_rows(_pages(remote, first, limit), TABLE, form)
     if not (mine or remote.sees_all):
         click.echo("skep: these are the servers of your project; to see those of all needs the role admin", err=True)
 
@@ -83,10 +87,9 @@ def show(server_id: str, form: Format, cloud: str | None) -> None:
 
 @server.command()
 @click.argument("server_id", metavar="ID")
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @format_option
 @cloud_option
-def explain(server_id: str, as_json: bool, form: Format, cloud: str | None) -> None:
+def explain(server_id: str, form: Format, cloud: str | None) -> None:
     """Say why a server is where it is, or nowhere: every attempt with the decision behind it.
 
     Owners see how many hosts were left after each stage; admins see the hosts. Admins may name a deleted server too.
@@ -96,7 +99,7 @@ def explain(server_id: str, as_json: bool, form: Format, cloud: str | None) -> N
     """
     remote = connect(cloud)
     placement = remote.admin("GET", f"/servers/{remote.server_id(server_id, deleted=True)}/placement")["placement"]
-    if as_json or form == "json":
+    if form == "json":
         print_json(placement)
     else:
         click.echo(words.text(placement))

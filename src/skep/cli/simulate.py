@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from skep.cli.failures import Failed, Refused
-from skep.cli.output import print_json
+from skep.cli.output import Format, format_option, print_json
 from skep.cli.remote import cloud_option
 from skep.cli.simulated import draw_charts, prepare_charts, print_outcomes, progress
 
@@ -58,9 +58,9 @@ OF_REPLAYS = POLICIES | {"seed", "samples", "charts", "empty"}
 )
 @click.option("--samples", type=click.IntRange(2, 100_000), default=200, show_default=True, help="Moments measured.")
 @click.option("--charts", type=click.Path(file_okay=False, path_type=Path), help="Write PNG files into this directory.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@format_option
 @click.pass_context
-def simulate(ctx: click.Context, /, trace: Path | None, replay: Path | None, as_json: bool, **options: Any) -> None:
+def simulate(ctx: click.Context, /, trace: Path | None, replay: Path | None, form: Format, **options: Any) -> None:
     """Place the servers of TRACE and show how well that went.
 
     TRACE is a CSV file (Huawei-East-1, Alibaba's openb, AzurePackingTraceV1) or a decision log. Policies: default,
@@ -80,6 +80,7 @@ def simulate(ctx: click.Context, /, trace: Path | None, replay: Path | None, as_
 
     if (trace is None) == (replay is None):
         raise Refused("say either a TRACE to be placed, or --replay LOG")
+    as_json = form == "json"
     said = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     try:
         if replay is not None:

@@ -12,6 +12,7 @@ import click
 
 from skep.cli.failures import Refused
 from skep.cli.output import print_rows
+from skep.cli.tables import Table
 
 if TYPE_CHECKING:
     from skep.simulator.simulation import Outcome
@@ -88,7 +89,7 @@ def print_beside(titles: Sequence[str], lines: Sequence[tuple[str, Sequence[str]
     """Print named lines with a column for each title."""
     keys = [str(number) for number in range(len(titles))]
     rows = [{"measure": name, **dict(zip(keys, values, strict=True))} for name, values in lines]
-    print_rows(rows, {"measure": "", **dict(zip(keys, titles, strict=True))}, "table")
+    print_rows(rows, Table({"measure": "", **dict(zip(keys, titles, strict=True))}), "table")
 
 
 def _share(measure: str, name: str, outcome: Outcome) -> str:

@@ -73,7 +73,8 @@ class Asked(NamedTuple):
 @number_option("scheduler", 2, "schedulers")
 @number_option("cell-conductor", 1, "conductors of each cell")
 @click.option("--no-first-server", is_flag=True, help="Build no server at the first start.")
-@click.option("--verbose", is_flag=True, help="Log from the beginning, not only once the greeting is said.")
+@click.option("--log", "show_log", is_flag=True, help="Show every log line on the terminal; else warnings only.")
+@click.option("--verbose", is_flag=True, help="As --log, and from the beginning, not only once the greeting is said.")
 @config_option
 def up(
     cells: int | None,
@@ -85,6 +86,7 @@ def up(
     schedulers: int,
     cell_conductors: int,
     no_first_server: bool,
+    show_log: bool,
     verbose: bool,
     config_file: Path | None,
 ) -> None:
@@ -93,6 +95,9 @@ def up(
     Everything is kept in the state directory (`.skep`); a second start finds it as it was left, guests too. The first
     start writes clouds.yaml there and builds a server `one` through the real `openstack` client.
 
+    Everything is logged in `logs/` of the state directory; `skep request REQUEST-ID` finds one request there. A
+    terminal shows the greeting, then warnings only.
+
     \b
     Examples: skep up --cells 1 --hosts 5
               skep up --processes --apis 2
@@ -100,6 +105,7 @@ def up(
     from skep.cli.greeting import greet
     from skep.cli.serving import trace
     from skep.telemetry import logs
+    from skep.telemetry.log_file import LogFile
 
     asked = Asked(cells, hosts, free_ports)
     cloud: Whole
@@ -111,7 +117,9 @@ def up(
     else:
         config, cloud = cloud_of(config_file, asked)
         trace(config, "all-in-one")
-    output = logs.configure(config.log.level, config.log.format)
+    file = LogFile(Path(config.state.directory) / "logs" / f"{'supervisor' if processes else 'all-in-one'}.log")
+    quiet = sys.stderr.isatty() and not (show_log or verbose)
+    output = logs.configure(config.log.level, config.log.format, file=file, warnings_only=quiet)
     if not verbose and config.log.level != "debug":
         output.hold()
 

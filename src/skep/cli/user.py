@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -12,6 +11,8 @@ import click
 
 from skep.cli.config import config_option
 from skep.cli.failures import Refused
+from skep.cli.installed import load_installed
+from skep.cli.output import Format, format_option, print_said
 
 if TYPE_CHECKING:
     from skep.config import Config
@@ -30,7 +31,8 @@ def user() -> None:
 @click.argument("name")
 @click.option("--password-file", type=click.File(), help="Holds the new password (-: standard input); default: random.")
 @config_option
-def set_password(name: str, password_file: TextIO | None, config_file: Path | None) -> None:
+@format_option
+def set_password(name: str, password_file: TextIO | None, config_file: Path | None, form: Format) -> None:
     """Give a user a new password, on this machine and while the cloud is stopped; no old one is needed.
 
     It is put into the clouds.yaml of the state directory, and all tokens of the user end.
@@ -38,15 +40,14 @@ def set_password(name: str, password_file: TextIO | None, config_file: Path | No
     \b
     Example: skep user set-password admin
     """
-    from skep.config import load
-
-    config = load(config_file, os.environ).config
+    config = load_installed(config_file).config
     password = secrets.token_urlsafe(18) if password_file is None else password_file.read().rstrip("\r\n")
     if not password:
         raise Refused("the new password is empty")
     file = asyncio.run(_set(config, name, password))
     told = f"The password of {name} is {password} (printed this once)." if password_file is None else "It is set."
-    click.echo(f"{told}\nIt stands in {file}.")
+    made = {"user": name, "file": str(file), **({"password": password} if password_file is None else {})}
+    print_said(f"{told}\nIt stands in {file}.", made, form)
 
 
 async def _set(config: Config, name: str, password: str) -> Path:

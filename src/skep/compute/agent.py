@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
 from skep.compute.builds import Builds
+from skep.compute.conversation import Conversation
 from skep.compute.deletes import Deletes
 from skep.compute.drivers.base import Driver, DriverError, Guest, HostFacts
+from skep.compute.drivers.contents import Opener, keeps_closed
 from skep.compute.flusher import Flusher
+from skep.compute.found import Found
+from skep.compute.guests import Guests
 from skep.compute.host import Host
-from skep.compute.identity import Identity, load_or_mint
+from skep.compute.identity import Identity, begin_run, keep_cell_key, load_or_mint, take_next_key
 from skep.compute.inventory import idle_usage
 from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
 from skep.compute.outcomes import Outcomes
+from skep.compute.own_clock import OwnClock
 from skep.compute.power import Power
 from skep.compute.progress import Progress
 from skep.compute.reports import Reports
@@ -29,13 +35,16 @@ from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
 from skep.domain.ids import CellUuid, Incarnation, NodeUuid, new_uuid
-from skep.domain.signatures import Signer
-from skep.messages.to_compute import BuildAndRunInstance, ChangePower, ReportHostNow, TerminateInstance
+from skep.messages.to_compute import BuildAndRunInstance, ChangePower, ReportHostNow, TellGuests, TerminateInstance
 from skep.transport.base import Handlers, Subscription, Transport, compute
 
 log = structlog.get_logger("skep.compute")
 
 JOURNAL_FILE = "journal.jsonl"
+
+
+def _ignore(_ahead: float) -> None:
+    """Tell nobody."""
 
 
 class Agent:
@@ -58,7 +67,10 @@ class Agent:
         flusher: Flusher | None = None,
         *,
         cell_name: str = "",
+        open_contents: Opener = keeps_closed,
+        on_clock: Callable[[float], None] = _ignore,
     ) -> None:
+        """`on_clock` is told by how many seconds the host's clock is ahead of that of the cell's database."""
         self.settings = settings
         self.cell = cell
         self.cell_name = cell_name or str(cell)
@@ -68,6 +80,8 @@ class Agent:
         """A younger agent with the same identity has registered, and this one has stopped or is about to."""
         self._directory = directory
         self._driver = driver
+        self._open_contents = open_contents
+        self._on_clock = on_clock
         self._transport = transport
         self._clock = clock
         self._steps: Steps = steps or UnwatchedSteps()
@@ -97,9 +111,10 @@ class Agent:
 
         Raises Misconfigured when the directory is in use or damaged, Unavailable when the driver does not answer.
         """
-        identity = await asyncio.to_thread(load_or_mint, self._directory, self.name)
+        await asyncio.to_thread(load_or_mint, self._directory, self.name)
         await asyncio.to_thread(self._journal.open)
         try:
+            identity = await asyncio.to_thread(begin_run, self._directory, self.name)
             facts, guests = await self._ask_driver()
             await self._begin(identity, facts, guests)
         except BaseException:
@@ -139,7 +154,18 @@ class Agent:
 
     async def _begin(self, identity: Identity, facts: HostFacts, guests: tuple[Guest, ...]) -> None:
         usage = idle_usage(self.name, facts, self.settings, self._clock.now())
-        reports = Reports(self._process, usage, self._fence, Signer(identity.seed, self.cell))
+        own_clock = OwnClock(self._clock, self.name, self.cell_name, self._on_clock)
+        reports = Reports(self._process, usage, self._fence, own_clock)
+        conversation = Conversation(
+            self._transport,
+            self.cell,
+            identity,
+            self._process,
+            self._keep_cell_key,
+            take_next=self._take_next_key,
+            require_proof=self.settings.require_signatures,
+        )
+        conversation.on_greeted, conversation.on_unknown = reports.beat_now, reports.register_anew
         ledger = Ledger(usage.inventory)
         ledger.set_inside(usage)
         host = self._host = Host(
@@ -153,11 +179,13 @@ class Agent:
             steps=self._steps,
             journal=self._journal,
             ledger=ledger,
-            upcalls=Upcalls(self._transport, self.cell, self.name, self.settings, self._work),
+            upcalls=Upcalls(conversation, self.name, self.settings, self._work, self._clock),
             work=self._work,
             reports=reports,
+            open_contents=self._open_contents,
         )
         host.upcalls.on_stale = self._fence
+        host.upcalls.saw(self._journal.attempts.latest)
         outcomes = Outcomes(host)
         builds = Builds(host, outcomes)
         deletes = Deletes(host, builds, outcomes)
@@ -165,10 +193,19 @@ class Agent:
         restart = Restart(host, builds, deletes, outcomes, guests)
         restart.count()
         restart.go_on()
-        handlers = _handlers(builds, deletes, power, reports)
+        guests_seen = Guests(host, power)
+        reports.on_guests_taken = guests_seen.changed
+        handlers = conversation.taking(_handlers(builds, deletes, power, reports, guests_seen, Found(host)))
         self._subscription = await self._transport.serve(compute(self.cell, self.name), handlers)
         self._work.start(reports.run(host), name=f"reports {self.name}")
+        self._work.start(guests_seen.run(), name=f"guests {self.name}")
         self._work.start(Progress(host, builds, power).run(), name=f"progress {self.name}")
+
+    async def _keep_cell_key(self, key: bytes) -> None:
+        await asyncio.to_thread(keep_cell_key, self._directory, key)
+
+    async def _take_next_key(self, next_seed: bytes) -> None:
+        await asyncio.to_thread(take_next_key, self._directory, next_seed)
 
     def _fence(self) -> None:
         if not self.fenced:
@@ -184,7 +221,9 @@ class Agent:
             self._stop = asyncio.create_task(self.stop(), name=f"fence {self.name}")
 
 
-def _handlers(builds: Builds, deletes: Deletes, power: Power, reports: Reports) -> Handlers:
+def _handlers(
+    builds: Builds, deletes: Deletes, power: Power, reports: Reports, guests: Guests, found: Found
+) -> Handlers:
     """Return what an agent does with each message: it notes the story and begins it, so no handler waits."""
 
     async def build(message: BuildAndRunInstance, context: RequestContext | None) -> None:  # noqa: ARG001
@@ -198,10 +237,15 @@ def _handlers(builds: Builds, deletes: Deletes, power: Power, reports: Reports) 
 
     async def report(message: ReportHostNow, context: RequestContext | None) -> None:  # noqa: ARG001
         reports.report_in_full()
+        guests.changed()
+
+    async def tell_guests(message: TellGuests, context: RequestContext | None) -> None:  # noqa: ARG001
+        found.take(message)
 
     return {
         BuildAndRunInstance: build,
         TerminateInstance: terminate,
         ChangePower: change_power,
         ReportHostNow: report,
+        TellGuests: tell_guests,
     }

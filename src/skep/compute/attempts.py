@@ -32,6 +32,7 @@ from skep.compute.entries import (
 from skep.domain.ids import InstanceUuid
 from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
+from skep.domain.timelines import Moment, later
 
 KEPT_TASKS = 4
 """Acknowledged results of power tasks kept for each instance, for late repeats."""
@@ -79,6 +80,8 @@ class InstanceRecord(msgspec.Struct, kw_only=True):
     highest: int = 0
     """The newest attempt heard of."""
     terminate_up_to: int = 0
+    deleted_up_to: int = 0
+    """The newest attempt that was to be destroyed because the server was deleted."""
     destroyed_up_to: int = 0
     destroyed_waits: bool = False
     """Whether `Destroyed` still has to be acknowledged."""
@@ -87,6 +90,8 @@ class InstanceRecord(msgspec.Struct, kw_only=True):
     over: set[int] = msgspec.field(default_factory=set)
     left_behind: set[int] = msgspec.field(default_factory=set)
     tasks: dict[str, FinishedTask] = msgspec.field(default_factory=dict)
+    taken: str = ""
+    """The latest power task that was allowed to begin."""
 
     def verdict(self, attempt: int) -> Verdict:
         """Say what an order to build `attempt` means now."""
@@ -109,6 +114,11 @@ class InstanceRecord(msgspec.Struct, kw_only=True):
     def destroyed_attempts(self) -> tuple[int, ...]:
         """Return the attempts that a `Destroyed` names."""
         return tuple(sorted(attempt for attempt in self.over if attempt <= self.destroyed_up_to))
+
+    def begun_tasks(self) -> tuple[str, ...]:
+        """Return the latest power tasks that were begun, as far as they are remembered."""
+        finished = [task_id for task_id, task in self.tasks.items() if task.entry.begun and task_id != self.taken]
+        return (*finished, self.taken) if self.taken else tuple(finished)
 
     @property
     def idle(self) -> bool:
@@ -133,6 +143,8 @@ class Attempts:
         self.records: dict[InstanceUuid, InstanceRecord] = {}
         self._idle: dict[InstanceUuid, None] = {}
         self._remembered = remembered
+        self.latest: Moment | None = None
+        """The latest moment of the cell's database that came with a permission to spawn."""
 
     def get(self, instance: InstanceUuid) -> InstanceRecord | None:
         """Return what is known of an instance."""
@@ -170,11 +182,13 @@ class Attempts:
 
     @_take.register
     def _(self, entry: SpawnGranted, record: InstanceRecord) -> None:
+        self.latest = later(self.latest, entry.moment)
         if entry.attempt in record.open:
             record.open[entry.attempt].granted = True
 
     @_take.register
     def _(self, entry: GuestBuilt, record: InstanceRecord) -> None:
+        self.latest = later(self.latest, entry.moment)
         record.highest = max(record.highest, entry.attempt)
         if entry.attempt not in record.over:
             record.open[entry.attempt] = OpenAttempt(
@@ -203,6 +217,8 @@ class Attempts:
     @_take.register
     def _(self, entry: TerminateAsked, record: InstanceRecord) -> None:
         record.terminate_up_to = max(record.terminate_up_to, entry.attempt)
+        if entry.deleted:
+            record.deleted_up_to = max(record.deleted_up_to, entry.attempt)
 
     @_take.register
     def _(self, entry: GuestDestroyed, record: InstanceRecord) -> None:
@@ -223,11 +239,18 @@ class Attempts:
 
     @_take.register
     def _(self, entry: Acknowledged, record: InstanceRecord) -> None:
+        if entry.taken:
+            record.taken = entry.task_id
+            return
         match entry.outcome:
             case "built":
                 opened = record.open.get(entry.attempt)
+                self.latest = later(self.latest, entry.moment)
                 if opened is not None and opened.built is not None:
                     opened.acknowledged = True
+                    opened.built = msgspec.structs.replace(
+                        opened.built, moment=later(opened.built.moment, entry.moment)
+                    )
             case "failed":
                 if entry.attempt in record.failures:
                     record.failures[entry.attempt].acknowledged = True
@@ -242,6 +265,7 @@ class Attempts:
     def _(self, entry: Remembered, record: InstanceRecord) -> None:
         record.highest = entry.highest
         record.terminate_up_to = entry.terminate_up_to
+        record.deleted_up_to = entry.deleted_up_to
         record.destroyed_up_to = entry.destroyed_up_to
         record.destroyed_waits = entry.destroyed_waits
         record.over = set(entry.over)
@@ -270,6 +294,7 @@ def _entries(instance: InstanceUuid, record: InstanceRecord) -> Iterator[Entry]:
         instance=instance,
         highest=record.highest,
         terminate_up_to=record.terminate_up_to,
+        deleted_up_to=record.deleted_up_to,
         destroyed_up_to=record.destroyed_up_to,
         destroyed_waits=record.destroyed_waits,
         over=tuple(sorted(record.over)),
@@ -292,3 +317,5 @@ def _entries(instance: InstanceUuid, record: InstanceRecord) -> Iterator[Entry]:
         yield task.entry
         if task.acknowledged:
             yield Acknowledged(instance=instance, outcome="task", task_id=task_id)
+    if record.taken:
+        yield Acknowledged(instance=instance, outcome="task", task_id=record.taken, taken=True)

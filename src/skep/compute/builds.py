@@ -9,7 +9,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import msgspec
+import structlog
+
 from skep.compute.attempts import Verdict
+from skep.compute.drivers.contents import GuestContents
 from skep.compute.entries import BuildAccepted, BuildFailed, GuestBuilt, SpawnGranted
 from skep.compute.host import Host
 from skep.compute.images import misfit
@@ -20,12 +24,14 @@ from skep.domain.builds import BuildFailure, FailureKind, Refused, failure
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import PowerState
+from skep.domain.timelines import Moment
 from skep.messages.base import Call
 from skep.messages.to_cell_conductor import BuildInHand, MayBuild, MaySpawn, Permission, Phase
 from skep.messages.to_compute import BuildAndRunInstance
 from skep.telemetry import tracing
 
 ResultT = TypeVar("ResultT")
+log = structlog.get_logger("skep.compute")
 
 
 def gone(reason: str) -> BuildFailure:
@@ -40,7 +46,18 @@ DENIED = gone("the cell's row no longer names this attempt")
 class Run:
     """One attempt under way in this process."""
 
-    __slots__ = ("granted", "instance", "order", "phase", "replaced", "task", "touched", "waiting")
+    __slots__ = (
+        "contents",
+        "granted",
+        "instance",
+        "moment",
+        "order",
+        "phase",
+        "replaced",
+        "task",
+        "touched",
+        "waiting",
+    )
 
     def __init__(self, order: BuildAccepted, *, resumed: bool = False, granted: bool = False) -> None:
         self.order = order
@@ -51,7 +68,10 @@ class Run:
         """Disks or a guest may bear the attempt."""
         self.granted = granted
         """It was told before a restart that it may spawn."""
+        self.moment: Moment | None = None
         self.replaced = False
+        self.contents: GuestContents | None = None
+        """The password and files of the guest; they stand nowhere else on the host."""
         self.waiting = False
         """It waits for its turn or for an answer, so it may be interrupted."""
 
@@ -71,6 +91,7 @@ class Builds:
         self._outcomes = outcomes
         self._runs: dict[InstanceUuid, dict[int, Run]] = {}
         self._slots = asyncio.Semaphore(host.settings.max_concurrent_builds)
+        self._told_closed = False
 
     def take(self, message: BuildAndRunInstance) -> None:
         """Begin the build, or answer again what is known of it."""
@@ -82,6 +103,7 @@ class Builds:
             context=message.context,
             allocation=message.allocation,
             expected_end=message.expected_end,
+            secrets=message.secrets,
         )
         instance, attempt = message.instance.uuid, message.attempt
         if attempt in self._runs.get(instance, ()):
@@ -182,7 +204,7 @@ class Builds:
         return None
 
     async def _build(self, run: Run) -> None:
-        for action in (self._may_build, self._clear, self._prepare, self._may_spawn, self._spawn):
+        for action in (self._may_build, self._clear, self._prepare, self._open, self._may_spawn, self._spawn):
             self._host.work.check()
             failed = REPLACED if run.replaced else await action(run)
             if failed is not None:
@@ -192,25 +214,26 @@ class Builds:
     async def _may_build(self, run: Run) -> BuildFailure | None:
         if run.granted:
             return None
-        return await self._permission(
-            run, MayBuild(instance=run.instance, attempt=run.order.attempt, host=self._host.name)
-        )
+        asked = MayBuild(instance=run.instance, attempt=run.order.attempt, host=self._host.name)
+        return (await self._permission(run, asked))[0]
 
     async def _may_spawn(self, run: Run) -> BuildFailure | None:
-        denied = await self._permission(
+        denied, moment = await self._permission(
             run, MaySpawn(instance=run.instance, attempt=run.order.attempt, host=self._host.name)
         )
         if denied is None:
-            self._host.journal.note(SpawnGranted(instance=run.instance, attempt=run.order.attempt))
+            run.moment = moment
+            self._host.upcalls.saw(moment)
+            self._host.journal.note(SpawnGranted(instance=run.instance, attempt=run.order.attempt, moment=moment))
         return denied
 
-    async def _permission(self, run: Run, call: Call[Permission]) -> BuildFailure | None:
+    async def _permission(self, run: Run, call: Call[Permission]) -> tuple[BuildFailure | None, Moment | None]:
         """Ask until there is an answer. The steps of these names are the cell conductor's, so none is run here."""
         asking = self._host.upcalls.ask(call, context=run.order.context, wanted=lambda: not run.replaced)
         answer = await self._wait(run, asking)
         if answer is None:
-            return REPLACED
-        return None if answer.granted else DENIED
+            return REPLACED, None
+        return None if answer.granted else DENIED, answer.moment
 
     async def _clear(self, run: Run) -> BuildFailure | None:
         """Remove what lower attempts, or this one before a restart, left: the newest attempt is the truth."""
@@ -239,11 +262,28 @@ class Builds:
                 step.outcome = failed.kind
         return failed
 
+    async def _open(self, run: Run) -> BuildFailure | None:
+        """Get the password and files: by the host's own key, or from above the cell, before the point of no return."""
+        host, order = self._host, run.order
+        if order.secrets is None:
+            return None
+        run.contents = host.open_contents(order.secrets)
+        if run.contents is None:
+            asking = host.upcalls.contents(run.instance, order.attempt, order.context, lambda: not run.replaced)
+            plain = await self._wait(run, asking)
+            run.contents = None if plain is None else msgspec.json.decode(plain, type=GuestContents)
+        if run.replaced:
+            return REPLACED
+        if run.contents is None and not self._told_closed:
+            self._told_closed = True
+            log.warning("passwords and files do not reach guests: no key opens them", host=host.name)
+        return None
+
     async def _spawn(self, run: Run) -> BuildFailure | None:
         host, order = self._host, run.order
         run.phase = "spawning"
         async with host.step("spawn", run.instance, order.attempt, order.context) as step:
-            spawning = host.driver.spawn(order.instance, order.attempt, order.resources, order.allocation)
+            spawning = host.driver.spawn(order.instance, order.attempt, order.resources, order.allocation, run.contents)
             result = await host.drive(spawning, run.instance)
             if isinstance(result, BuildFailure):
                 step.outcome = result.kind
@@ -263,6 +303,8 @@ class Builds:
                 power_state=power_state,
                 image_properties=weighed_properties(run.order.instance.image),
                 expected_end=run.order.expected_end,
+                moment=run.moment,
+                described=run.order.instance,
             )
         )
 

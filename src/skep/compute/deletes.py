@@ -30,7 +30,7 @@ class Deletes:
     def take(self, message: TerminateInstance) -> None:
         """Stop what is being built up to `attempt` and destroy it; nothing there is answered too."""
         instance = message.instance
-        self._host.journal.note(TerminateAsked(instance=instance, attempt=message.attempt))
+        self._host.journal.note(TerminateAsked(instance=instance, attempt=message.attempt, deleted=message.deleted))
         self._builds.stop(instance, below=message.attempt + 1)
         self.resume(instance)
 

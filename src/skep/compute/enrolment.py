@@ -13,13 +13,14 @@ from typing import Any
 
 import msgspec
 
-from skep.compute.identity import IDENTITY_FILE, Identity, load, load_or_mint
+from skep.compute.identity import IDENTITY_FILE, Identity, keep_cell_key, load, load_or_mint
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import CellUuid
 from skep.domain.signatures import Signer
 
 PENDING = "enrolling"
 CA_FILE = "ca.pem"
+CREDENTIALS_FILE = "nats.creds"
 MARK = "# Written by `skep enrol`"
 
 
@@ -28,6 +29,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     uuid: CellUuid
     name: str
+    public_key: bytes = b""
+    """By which the agent knows its conductors; empty: an API of a release whose cells had none."""
 
 
 class Messaging(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +39,13 @@ class Messaging(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     prefix: str
     ca: str = ""
+    credentials: str = ""
+    """NATS credentials of this host alone; empty: hosts have no users of their own, or an API of before 0.6.0."""
+    inbox: str = ""
+
+    def __repr__(self) -> str:
+        """Leaves out what signs in."""
+        return f"Messaging(prefix={self.prefix!r}, inbox={self.inbox!r})"
 
 
 class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,9 +91,13 @@ def complete(state: Path, enrolment: Enrolment, config: Path) -> Path:
         if load(directory) is None:
             (pending / IDENTITY_FILE).replace(directory / IDENTITY_FILE)
             pending.rmdir()
+        if enrolment.cell.public_key:
+            keep_cell_key(directory, enrolment.cell.public_key)
         if enrolment.messaging.ca:
             _write(state / CA_FILE, enrolment.messaging.ca)
-        _write(config, _configuration(state, enrolment))
+        if enrolment.messaging.credentials:
+            _write(directory / CREDENTIALS_FILE, enrolment.messaging.credentials)
+        _write(config, _configuration(state, directory, enrolment))
     except OSError as error:
         raise Misconfigured(f"{error.filename or state} cannot be written: {error.strerror}") from error
     return directory
@@ -95,12 +109,16 @@ def refuse_foreign(config: Path) -> None:
         raise Misconfigured(f"{config} is there and was not written by `skep enrol`: name another file (--output)")
 
 
-def _configuration(state: Path, enrolment: Enrolment) -> str:
+def _configuration(state: Path, directory: Path, enrolment: Enrolment) -> str:
     cell, messaging = enrolment.cell, enrolment.messaging
-    ca_file = [("ca_file", str(state.absolute() / CA_FILE))] if messaging.ca else []
+    more = [("ca_file", str(state.absolute() / CA_FILE))] if messaging.ca else []
+    if messaging.credentials:
+        more.append(("credentials_file", str(directory.absolute() / CREDENTIALS_FILE)))
+    if messaging.inbox:
+        more.append(("inbox", messaging.inbox))
     sections = {
         "state": [("directory", str(state.absolute()))],
-        "transport": [("kind", "nats"), ("url", messaging.url), ("prefix", messaging.prefix), *ca_file],
+        "transport": [("kind", "nats"), ("url", messaging.url), ("prefix", messaging.prefix), *more],
         "compute": [("cell", cell.uuid), ("cell_name", cell.name), ("host", enrolment.host)],
     }
     lines = [f"{MARK}: the agent of host {enrolment.host} in cell {cell.name}. Keep it to yourself."]

@@ -12,6 +12,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState, Task
 from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
+from skep.domain.timelines import Moment
 
 Outcome = Literal["built", "failed", "destroyed", "task"]
 
@@ -26,6 +27,8 @@ class BuildAccepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", t
     context: RequestContext
     allocation: Allocation | None = None
     expected_end: int | None = None
+    secrets: bytes | None = None
+    """adminPass and injected files, sealed as they came."""
 
 
 class SpawnGranted(msgspec.Struct, frozen=True, kw_only=True, tag="spawn_granted", tag_field="entry"):
@@ -33,6 +36,8 @@ class SpawnGranted(msgspec.Struct, frozen=True, kw_only=True, tag="spawn_granted
 
     instance: InstanceUuid
     attempt: int
+    moment: Moment | None = None
+    """Of the cell's database: one that does not hold it went back in time."""
 
 
 class GuestBuilt(msgspec.Struct, frozen=True, kw_only=True, tag="built", tag_field="entry"):
@@ -47,6 +52,10 @@ class GuestBuilt(msgspec.Struct, frozen=True, kw_only=True, tag="built", tag_fie
     image_properties: dict[str, str] = {}
     """Those of the server's image that placement may weigh."""
     expected_end: int | None = None
+    moment: Moment | None = None
+    """That of the permission to spawn."""
+    described: Instance | None = None
+    """The server as the cell conductor told of it: should the cell lose its row, only the host knows."""
 
 
 class BuildFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="entry", omit_defaults=True):
@@ -67,11 +76,13 @@ class LeftoverRemoved(msgspec.Struct, frozen=True, kw_only=True, tag="leftover_r
     attempt: int
 
 
-class TerminateAsked(msgspec.Struct, frozen=True, kw_only=True, tag="terminate", tag_field="entry"):
+class TerminateAsked(msgspec.Struct, frozen=True, kw_only=True, tag="terminate", tag_field="entry", omit_defaults=True):
     """Everything up to this attempt is to be destroyed."""
 
     instance: InstanceUuid
     attempt: int
+    deleted: bool = False
+    """Because the server was deleted."""
 
 
 class GuestDestroyed(msgspec.Struct, frozen=True, kw_only=True, tag="destroyed", tag_field="entry"):
@@ -92,17 +103,23 @@ class TaskOver(msgspec.Struct, frozen=True, kw_only=True, tag="task", tag_field=
     task_id: str
     power_state: PowerState
     error: str | None = None
+    begun: bool = True
+    """False: the cell conductor said no, so the guest was not touched."""
 
 
 class Acknowledged(
     msgspec.Struct, frozen=True, kw_only=True, tag="acknowledged", tag_field="entry", omit_defaults=True
 ):
-    """The cell conductor has stored an outcome."""
+    """The cell conductor has stored an outcome, or (`taken`) has allowed a task to begin."""
 
     instance: InstanceUuid
     outcome: Outcome
     attempt: int = 0
     task_id: str = ""
+    taken: bool = False
+    """The host begins the task now. Agents of before 0.6.0 read it as an acknowledgement of nothing, and go on."""
+    moment: Moment | None = None
+    """Of the cell's database when it stored that the guest runs."""
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True, tag="remembered", tag_field="entry", omit_defaults=True):
@@ -113,6 +130,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True, tag="remembered", ta
     terminate_up_to: int = 0
     destroyed_up_to: int = 0
     destroyed_waits: bool = False
+    deleted_up_to: int = 0
     over: tuple[int, ...] = ()
     left_behind: tuple[int, ...] = ()
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from skep.compute.drivers.base import Driver, DriverError
+from skep.compute.drivers.contents import Opener, keeps_closed
 from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
 from skep.compute.settings import ComputeSettings
@@ -53,6 +54,7 @@ class Host:
     upcalls: Upcalls
     work: Work
     reports: Reporting
+    open_contents: Opener = keeps_closed
     locks: InstanceLocks = dataclasses.field(default_factory=InstanceLocks)
     guests: dict[InstanceUuid, int] = dataclasses.field(default_factory=dict)
     """Whole guests, with the attempt that made each."""

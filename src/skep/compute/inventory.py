@@ -61,6 +61,7 @@ def with_use(
     io_ops: int = 0,
     image_properties: dict[str, int] | None = None,
     expected_end: int | None = None,
+    clock_ahead: float = 0.0,
 ) -> HostUsage:
     """Return `idle` with what changes from report to report. Every build under way will be a server."""
     return msgspec.structs.replace(
@@ -73,4 +74,5 @@ def with_use(
         io_ops=io_ops,
         image_properties=image_properties or {},
         expected_end=expected_end,
+        clock_ahead=clock_ahead,
     )

@@ -8,6 +8,7 @@ at the guests or by asking the cell conductor, whose answers are the same for a 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import threading
@@ -43,6 +44,8 @@ class Journal:
         self._compact_at = COMPACT_BYTES
         self._compaction: Compaction | None = None
         self._compacting: asyncio.Task[None] | None = None
+        self._unwritten = b""
+        """Entries that are taken into account and could not be written, in their order."""
         self._renamed = False
         """The directory does not durably name the file yet."""
         # Held while the file is synced (in a thread) or exchanged.
@@ -76,15 +79,22 @@ class Journal:
     def note(self, entry: Entry) -> None:
         """Take an entry into account and write it if that is possible.
 
-        For what has happened already and would be found again after a restart: a full disk must not stop the agent
-        from telling what became of a build.
+        For what has happened already: a full disk must not stop the agent from telling what became of a build. What
+        could not be written is written before the next entry, or by `catch_up`.
         """
         try:
             self._append(entry)
         except StorageUnavailable as error:
+            self._unwritten += line_of(entry)
             log.error("journal entry not stored", path=str(self._path), entry=type(entry).__name__, error=str(error))
         self.attempts.apply(entry)
         self._compact_if_large()
+
+    def catch_up(self) -> None:
+        """Write what could not be written before, if that is possible now."""
+        if self._unwritten and self._file >= 0:
+            with contextlib.suppress(StorageUnavailable):
+                self._write(b"")
 
     async def synced(self) -> None:
         """Wait until all that was written is durable. Raises StorageUnavailable."""
@@ -110,6 +120,7 @@ class Journal:
 
     def close(self) -> None:
         """Make everything durable and let another agent open the journal."""
+        self.catch_up()
         with self._exchange:
             if self._file < 0:
                 return
@@ -124,7 +135,10 @@ class Journal:
     def _append(self, entry: Entry) -> None:
         if self._file < 0:
             raise StorageUnavailable("the host's journal is closed")
-        line = line_of(entry)
+        self._write(line_of(entry))
+
+    def _write(self, last: bytes) -> None:
+        line = self._unwritten + last
         try:
             written = os.write(self._file, line)
             if written != len(line):
@@ -134,6 +148,7 @@ class Journal:
         except OSError as error:
             raise StorageUnavailable(f"the host's journal cannot be stored: {error.strerror}") from error
         self._size += written
+        self._unwritten = b""
         if self._compaction is not None:
             self._compaction.append(line)
 

@@ -164,7 +164,8 @@ class Outcomes:
         if settled is None:
             return
         if settled.current:
-            host.journal.note(Acknowledged(instance=instance, outcome="built", attempt=attempt))
+            host.upcalls.saw(settled.moment)
+            host.journal.note(Acknowledged(instance=instance, outcome="built", attempt=attempt, moment=settled.moment))
             host.failed_builds = 0
             host.reports.changed()
             return
@@ -202,6 +203,7 @@ class Outcomes:
             task_id=task_id,
             power_state=entry.power_state,
             error=entry.error,
+            begun=entry.begun,
         )
         if await self._host.upcalls.ask(call) is not None:
             self._host.journal.note(Acknowledged(instance=instance, outcome="task", task_id=task_id))

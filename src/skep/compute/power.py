@@ -1,4 +1,8 @@
-"""The story of `ChangePower`: start, stop and reboot, each known by its task id."""
+"""The story of `ChangePower`: start, stop and reboot, each known by its task id.
+
+The agent asks before it touches the guest, since what it was told may have been given up meanwhile. A yes is good for
+seconds, from the asking and by this host's own clock: whoever was held up longer asks again.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,14 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from skep.compute.drivers.base import Driver
-from skep.compute.entries import TaskOver
+from skep.compute.entries import Acknowledged, TaskOver
 from skep.compute.host import Host
 from skep.compute.outcomes import Outcomes
 from skep.domain.builds import BuildFailure
 from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, Task
-from skep.messages.to_cell_conductor import TaskInHand
+from skep.messages.to_cell_conductor import MayAct, TaskInHand
 from skep.messages.to_compute import ChangePower
 
 log = structlog.get_logger("skep.compute")
@@ -28,6 +32,16 @@ OPERATIONS: dict[Task, Operation] = {
     Task.REBOOTING_HARD: lambda driver, instance: driver.reboot(instance, hard=True),
 }
 
+GIVEN_UP = "the task was given up, ended or replaced before the host began it"
+
+
+class _Run:
+    """A task under way."""
+
+    def __init__(self, order: ChangePower) -> None:
+        self.order = order
+        self.asks = order.ask
+
 
 class Power:
     """All power tasks of one host."""
@@ -35,7 +49,7 @@ class Power:
     def __init__(self, host: Host, outcomes: Outcomes) -> None:
         self._host = host
         self._outcomes = outcomes
-        self._under_way: dict[str, InstanceUuid] = {}
+        self._under_way: dict[str, _Run] = {}
 
     def take(self, message: ChangePower) -> None:
         """Do the task, or answer again what came of it. Raises BadRequest for a task that is none of power."""
@@ -43,53 +57,89 @@ class Power:
             raise BadRequest(f"task: {message.task.value} is no change of power")
         record = self._host.journal.attempts.get(message.instance)
         finished = record.tasks.get(message.task_id) if record is not None else None
+        known = self._under_way.get(message.task_id)
         if finished is not None:
             finished.acknowledged = False
             self._outcomes.tell_task(message.instance, message.task_id)
-        elif message.task_id not in self._under_way:
-            self._under_way[message.task_id] = message.instance
-            self._host.work.start(self._story(message), name=f"power {message.instance} {message.task_id}")
+        elif known is not None:
+            # A conductor of an older release cannot be asked.
+            known.asks = known.asks and message.ask
+        else:
+            run = self._under_way[message.task_id] = _Run(message)
+            self._host.work.start(self._story(run), name=f"power {message.instance} {message.task_id}")
 
     def in_hand(self) -> list[TaskInHand]:
         """Return the tasks that have no result yet, waiting ones too."""
-        return [TaskInHand(instance, task_id) for task_id, instance in self._under_way.items()]
+        return [TaskInHand(run.order.instance, task_id) for task_id, run in self._under_way.items()]
 
-    async def _story(self, message: ChangePower) -> None:
+    async def _story(self, run: _Run) -> None:
+        order = run.order
         try:
-            async with self._host.locks.hold(message.instance):
-                power_state, error = await self._operate(message)
-                self._host.journal.note(
-                    TaskOver(
-                        at=self._host.clock.now(),
-                        instance=message.instance,
-                        attempt=message.attempt,
-                        task=message.task,
-                        task_id=message.task_id,
-                        power_state=power_state,
-                        error=error,
-                    )
-                )
+            while (until := await self._permission(run)) is not None:
+                async with self._host.locks.hold(order.instance):
+                    # Whoever held the lock, or this process itself, may have taken its time.
+                    if until == FOREVER or self._host.clock.elapsed() < until:
+                        self._note(order, *await self._operate(order))
+                        break
+            else:
+                state = await self._power_state(order.instance)
+                self._note(order, state, f"GivenUp: {GIVEN_UP}", begun=False)
         finally:
-            self._under_way.pop(message.task_id, None)
-        self._outcomes.tell_task(message.instance, message.task_id)
+            self._under_way.pop(order.task_id, None)
+        self._outcomes.tell_task(order.instance, order.task_id)
 
-    async def _operate(self, message: ChangePower) -> tuple[PowerState, str | None]:
-        host, instance = self._host, message.instance
+    async def _permission(self, run: _Run) -> float | None:
+        """Ask whether the task may begin: until when it may, by `Clock.elapsed`; None: it may not."""
+        order = run.order
+        question = MayAct(
+            instance=order.instance,
+            attempt=order.attempt,
+            host=self._host.name,
+            task=order.task,
+            task_id=order.task_id,
+        )
+        answered = await self._host.upcalls.ask_in_time(question, context=order.context, wanted=lambda: run.asks)
+        if answered is None:
+            return FOREVER
+        answer, asked_at = answered
+        return asked_at + answer.seconds if answer.granted else None
+
+    def _note(self, order: ChangePower, power_state: PowerState, error: str | None, *, begun: bool = True) -> None:
+        self._host.journal.note(
+            TaskOver(
+                at=self._host.clock.now(),
+                instance=order.instance,
+                attempt=order.attempt,
+                task=order.task,
+                task_id=order.task_id,
+                power_state=power_state,
+                error=error,
+                begun=begun,
+            )
+        )
+
+    async def _operate(self, order: ChangePower) -> tuple[PowerState, str | None]:
+        host, instance = self._host, order.instance
         attempt = host.guests.get(instance)
         if attempt is None:
             return PowerState.NOSTATE, f"InstanceNotFound: there is no guest of {instance} on host {host.name}"
-        if attempt != message.attempt:
-            there = f"the guest of {instance} on host {host.name} bears attempt {attempt}, not {message.attempt}"
+        if attempt != order.attempt:
+            there = f"the guest of {instance} on host {host.name} bears attempt {attempt}, not {order.attempt}"
             return PowerState.NOSTATE, f"InstanceNotFound: {there}"
-        result = await host.drive(OPERATIONS[message.task](host.driver, instance), instance)
+        host.journal.note(Acknowledged(instance=instance, outcome="task", task_id=order.task_id, taken=True))
+        result = await host.drive(OPERATIONS[order.task](host.driver, instance), instance)
         if isinstance(result, BuildFailure):
-            log.warning("power task failed", host=host.name, instance=instance, task=message.task, error=result.message)
+            log.warning("power task failed", host=host.name, instance=instance, task=order.task, error=result.message)
             return await self._power_state(instance), f"{result.error}: {result.message}"
         return result, None
 
     async def _power_state(self, instance: InstanceUuid) -> PowerState:
-        """Ask the hypervisor how the guest is after a task failed."""
+        """Ask the hypervisor how the guest is after a task failed, or was not begun."""
         guests = await self._host.drive(self._host.driver.guests(), instance)
         if isinstance(guests, BuildFailure):
             return PowerState.NOSTATE
         return next((guest.power_state for guest in guests if guest.instance == instance), PowerState.NOSTATE)
+
+
+FOREVER = float("inf")
+"""The conductor is of a release that cannot be asked: its order is all that there is."""

@@ -30,6 +30,7 @@ class Progress:
         """Tell until cancelled."""
         while True:
             self._host.work.check()
+            self._host.journal.catch_up()
             for report in self._reports():
                 try:
                     await self._host.upcalls.cast(report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ import structlog
 
 from skep.compute.host import Host
 from skep.compute.inventory import idle_usage, with_use
+from skep.compute.own_clock import OwnClock
 from skep.compute.running import building, properties_of_images
 from skep.compute.upcalls import LONGEST_PAUSE
 from skep.domain.builds import BuildFailure
@@ -18,8 +20,7 @@ from skep.domain.claims import ClaimKey
 from skep.domain.errors import Forbidden, SkepError
 from skep.domain.hosts import AgentIdentity, HostUsage
 from skep.domain.ids import Incarnation
-from skep.domain.signatures import Signer
-from skep.messages.to_cell_conductor import Heartbeat, HostReported, RegisterAgent, ReportHost, SignedReport
+from skep.messages.to_cell_conductor import Heartbeat, HostReported, RegisterAgent, ReportHost
 
 QUICK_TRIES = 5
 """A new host is mapped within moments; one that is not after so many questions asks less and less often."""
@@ -40,11 +41,12 @@ KEPT_KEYS = 4096
 class Reports:
     """Registers one agent, keeps its heart beating and reports its host: one report in flight, changes gathered."""
 
-    def __init__(self, process: Incarnation, usage: HostUsage, fenced: Callable[[], None], signer: Signer) -> None:
+    def __init__(self, process: Incarnation, usage: HostUsage, fenced: Callable[[], None], clock: OwnClock) -> None:
         self._process = process
-        self._signer = signer
-        self._signs = False
-        """Whether the cell conductor wants reports signed."""
+        self._clock = clock
+        self._beats_now = asyncio.Event()
+        self._registering: asyncio.Task[None] | None = None
+        """A registration that the conductors want, beside everything else."""
         self._usage = usage
         self._fenced = fenced
         self._nudge = asyncio.Event()
@@ -58,6 +60,8 @@ class Reports:
         self._settled: dict[tuple[str, int], ClaimKey] = {}
         self.incarnation: int | None = None
         """The agent's number in its cell; None before it is registered."""
+        self.on_guests_taken: Callable[[], None] = _nothing
+        """Called when the conductor says that it takes reports of guests."""
         self._host: Host
 
     def changed(self) -> None:
@@ -81,7 +85,7 @@ class Reports:
     async def run(self, host: Host) -> None:
         """Register, then beat and report until cancelled."""
         self._host = host
-        await self._register(AgentIdentity(node=host.node, host=host.name, process=self._process))
+        await self._register()
         self._host.work.start(self._beat(), name=f"heartbeat {self._host.name}")
         settings = self._host.settings
         while True:
@@ -93,19 +97,33 @@ class Reports:
                     await self._nudge.wait()
             except TimeoutError:
                 await self._refresh_facts()
+                if not host.upcalls.is_proven:
+                    # Conductors that could not begin a session may be of a newer release by now.
+                    self.register_anew()
             else:
                 await asyncio.sleep(settings.report_delay_seconds)
 
-    async def _register(self, identity: AgentIdentity) -> None:
+    def beat_now(self) -> None:
+        """Beat at once: a conductor that has just begun to listen asks for a sign of life."""
+        self._beats_now.set()
+
+    def register_anew(self) -> None:
+        """Register once more: the conductors do not know this run's keys (their database was set back, say)."""
+        if self.incarnation is not None and (self._registering is None or self._registering.done()):
+            self._registering = self._host.work.start(self._register(), name=f"register {self._host.name}")
+
+    async def _register(self) -> None:
         """Ask until the node is mapped to the cell."""
-        signer = self._signer
-        asked = RegisterAgent(identity=identity, public_key=signer.public_key, signature=signer.registration(identity))
+        asked = RegisterAgent(
+            identity=AgentIdentity(node=self._host.node, host=self._host.name, process=self._process),
+            seen=self._host.upcalls.seen,
+        )
         pause = self._host.settings.resend_seconds
         for tries in itertools.count(1):
             answer = await self._host.upcalls.ask(asked)
             assert answer is not None
             self._number(answer.incarnation)
-            self._signs = answer.signed
+            self._host.upcalls.saw(answer.moment)
             if answer.mapped:
                 log.info("registered", host=self._host.name, node=self._host.node, incarnation=answer.incarnation)
                 return
@@ -118,11 +136,21 @@ class Reports:
             assert self.incarnation is not None
             try:
                 await self._host.upcalls.cast(
-                    Heartbeat(node=self._host.node, incarnation=self.incarnation, epoch=self._epoch)
+                    Heartbeat(
+                        node=self._host.node,
+                        incarnation=self.incarnation,
+                        epoch=self._epoch,
+                        seen=self._host.upcalls.seen,
+                    )
                 )
             except SkepError as error:
                 log.info("heartbeat not sent", host=self._host.name, error=str(error))
-            await asyncio.sleep(self._host.settings.heartbeat_seconds)
+            if self._clock.must_ask():
+                self.report_in_full()
+            self._beats_now.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._host.settings.heartbeat_seconds):
+                    await self._beats_now.wait()
 
     async def _refresh_facts(self) -> None:
         """Look at the host anew: what it has may have changed."""
@@ -135,6 +163,8 @@ class Reports:
         self._host.ledger.set_inside(self._usage)
 
     def _number(self, incarnation: int) -> None:
+        if incarnation != self.incarnation:
+            self._acknowledged = None
         self.incarnation = self._host.upcalls.incarnation = incarnation
 
     def _has_news(self) -> bool:
@@ -155,15 +185,17 @@ class Reports:
         while True:
             self._host.work.check()
             self._nudge.clear()
-            message = self._message()
+            message, asked_at = self._message(), self._host.clock.elapsed()
             try:
-                answer = await self._host.upcalls.once(self._signed(message) if self._signs else message)
+                answer = await self._host.upcalls.once(message)
             except SkepError as error:
                 tell = log.error if isinstance(error, Forbidden) else log.info
                 tell("report not answered, sent again", host=self._host.name, error=str(error))
                 await asyncio.sleep(pause)
                 continue
             self._take(message, answer)
+            if self._clock.hear(answer.now, asked_at):
+                self.changed()
             return
 
     def _message(self) -> ReportHost:
@@ -181,10 +213,6 @@ class Reports:
             settled=tuple(list(self._settled.values())[:SENT_KEYS]),
         )
 
-    def _signed(self, message: ReportHost) -> SignedReport:
-        body = msgspec.msgpack.encode(message)
-        return SignedReport(node=message.node, body=body, signature=self._signer.report(body))
-
     def _usage_now(self) -> HostUsage:
         host = self._host
         return with_use(
@@ -196,12 +224,14 @@ class Reports:
             failed_builds=host.failed_builds,
             io_ops=building(host.journal.attempts),
             image_properties=properties_of_images(host.journal.attempts),
+            clock_ahead=self._clock.seconds_ahead,
         )
 
     def _take(self, message: ReportHost, answer: HostReported) -> None:
         if answer.fenced:
             self._fenced()
             return
+        self._host.upcalls.saw(answer.moment)
         if self._epoch and answer.epoch != self._epoch:
             # Every report is a full one, so the host is known in the new epoch with this very answer.
             log.info("host states began a new epoch", host=self._host.name, epoch=answer.epoch)
@@ -217,6 +247,7 @@ class Reports:
             self._trouble = answer.error
             return
         self._trouble = None
+        self._take_capability(answer)
         if not answer.claims:
             self._acknowledged = msgspec.structs.replace(message, settled=())
         sent = {(key.instance, key.attempt) for key in message.settled}
@@ -233,6 +264,13 @@ class Reports:
             # Named already and still there: the record was changed by others meanwhile. Not in a hurry.
             asyncio.get_running_loop().call_later(self._host.settings.resend_seconds, self.changed)
 
+    def _take_capability(self, answer: HostReported) -> None:
+        """Tell of guests at once where the conductor takes that, for the first time in this life of the agent."""
+        newly = answer.takes_guests and not self._host.upcalls.takes_guests
+        self._host.upcalls.takes_guests = answer.takes_guests
+        if newly:
+            self.on_guests_taken()
+
     def _knows(self, key: ClaimKey) -> bool:
         """Tell whether the host has settled a claim: its ledger counts the attempt, or the attempt ended here."""
         if key.node != self._host.node:
@@ -245,3 +283,7 @@ class Reports:
 def _facts(usage: HostUsage) -> HostUsage:
     """Return what is worth a report: all but what changes by itself."""
     return msgspec.structs.replace(usage, uptime=None)
+
+
+def _nothing() -> None:
+    return None

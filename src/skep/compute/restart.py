@@ -82,6 +82,7 @@ class Restart:
                     power_state=guest.power_state,
                     image_properties=weighed_properties(opened.order.instance.image if opened.order else None),
                     expected_end=opened.expected_end,
+                    described=opened.order.instance if opened.order else None,
                 )
             )
         elif opened.built is None and opened.order is not None:

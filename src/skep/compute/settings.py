@@ -29,5 +29,7 @@ class ComputeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long one call to the cell conductor waits for its answer."""
     drain_seconds: float = 10.0
     """How long `stop` waits for work that the hypervisor has in hand."""
+    require_signatures: bool = True
+    """Whether only conductors are believed that prove to be of the cell, once it has shown its key."""
     remembered_instances: int = 256
     """Instances gone from the host whose attempts are still remembered, so that late messages get the right answer."""

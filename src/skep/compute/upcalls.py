@@ -9,19 +9,43 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from skep.compute.conversation import Conversation
 from skep.compute.settings import ComputeSettings
 from skep.compute.work import Stopping, Work
+from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError, StaleAgent, Unavailable
-from skep.domain.ids import CellUuid
+from skep.domain.ids import InstanceUuid
+from skep.domain.timelines import Moment, later
 from skep.messages.base import Call, Cast
-from skep.messages.to_cell_conductor import BuildInstances, Built, Destroyed, MayBuild, MaySpawn, TaskDone
-from skep.transport.base import Transport, cell_conductor
+from skep.messages.to_cell_conductor import (
+    BuildInstances,
+    Built,
+    Destroyed,
+    GuestsFound,
+    MayAct,
+    MayBuild,
+    MaySpawn,
+    ReadContents,
+    ReportGuests,
+    TaskDone,
+)
 
 ReplyT = TypeVar("ReplyT")
 log = structlog.get_logger("skep.compute")
 
-SPOKEN = (MayBuild, MaySpawn, Built, BuildInstances, Destroyed, TaskDone)
+SPOKEN = (
+    MayAct,
+    MayBuild,
+    MaySpawn,
+    ReadContents,
+    Built,
+    BuildInstances,
+    Destroyed,
+    ReportGuests,
+    TaskDone,
+    GuestsFound,
+)
 """What only the youngest of several agents with one identity may say."""
 
 LONGEST_PAUSE = 16
@@ -31,16 +55,34 @@ LONGEST_PAUSE = 16
 class Upcalls:
     """An agent's way to its cell conductor."""
 
-    def __init__(self, transport: Transport, cell: CellUuid, host: str, settings: ComputeSettings, work: Work) -> None:
-        self._transport = transport
-        self._address = cell_conductor(cell)
+    def __init__(
+        self, conversation: Conversation, host: str, settings: ComputeSettings, work: Work, clock: Clock
+    ) -> None:
+        self._conversation = conversation
         self._host = host
         self._settings = settings
         self._work = work
-        self.incarnation: int | None = None
-        """The agent's number in its cell, which goes with what it says; None before it is registered."""
+        self._clock = clock
+        self.takes_guests = False
+        """Whether the conductor takes `ReportGuests`, as it said when it last took a report."""
+        self.seen: Moment | None = None
+        """The latest moment of the cell's database that was heard of."""
         self.on_stale: Callable[[], None] = _nothing
         """Called when the conductor answers that a younger agent with this identity has registered."""
+
+    @property
+    def incarnation(self) -> int | None:
+        """The agent's number in its cell, which goes with what it says; None before it is registered."""
+        return self._conversation.incarnation
+
+    @incarnation.setter
+    def incarnation(self, number: int) -> None:
+        self._conversation.incarnation = number
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the conductors know for sure who speaks."""
+        return self._conversation.is_proven
 
     async def ask(
         self,
@@ -48,20 +90,37 @@ class Upcalls:
         *,
         context: RequestContext | None = None,
         wanted: Callable[[], bool] | None = None,
+        only_when_away: bool = False,
     ) -> ReplyT | None:
         """Send `call` until it is answered; None when the answer is no longer `wanted`.
 
-        Raises Stopping when the agent stops.
+        Raises Stopping when the agent stops. `only_when_away`: it is sent again only while nobody can answer, and
+        another error is raised.
         """
+        answered = await self.ask_in_time(call, context=context, wanted=wanted, only_when_away=only_when_away)
+        return None if answered is None else answered[0]
+
+    async def ask_in_time(
+        self,
+        call: Call[ReplyT],
+        *,
+        context: RequestContext | None = None,
+        wanted: Callable[[], bool] | None = None,
+        only_when_away: bool = False,
+    ) -> tuple[ReplyT, float] | None:
+        """Do as `ask` does; return with the answer when it was asked for, by `Clock.elapsed`."""
         pause = self._settings.resend_seconds
         while wanted is None or wanted():
             self._work.check()
             try:
-                return await self.once(call, context=context)
+                asked_at = self._clock.elapsed()
+                return await self.once(call, context=context), asked_at
             except StaleAgent:
                 self.on_stale()
                 raise Stopping from None
             except SkepError as error:
+                if only_when_away and not isinstance(error, Unavailable):
+                    raise
                 # An answer that is an error is no answer either: a conductor that cannot store now will be able to.
                 tell = log.info if isinstance(error, Unavailable) else log.error
                 tell("not answered, sent again", call=type(call).__name__, host=self._host, error=str(error))
@@ -69,19 +128,48 @@ class Upcalls:
             pause = min(2 * pause, LONGEST_PAUSE * self._settings.resend_seconds)
         return None
 
+    async def contents(
+        self, instance: InstanceUuid, attempt: int, context: RequestContext, wanted: Callable[[], bool]
+    ) -> bytes | None:
+        """Return the password and files of a guest as JSON, from above the cell; None when they are not to be had.
+
+        Raises Stopping when the agent stops.
+        """
+        call = ReadContents(instance=instance, attempt=attempt, host=self._host)
+        about = ("contents", instance, attempt)
+        while True:
+            try:
+                answer = await self.ask(call, context=context, wanted=wanted, only_when_away=True)
+            except SkepError as error:
+                # Conductors of before 0.6.0 do not know the question.
+                log.warning("contents of a guest are not to be had", host=self._host, error=str(error))
+                return None
+            if answer is None or answer.sealed is None:
+                return None
+            plain = self._conversation.opened(about, answer.sealed)
+            if plain is not None:
+                return plain
+            log.error("contents of a guest were sealed for another run of this agent", host=self._host)
+            await asyncio.sleep(self._settings.resend_seconds)
+
     async def once(self, call: Call[ReplyT], *, context: RequestContext | None = None) -> ReplyT:
         """Send `call` one time. Raises Unreachable when it is not answered, or the error that was answered."""
-        message: Any = call
-        if isinstance(call, SPOKEN) and self.incarnation is not None:
-            message = msgspec.structs.replace(call, incarnation=self.incarnation)
-        reply: ReplyT = await self._transport.call(
-            self._address, message, timeout=self._settings.call_timeout_seconds, context=context
-        )
+        message = self._spoken(call)
+        reply: ReplyT = await self._conversation.call(message, self._settings.call_timeout_seconds, context)
         return reply
+
+    def saw(self, moment: Moment | None) -> None:
+        """Remember a moment of the cell's database, if it is the latest."""
+        self.seen = later(self.seen, moment)
 
     async def cast(self, cast: Cast) -> None:
         """Send a hint."""
-        await self._transport.cast(self._address, cast)
+        await self._conversation.cast(self._spoken(cast))
+
+    def _spoken(self, message: Any) -> Any:
+        if isinstance(message, SPOKEN) and self.incarnation is not None:
+            return msgspec.structs.replace(message, incarnation=self.incarnation)
+        return message
 
 
 def _nothing() -> None:

@@ -103,5 +103,12 @@ class ComputeSettings(Section, frozen=True, kw_only=True):
     reserved_host_memory_mb: Annotated[int, Meta(ge=0, description="Memory kept for the host itself in MiB")] = 512
     reserved_host_disk_mb: Annotated[int, Meta(ge=0, description="Disk kept for the host itself in MiB")] = 0
     max_concurrent_builds: Annotated[int, Meta(ge=1, description="Builds a host works on at once")] = 10
+    require_signatures: Annotated[
+        bool,
+        Meta(
+            description="Whether orders and answers must be proven once the cell has shown its key; false while you go "
+            "back to a release before 0.6.0"
+        ),
+    ] = True
     report_interval: Annotated[float, Meta(gt=0, description="Seconds between two full reports of a host")] = 10.0
     fake: FakeDriverSettings = FakeDriverSettings()

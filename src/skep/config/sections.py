@@ -16,7 +16,9 @@ from msgspec import Meta
 
 from skep.config.base import Section, port_of_health, tcp_port
 from skep.config.compute import ComputeSettings
+from skep.config.http import HttpSettings
 from skep.config.nats_security import NatsSecurity
+from skep.config.neighbours import GlanceSection, KeystoneSection
 from skep.config.pci import PciSettings
 from skep.config.placement_options import MetricsSettings
 from skep.config.scheduler import SchedulerSettings
@@ -64,8 +66,8 @@ class ApiSettings(Section, frozen=True, kw_only=True):
     ] = ""
 
 
-class IdentitySettings(Section, frozen=True, kw_only=True):
-    """The embedded identity service, for a cloud without Keystone."""
+class IdentitySettings(KeystoneSection, frozen=True, kw_only=True):
+    """Whose tokens are taken: those of the embedded identity service, or of Keystone."""
 
     port: Annotated[int, tcp_port("Port of the identity service; 0 takes a free one")] = 5000
     listen: Annotated[bool, Meta(description="Whether API processes serve it; tokens are taken all the same")] = True
@@ -80,14 +82,36 @@ class IdentitySettings(Section, frozen=True, kw_only=True):
     password_threads: Annotated[
         int, Meta(ge=1, le=64, description="Threads that hash passwords, so at most so many at once")
     ] = 2
+    sign_in_failures: Annotated[
+        int, Meta(ge=1, description="Wrong passwords of a user from one address before 429 with growing delays")
+    ] = 5
+    sign_in_longest_delay: Annotated[
+        int, Meta(ge=1, le=900, description="Seconds of the longest delay after wrong passwords")
+    ] = 300
 
 
-class ImagesSettings(Section, frozen=True, kw_only=True):
-    """The embedded image store, for a cloud without Glance."""
+class ImagesSettings(GlanceSection, frozen=True, kw_only=True):
+    """What servers boot from: images of the embedded store, or of Glance."""
 
     port: Annotated[int, tcp_port("Port of the image service; 0 takes a free one")] = 9292
     listen: Annotated[bool, Meta(description="Whether API processes serve it")] = True
     public_url: Annotated[str, Meta(description="What clients reach it by; empty: its own address")] = ""
+    images_per_project: Annotated[int, Meta(ge=-1, description="Images per project; -1: any number")] = 100
+    mib_per_project: Annotated[
+        int, Meta(ge=-1, description="MiB that the images of a project have together; -1: any number")
+    ] = 102_400
+    image_property_quota: Annotated[int, Meta(ge=-1, description="Properties per image; -1: any number")] = 128
+    image_tag_quota: Annotated[int, Meta(ge=-1, description="Tags per image; -1: any number")] = 128
+    property_bytes: Annotated[
+        int, Meta(ge=-1, description="Bytes of names and values of the properties of one image; -1: any number")
+    ] = 65_536
+    page_bytes: Annotated[int, Meta(ge=1024, description="Bytes of descriptions after which a page of a list ends")] = (
+        4_194_304
+    )
+    free_mib: Annotated[
+        int,
+        Meta(ge=0, description="MiB that uploads leave free on the disk; of a small disk a quarter"),
+    ] = 1024
 
 
 class DatabaseSettings(Section, frozen=True, kw_only=True):
@@ -168,6 +192,17 @@ class TransportSettings(NatsSecurity, frozen=True, kw_only=True):
         bool,
         Meta(description="Whether each cell has a NATS account of its own, as `skep nats config` writes them"),
     ] = False
+    host_users: Annotated[
+        bool,
+        Meta(description="Whether each host has a NATS user of its own, as `skep nats config --host-users` has it"),
+    ] = False
+    inbox: Annotated[
+        str,
+        Meta(
+            pattern=r"^_INBOX(\.[A-Za-z0-9_-]{1,63}){0,2}$",
+            description="Below which subject answers arrive; a host's user may listen to its own only",
+        ),
+    ] = "_INBOX"
     public_url: Annotated[
         str,
         Meta(description="Addresses of the NATS servers as new hosts are told them; empty: `url`"),
@@ -241,6 +276,11 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
         Meta(gt=0, description="Seconds without progress until a start, stop or reboot is given up"),
     ] = 120.0
 
+    fence_grace_seconds: Annotated[
+        float,
+        Meta(ge=0, description="Seconds in which a fence can be taken back; then what was on the host is given up"),
+    ] = 3600.0
+
     require_enrolment: Annotated[
         bool,
         Meta(description="Whether only hosts that were enrolled with a token may register; else any agent of the cell"),
@@ -258,6 +298,15 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
     audit_seconds: Annotated[
         float, Meta(gt=0, description="Seconds between two audits of databases, placement and agents")
     ] = 600.0
+
+
+class AgentsSettings(Section, frozen=True, kw_only=True):
+    """What cell conductors ask of the agents of their hosts."""
+
+    require_signatures: Annotated[
+        bool,
+        Meta(description="Whether agents of hosts enrolled before 0.6.0 must sign all they say, too; others always do"),
+    ] = False
 
 
 class RetentionSettings(Section, frozen=True, kw_only=True):
@@ -311,6 +360,7 @@ class Config(Section, frozen=True, kw_only=True):
     state: StateSettings = StateSettings()
     process: ProcessSettings = ProcessSettings()
     log: LogSettings = LogSettings()
+    http: HttpSettings = HttpSettings()
     api: ApiSettings = ApiSettings()
     identity: IdentitySettings = IdentitySettings()
     images: ImagesSettings = ImagesSettings()
@@ -327,11 +377,14 @@ class Config(Section, frozen=True, kw_only=True):
     compute: ComputeSettings = ComputeSettings()
     pci: PciSettings = PciSettings()
     conductor: ConductorSettings = ConductorSettings()
+    agents: AgentsSettings = AgentsSettings()
     retention: RetentionSettings = RetentionSettings()
     tracing: TracingSettings = TracingSettings()
 
     def __post_init__(self) -> None:
-        """Refuses two cells of one name."""
+        """Refuses two cells of one name, and Glance without Keystone."""
+        if self.images.kind == "glance" and self.identity.kind != "keystone":
+            raise ValueError("images.kind is `glance`, which needs identity.kind = `keystone`: Glance takes its tokens")
         names = [cell.name for cell in self.cells]
         for name in names:
             if names.count(name) > 1:

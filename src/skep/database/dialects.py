@@ -19,6 +19,8 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.pool import NullPool
 
+from skep.database import passfile
+
 WRITER_SUFFIX = "-write"
 """The name of a thread that writes ends so."""
 
@@ -60,7 +62,7 @@ class Dialect(Protocol):
     def begin_write(self, connection: sa.Connection) -> str:
         """Make the transaction that has begun the only writing one; return what names it, if anything does."""
 
-    def came_true(self, connection: sa.Connection, name: str) -> bool:
+    def came_true(self, connection: sa.Connection, name: str) -> bool | None:
         """Tell whether the transaction of this name was committed; asked when its answer was lost."""
 
     def cut_off(self, connection: Any) -> None:
@@ -110,7 +112,7 @@ class Sqlite:
         """Do nothing: the lock of the file is held."""
         return ""
 
-    def came_true(self, connection: sa.Connection, name: str) -> bool:  # noqa: ARG002 - see the class
+    def came_true(self, connection: sa.Connection, name: str) -> bool | None:  # noqa: ARG002 - see the class
         """Return False: a COMMIT that did not succeed stored nothing."""
         return False
 
@@ -169,21 +171,21 @@ class Postgresql:
                 # Said with BEGIN then: a statement of its own would cost each read a round trip.
                 connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
 
-        return engine
+        return passfile.follow(engine)
 
     def begin_write(self, connection: sa.Connection) -> str:
         """Take the lock, which ends with the transaction; return the transaction's id."""
         statement = f"SELECT pg_current_xact_id()::text, pg_advisory_xact_lock({LOCK})"
         return str(connection.exec_driver_sql(statement).one()[0])
 
-    def came_true(self, connection: sa.Connection, name: str) -> bool:
+    def came_true(self, connection: sa.Connection, name: str) -> bool | None:
         """Ask the server, again while the transaction is in progress there: its client is gone, so it will end."""
         deadline = time.monotonic() + OUTCOME_SECONDS
         while True:
             asked = connection.exec_driver_sql("SELECT pg_xact_status(%s::xid8)", (name,))
             known: str | None = asked.scalar()
             if known != "in progress" or time.monotonic() > deadline:
-                return known == "committed"
+                return None if known in (None, "in progress") else known == "committed"
             time.sleep(0.05)
 
     def cut_off(self, connection: Any) -> None:

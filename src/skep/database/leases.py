@@ -6,6 +6,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.upsert import insert
+from skep.domain.clock import SECOND
 from skep.domain.ids import Incarnation
 
 
@@ -17,16 +18,35 @@ class LeaseRow(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     """Where it runs; empty when a release wrote it that did not tell."""
     lapses_at: int
+    ahead: float | None = None
+    """Seconds by which the process' clock is ahead of the database's; None: it does not tell."""
+
+
+LONGEST_OF_OLDER = 600 * SECOND
+"""A lease of a release that does not say its length is believed so far ahead at most."""
 
 
 def renew(
-    connection: sa.Connection, leases: sa.Table, owner: Incarnation, role: str, lapses_at: int, host: str = ""
+    connection: sa.Connection,
+    leases: sa.Table,
+    owner: Incarnation,
+    role: str,
+    lapses_at: int,
+    host: str = "",
+    *,
+    length: int | None = None,
+    ahead: float | None = None,
 ) -> None:
-    """Say that `owner`, which runs on `host`, lives until `lapses_at` (microseconds since the epoch)."""
-    statement = insert(connection, leases).values(owner=owner, role=role, lapses_at=lapses_at, host=host)
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=["owner"], set_={"lapses_at": statement.excluded.lapses_at})
+    """Say that `owner`, which runs on `host`, lives until `lapses_at` (microseconds since the epoch).
+
+    `length`: of the lease, microseconds; `ahead`: seconds by which the process' clock is ahead of the database's.
+    """
+    clock_ahead = None if ahead is None else round(ahead * SECOND)
+    statement = insert(connection, leases).values(
+        owner=owner, role=role, lapses_at=lapses_at, host=host, length=length, clock_ahead=clock_ahead
     )
+    changed = {name: statement.excluded[name] for name in ("lapses_at", "length", "clock_ahead")}
+    connection.execute(statement.on_conflict_do_update(index_elements=["owner"], set_=changed))
 
 
 def drop(connection: sa.Connection, leases: sa.Table, owner: Incarnation) -> None:
@@ -43,11 +63,22 @@ def every(connection: sa.Connection, leases: sa.Table) -> tuple[LeaseRow, ...]:
     """Return all leases, those that lapsed a short while ago too."""
     rows = connection.execute(sa.select(leases).order_by(leases.c.role, leases.c.host, leases.c.owner))
     return tuple(
-        LeaseRow(owner=Incarnation(row.owner), role=row.role, host=row.host, lapses_at=row.lapses_at) for row in rows
+        LeaseRow(
+            owner=Incarnation(row.owner),
+            role=row.role,
+            host=row.host,
+            lapses_at=row.lapses_at,
+            ahead=None if row.clock_ahead is None else row.clock_ahead / SECOND,
+        )
+        for row in rows
     )
 
 
 def unowned(leases: sa.Table, owner: sa.ColumnElement[str | None], now: int) -> sa.ColumnElement[bool]:
-    """Return the condition that `owner` is nobody or somebody whose lease has lapsed."""
-    living = sa.select(leases.c.owner).where(leases.c.lapses_at > now)
+    """Return the condition that `owner` is nobody or somebody whose lease has lapsed.
+
+    A lease that lies further ahead than twice its length was written by a wrong clock, and says nothing.
+    """
+    believed = sa.func.coalesce(2 * leases.c.length, LONGEST_OF_OLDER)
+    living = sa.select(leases.c.owner).where(leases.c.lapses_at > now, leases.c.lapses_at <= now + believed)
     return sa.or_(owner.is_(None), owner.not_in(living))

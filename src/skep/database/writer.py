@@ -16,8 +16,9 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy import exc
 
+from skep.database import once
 from skep.database.dialects import WRITER_SUFFIX, Dialect
-from skep.domain.errors import Overloaded, StorageUnavailable
+from skep.domain.errors import OutcomeUnknown, Overloaded, StorageUnavailable
 
 T = TypeVar("T")
 Unit = Callable[[sa.Connection], T]
@@ -46,6 +47,10 @@ class _Job(Generic[T]):
 
 class _UnitFailed(Exception):
     """A unit of a batch without savepoints raised: the batch runs again with them."""
+
+
+class _CommitUnknown(exc.SQLAlchemyError):
+    """A COMMIT without an answer that could not be asked about either."""
 
 
 class Writer:
@@ -156,8 +161,9 @@ class Writer:
         name = ""
         try:
             name = self._dialect.begin_write(connection)
-            for job in batch:
-                job.outcome = self._run_unit(connection, job.unit, savepoint=savepoints)
+            with once.shared(connection):
+                for job in batch:
+                    job.outcome = self._run_unit(connection, job.unit, savepoint=savepoints)
             self._tell("before", batch)
         except BaseException:
             # A full disk has rolled back by itself, so this may fail too; the first error is the one that tells.
@@ -169,17 +175,22 @@ class Writer:
         except BaseException as error:
             with contextlib.suppress(exc.SQLAlchemyError, sqlite3.Error):
                 transaction.rollback()
-            if not (isinstance(error, exc.SQLAlchemyError) and name and self._came_true(name)):
+            if not (isinstance(error, exc.SQLAlchemyError) and name):
+                raise
+            true = self._came_true(name)
+            if true is None:
+                raise _CommitUnknown(cause(error)) from error
+            if not true:
                 raise
 
-    def _came_true(self, name: str) -> bool:
-        """Ask, over another connection, about a COMMIT without an answer. One that cannot be asked leaves it open."""
+    def _came_true(self, name: str) -> bool | None:
+        """Ask, over another connection, about a COMMIT without an answer; None where that cannot be found out."""
         try:
             with self._engine.connect() as connection:
                 return self._dialect.came_true(connection, name)
         except exc.SQLAlchemyError as error:
             log.warning("the outcome of a commit is not known", database=self._name, error=cause(error))
-            return False
+            return None
 
     def _run_unit(self, connection: sa.Connection, unit: Unit[T], *, savepoint: bool) -> tuple[bool, Any]:
         """Run a unit, under its own savepoint if there are any; what it raises is its outcome, unless storing fails."""
@@ -197,6 +208,7 @@ class Writer:
         except Exception as error:
             if self._dialect.is_storage(error):
                 raise
+            once.forget()
             connection.exec_driver_sql("ROLLBACK TO SAVEPOINT unit")
             connection.exec_driver_sql("RELEASE SAVEPOINT unit")
             return False, error
@@ -204,17 +216,22 @@ class Writer:
         return True, value
 
     def _tell(self, moment: Literal["before", "after"], batch: list[_Job[Any]]) -> None:
-        if self.commit_hook is None:
+        hook = self.commit_hook
+        if hook is None:
             return
         for job in batch:
             if job.context is not None:
-                self.commit_hook(moment, job.unit, job.context)
+                hook(moment, job.unit, job.context)
 
     def _fail(self, connection: sa.Connection | None, batch: list[_Job[Any]], error: Exception) -> sa.Connection | None:
-        """Answer the whole batch with the reason: a failed transaction stored nothing of it."""
+        """Answer the whole batch with the reason: a failed transaction stored nothing of it, or nobody knows."""
         log.warning("database cannot store", database=self._name, error=cause(error), units=len(batch))
+        reason = f"database {self._name} cannot store: {cause(error)}"
+        if isinstance(error, _CommitUnknown):
+            reason = f"database {self._name} did not say whether it stored: {cause(error)}"
+        kind = OutcomeUnknown if isinstance(error, _CommitUnknown) else StorageUnavailable
         for job in batch:
-            job.outcome = (False, StorageUnavailable(f"database {self._name} cannot store: {cause(error)}"))
+            job.outcome = (False, kind(reason))
         if connection is not None:
             connection.invalidate()
             connection.close()

@@ -150,17 +150,17 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     could_hold: int = 0
     """Hosts that could hold it if they were empty, up and enabled."""
     not_reported: int = 0
-    """How many of these have not reported, so that they may be too small."""
+    """How many of these have not reported: they may be too small."""
     left_aside: tuple[str, ...] = ()
     """Stages that say nothing of an empty host, because they are about other servers or what other services tell."""
     changes: tuple[Change, ...] = ()
     """The smallest changes that would fit, each by itself, best first; none where nothing small would."""
     near: int = 0
-    """Hosts that fail on one thing only, at least: `nearest` names the first. 0 in records of releases that counted
-    none."""
+    """Hosts that fail on one thing only, at least: `nearest` names the first. 0 in records of older releases."""
     beside: int = 0
-    """Servers of the same request that had hosts when these counts were made: of the next one, for which none was left.
-    As that was too few, none of them was placed."""
+    """Servers of the same request that had hosts when these counts were made, which was too few: none was placed."""
+    preferred: bool = False
+    """The host was an alternate of an earlier decision: those go before the weights."""
 
     def contributions(self) -> dict[str, dict[str, float]]:
         """Return what each weigher added to what a host was ranked by; empty where multipliers are not told of."""

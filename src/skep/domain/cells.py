@@ -35,3 +35,5 @@ class HostMapping(msgspec.Struct, frozen=True, kw_only=True):
     forced_down: bool = False
     created_at: int = 0
     updated_at: int | None = None
+    deleting_at: int | None = None
+    """Since when the host is being deleted; no server is mapped to it any more."""

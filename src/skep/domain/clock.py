@@ -19,6 +19,13 @@ class Clock:
         """Return the current time in microseconds since the epoch."""
         return Timestamp(time.time_ns() // 1000)
 
+    def elapsed(self) -> float:
+        """Return seconds since some moment, by a clock that nobody sets and that goes on while the machine sleeps."""
+        return time.clock_gettime(_STEADY)
+
+
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 def isoformat(at: int) -> str:
     """Format as Nova's API does: `2026-01-31T12:00:00Z`, whole seconds."""

@@ -2,6 +2,7 @@
 
 SkepError
 ├── BadRequest            what a client sent cannot be done; names the field           400
+│   └── BrokenOff            the client went away before it had sent all
 ├── Unauthenticated       no valid token                                               401
 ├── Forbidden             policy or quota                                              403
 │   └── QuotaExceeded
@@ -9,10 +10,13 @@ SkepError
 ├── Conflict              the thing is in a state that does not allow it               409
 │   └── StaleAgent           a younger agent with the same identity has registered
 ├── TooLarge              a body or a value beyond its limit                           413
+├── TooManyAttempts       too many wrong passwords; wait before the next one           429
 ├── Unavailable           try again: storage, backlog, a neighbour that is away        503
 │   ├── StorageUnavailable   disk full, database locked or gone
+│   │   └── OutcomeUnknown       nobody knows whether it was stored               504
 │   ├── Overloaded           a backlog is at its limit
-│   └── Unreachable          nobody answered a call in time
+│   ├── Unreachable          nobody answered a call in time
+│   └── UnknownSession       the speaker and the conductors share no keys: it has to register
 └── Misconfigured         the operator's configuration cannot work
 """
 
@@ -25,6 +29,10 @@ class SkepError(Exception):
 
 class BadRequest(SkepError):
     """What was asked cannot be done; the text names the field and what was expected."""
+
+
+class BrokenOff(BadRequest):
+    """The client went away, or sent no more, before the end of its request's body."""
 
 
 class Unauthenticated(SkepError):
@@ -55,6 +63,19 @@ class TooLarge(SkepError):
     """A body or a value is larger than its limit."""
 
 
+class TooManyAttempts(SkepError):
+    """Too many wrong passwords came from there; after `retry_after` seconds the next one is looked at."""
+
+    retry_after: int = 1
+
+    @classmethod
+    def until(cls, retry_after: int) -> TooManyAttempts:
+        """Return the error that says after how many seconds to try again."""
+        error = cls(f"There were too many failed sign-ins. Try again in {retry_after} seconds.")
+        error.retry_after = retry_after
+        return error
+
+
 class Unavailable(SkepError):
     """It cannot be done now; `retry_after` seconds later it may be."""
 
@@ -65,6 +86,13 @@ class StorageUnavailable(Unavailable):
     """A database cannot store or read now (disk full, locked, gone). Nothing was half stored."""
 
 
+class OutcomeUnknown(StorageUnavailable):
+    """A database gave no answer to a COMMIT and could not be asked about it: it is stored, or it is not."""
+
+    servers: tuple[str, ...] = ()
+    """The servers that a create would have made."""
+
+
 class Overloaded(Unavailable):
     """A backlog is at its limit."""
 
@@ -73,6 +101,10 @@ class Overloaded(Unavailable):
 
 class Unreachable(Unavailable):
     """Nobody answered a call before its deadline."""
+
+
+class UnknownSession(Unavailable):
+    """The speaker and the conductors of its cell share no keys (any more): it has to register."""
 
 
 class Misconfigured(SkepError):

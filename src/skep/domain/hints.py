@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from ipaddress import ip_address
 
+import msgspec
+
 from skep.domain.host_queries import parse
 from skep.domain.ids import is_uuid
 from skep.domain.invalid_input import invalid_hint, shown
@@ -18,6 +20,8 @@ RESERVATION_HINT = "reservation"
 MAX_VOLUME = 255
 MOST_LEVELS = 64
 """Of lists and objects in a hint."""
+MOST_BYTES = 16_384
+"""Of all hints of a request as JSON; each of its servers keeps them."""
 
 FOLLOWED_BY = {
     "query": "JsonFilter",
@@ -37,6 +41,10 @@ def check_hints(hints: Mapping[str, object], filters: Collection[str]) -> None:
     for name, value in hints.items():
         if not _can_be_told(value, MOST_LEVELS):
             raise invalid_hint(name, value, f"numbers of at most 64 bits, and at most {MOST_LEVELS} levels of lists")
+    sizes = {name: len(msgspec.json.encode(value)) + len(name) for name, value in hints.items()}
+    if sum(sizes.values()) > MOST_BYTES:
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise invalid_hint(largest, hints[largest], f"at most {MOST_BYTES} bytes in all hints together")
     for name, filter_name in FOLLOWED_BY.items():
         if name in hints and filter_name not in filters:
             expected = (

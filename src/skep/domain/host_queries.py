@@ -102,7 +102,9 @@ def _query(written: Any, deep: int, left: list[int]) -> Query:
 
 def _operand(written: Any) -> Operand:
     if isinstance(written, str) and written.startswith("$"):
-        path = tuple(written[1:].split("."))
+        path = tuple(written[1:].split(".", DEEPEST + 1))
+        if len(path) > DEEPEST:
+            raise ValueError(f"more than {DEEPEST} keys in {_short(written)}")
         if path[0] not in ATTRIBUTES:
             raise ValueError(f"hosts have no attribute {_short(written)}; they have {', '.join(sorted(ATTRIBUTES))}")
         return Attribute(path)

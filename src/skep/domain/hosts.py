@@ -61,6 +61,9 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expected_end: int | None = None
     """When the last of the servers that the ledger counts is expected to be gone, microseconds since the epoch. None:
     there is none, or one of them has no expected end (agents of before 0.5 say it of none)."""
+    clock_ahead: float = 0.0
+    """By how many seconds the host's clock is ahead of that of its cell's database; negative: behind. 0: it is right,
+    or its agent does not say it."""
 
 
 class RefusedReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +96,9 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     forced_down: bool = False
     up: bool = False
     """Heard by its cell lately and not forced down."""
+    silent: bool | None = None
+    """Whether a living beat of its cell omits it. None: it cannot be told, for no conductor of the cell beats that has
+    listened for long enough, or a scheduler of before 0.6.0 answers."""
     last_heard: int = 0
     """Microseconds since the epoch; 0 when never heard in this epoch."""
     zone: str = "nova"

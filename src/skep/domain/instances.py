@@ -49,6 +49,10 @@ class State(enum.StrEnum):
     DELETED = "deleted"
 
 
+PLACELESS = frozenset({State.RESCHEDULING, State.HANDED_BACK, State.LEAVING})
+"""States of rows that have nothing on any host: another cell's row goes before them."""
+
+
 class Task(enum.StrEnum):
     """What is being done to an instance, in Nova's words of task_state."""
 
@@ -72,8 +76,10 @@ class PowerState(enum.IntEnum):
 
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.STAGED: frozenset({State.SCHEDULED, State.ERROR, State.DELETED}),
-    State.SCHEDULED: frozenset({State.BUILDING, State.RESCHEDULING, State.ERROR, State.DELETED}),
-    State.BUILDING: frozenset({State.SPAWNING, State.RESCHEDULING, State.ERROR, State.DELETED}),
+    State.SCHEDULED: frozenset(
+        {State.BUILDING, State.SPAWNING, State.ACTIVE, State.RESCHEDULING, State.ERROR, State.DELETED}
+    ),
+    State.BUILDING: frozenset({State.SPAWNING, State.ACTIVE, State.RESCHEDULING, State.ERROR, State.DELETED}),
     State.SPAWNING: frozenset({State.ACTIVE, State.RESCHEDULING, State.ERROR, State.DELETED}),
     State.RESCHEDULING: frozenset({State.SCHEDULED, State.HANDED_BACK, State.ERROR, State.DELETED}),
     State.HANDED_BACK: frozenset({State.LEAVING, State.MOVED, State.ERROR, State.DELETED}),
@@ -85,6 +91,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.DELETED: frozenset(),
 }
 """Which state may follow which. ERROR to ACTIVE: a silent host was heard again, or a reboot repaired the guest.
+SCHEDULED to SPAWNING or ACTIVE, BUILDING to ACTIVE: the row went back in time, and its host did not.
 ERROR to MOVED: one conductor found no other cell while another one moved the mapping there."""
 
 BUILD_STATES = frozenset(

@@ -5,11 +5,13 @@ The cell stands in what is signed, so that nothing said in one cell can be told 
 
 from __future__ import annotations
 
+import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import CellUuid
+from skep.domain.timelines import Moment
 
 PUBLIC_KEY_BYTES = 32
 
@@ -32,6 +34,21 @@ class Signer:
         """Return the signature of a registration."""
         return self._key.sign(_registration(self._cell, identity))
 
+    def run(
+        self,
+        identity: AgentIdentity,
+        number: int,
+        exchange_key: bytes,
+        challenge: bytes,
+        seen: Moment | None = None,
+    ) -> bytes:
+        """Return the signature of the beginning of a session: which run it is, the key that it brings, what it saw."""
+        return self._key.sign(_run(self._cell, identity, number, exchange_key, challenge, seen))
+
+    def next_key(self, identity: AgentIdentity, key: bytes) -> bytes:
+        """Return the signature by which this key names the one that follows it."""
+        return self._key.sign(_next_key(self._cell, identity, key))
+
     def report(self, body: bytes) -> bytes:
         """Return the signature of an encoded report."""
         return self._key.sign(_report(self._cell, body))
@@ -42,6 +59,25 @@ def signed_registration(public_key: bytes, cell: CellUuid, identity: AgentIdenti
     return _signed(public_key, signature, _registration(cell, identity))
 
 
+def signed_run(
+    public_key: bytes,
+    cell: CellUuid,
+    identity: AgentIdentity,
+    number: int,
+    exchange_key: bytes,
+    challenge: bytes,
+    signature: bytes,
+    seen: Moment | None = None,
+) -> bool:
+    """Tell whether who has the private half of this key signed the beginning of a session."""
+    return _signed(public_key, signature, _run(cell, identity, number, exchange_key, challenge, seen))
+
+
+def signed_next_key(public_key: bytes, cell: CellUuid, identity: AgentIdentity, key: bytes, signature: bytes) -> bool:
+    """Tell whether who has the private half of this key named the one that follows it."""
+    return _signed(public_key, signature, _next_key(cell, identity, key))
+
+
 def signed_report(public_key: bytes, cell: CellUuid, body: bytes, signature: bytes) -> bool:
     """Tell whether who has the private half of this key signed the encoded report."""
     return _signed(public_key, signature, _report(cell, body))
@@ -49,6 +85,17 @@ def signed_report(public_key: bytes, cell: CellUuid, body: bytes, signature: byt
 
 def _registration(cell: CellUuid, identity: AgentIdentity) -> bytes:
     return f"skep registration\0{cell}\0{identity.node}\0{identity.host}\0{identity.process}".encode()
+
+
+def _run(
+    cell: CellUuid, identity: AgentIdentity, number: int, exchange_key: bytes, challenge: bytes, seen: Moment | None
+) -> bytes:
+    said = (cell, identity.node, identity.host, identity.process, number, exchange_key, challenge)
+    return b"skep run\0" + msgspec.msgpack.encode(said if seen is None else (*said, seen))
+
+
+def _next_key(cell: CellUuid, identity: AgentIdentity, key: bytes) -> bytes:
+    return b"skep next key\0" + msgspec.msgpack.encode((cell, identity.node, identity.host, key))
 
 
 def _report(cell: CellUuid, body: bytes) -> bytes:

@@ -8,9 +8,12 @@ import msgspec
 
 from skep.domain.builds import BuildFailure
 from skep.domain.claims import ClaimKey
+from skep.domain.guests import GuestSeen
 from skep.domain.hosts import AgentIdentity, HostUsage
 from skep.domain.ids import InstanceUuid, NodeUuid
-from skep.domain.instances import PowerState, Task
+from skep.domain.instances import Instance, PowerState, Task
+from skep.domain.recovery import FoundPhase
+from skep.domain.timelines import Moment
 from skep.messages.base import Call, Cast, Done
 
 Phase = Literal["queued", "preparing", "spawning"]
@@ -25,6 +28,8 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the asking attempt may go on. No: it was replaced, deleted or never written."""
 
     granted: bool
+    moment: Moment | None = None
+    """Where the cell's database is in its time: who has it knows more than a database that lost this permission."""
 
 
 class MayBuild(Call[Permission], frozen=True, kw_only=True):
@@ -49,10 +54,30 @@ class MaySpawn(Call[Permission], frozen=True, kw_only=True):
     """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
 
 
+class SealedContents(msgspec.Struct, frozen=True, kw_only=True):
+    """The password and files of a guest, sealed for the run of the agent that asked."""
+
+    sealed: bytes | None
+    """None: there are none any more, or nobody above the cells has the key that opens them."""
+
+
+class ReadContents(Call[SealedContents], frozen=True, kw_only=True):
+    """The host has no key for the password and files of a guest that it builds: may it have them?"""
+
+    reply_type: ClassVar[Any] = SealedContents
+    instance: InstanceUuid
+    attempt: int
+    host: str
+    incarnation: int | None = None
+    """Which run of the host's agent says it; a younger one silences it."""
+
+
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """A host's outcome is stored. `current` is False when the attempt had been replaced: undo what bears it."""
 
     current: bool
+    moment: Moment | None = None
+    """Where the cell's database was when it stored that the guest runs."""
 
 
 class Built(Call[Settled], frozen=True, kw_only=True):
@@ -117,6 +142,36 @@ class ReportProgress(Cast, frozen=True, kw_only=True):
     tasks: tuple[TaskInHand, ...] = ()
 
 
+class ActPermission(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the host may carry out a task. No: it was given up, ended or replaced."""
+
+    granted: bool
+    seconds: float = 0.0
+    """For how long a yes is good, by the host's own clock and from its asking; then it has to ask again."""
+
+
+class MayAct(Call[ActPermission], frozen=True, kw_only=True):
+    """The host is about to start, stop or reboot a guest; may it still? Repeated until answered."""
+
+    reply_type: ClassVar[Any] = ActPermission
+    instance: InstanceUuid
+    attempt: int
+    host: str
+    task: Task
+    task_id: str
+    incarnation: int | None = None
+    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
+
+
+class ReportGuests(Cast, frozen=True, kw_only=True):
+    """How guests of the host are, of which nothing is being done. Told now and then, and when one changes by itself."""
+
+    host: str
+    guests: tuple[GuestSeen, ...]
+    incarnation: int | None = None
+    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
+
+
 class TaskDone(Call[Done], frozen=True, kw_only=True):
     """A start, stop or reboot is over. Repeated from the journal until answered."""
 
@@ -128,6 +183,8 @@ class TaskDone(Call[Done], frozen=True, kw_only=True):
     task_id: str
     power_state: PowerState
     error: str | None = None
+    begun: bool = True
+    """False: the host was told that it may not, and has not touched the guest."""
     incarnation: int | None = None
     """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
 
@@ -139,6 +196,27 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     mapped: bool
     signed: bool = False
     """The agent's key is bound to its node: from now on its reports are to be signed."""
+    cell_key: bytes = b""
+    """The public half of the cell's key; empty: a conductor of a release that had no sessions."""
+    welcome: bytes = b""
+    """A `Welcome` sealed in the session that begins: what it says counts, not what stands beside it."""
+    moment: Moment | None = None
+    """Where the cell's database is in its time: the agent remembers the latest that it heard of."""
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a conductor answers to a registration, sealed for the agent."""
+
+    incarnation: int
+    mapped: bool
+    conductor: bytes
+    """The mark of the conductor that answers; the agent shows that it has heard it."""
+    stale: bool = False
+    """A younger run of the host's agent has registered: this one must stop."""
+    bound_key: bytes = b""
+    """The public key that is bound to the node now. Empty: a conductor that replaces no keys."""
+    moment: Moment | None = None
+    """As `Registration.moment`."""
 
 
 class RegisterAgent(Call[Registration], frozen=True, kw_only=True):
@@ -150,6 +228,24 @@ class RegisterAgent(Call[Registration], frozen=True, kw_only=True):
     """The agent's; it is bound to a node that has none. Empty: an agent of a release that did not sign."""
     signature: bytes = b""
     """See `domain/signatures.py`."""
+    number: int = 0
+    """Of this run of the agent: higher than those of all earlier runs. 0: an agent of a release without sessions."""
+    incarnation: int = 0
+    """The number that the cell gave this run before; 0: none yet."""
+    exchange_key: bytes = b""
+    """The public half of the key that this run brings into its session."""
+    challenge: bytes = b""
+    """Random; the answer has to be one to this very question."""
+    run_signature: bytes = b""
+    """By the host's key, over all of it; see `domain/signatures.py`."""
+    next_key: bytes = b""
+    """The key that is to follow: bound in the place of `public_key` if both proofs hold. Empty: none."""
+    next_signature: bytes = b""
+    """By the host's key, which names the next one."""
+    next_run_signature: bytes = b""
+    """By the next key, over what `run_signature` is over: the private half is here, and this is no repeat."""
+    seen: Moment | None = None
+    """The latest moment of the cell's database that the agent heard of."""
 
 
 class HostReported(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,6 +258,12 @@ class HostReported(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     incarnation: int | None = None
     """The agent's number from now on: what schedulers know of it bears a higher one than the cell's database did."""
+    takes_guests: bool = False
+    """The conductor takes `ReportGuests`; those of before 0.6.0 do not."""
+    moment: Moment | None = None
+    """Where the cell's database is in its time."""
+    now: int | None = None
+    """What the clock of the cell's database says, microseconds since the epoch. None: the conductor does not say it."""
 
 
 class ReportHost(Call[HostReported], frozen=True, kw_only=True):
@@ -185,6 +287,39 @@ class SignedReport(Call[HostReported], frozen=True, kw_only=True):
     signature: bytes
 
 
+class Spoken(msgspec.Struct, frozen=True):
+    """The answer to an `AgentCall`."""
+
+    sealed: bytes
+    """The answer of the call inside, sealed in the session for the number that asked."""
+
+
+class AgentCall(Call[Spoken], frozen=True, kw_only=True):
+    """A call of an agent in its session: whatever the message inside is."""
+
+    reply_type: ClassVar[Any] = Spoken
+    node: NodeUuid
+    incarnation: int
+    number: int
+    """Of this message in its session, each used once; a repeat of a call is a new message."""
+    at: int
+    """When it was said: milliseconds since this run of the agent began."""
+    heard: bytes = b""
+    """The marks of the conductors that the agent has heard lately."""
+    sealed: bytes
+
+
+class AgentCast(Cast, frozen=True, kw_only=True):
+    """A hint of an agent in its session; as `AgentCall`."""
+
+    node: NodeUuid
+    incarnation: int
+    number: int
+    at: int
+    heard: bytes = b""
+    sealed: bytes
+
+
 class Heartbeat(Cast, frozen=True, kw_only=True):
     """The agent lives."""
 
@@ -192,3 +327,36 @@ class Heartbeat(Cast, frozen=True, kw_only=True):
     incarnation: int
     epoch: str | None = None
     """Under which its latest report was answered; under another one now it has to report. None: it does not say."""
+    seen: Moment | None = None
+    """The latest moment of the cell's database that the agent heard of."""
+
+
+class GuestHere(msgspec.Struct, frozen=True, array_like=True):
+    """One attempt that a host knows of, or an instance of which nothing is there."""
+
+    instance: InstanceUuid
+    attempt: int
+    highest: int
+    """The newest attempt of the instance that the host has heard of."""
+    phase: FoundPhase
+    power_state: PowerState = PowerState.NOSTATE
+    launched_at: int = 0
+    described: Instance | None = None
+    """As the host was told of it; None where it does not remember."""
+    deleted: bool = False
+    """Whether the host was told to undo the newest of these attempts because the server was deleted."""
+
+
+class GuestsFound(Call[Done], frozen=True, kw_only=True):
+    """All that a host has, asked for by `TellGuests`, some at a time."""
+
+    reply_type: ClassVar[Any] = Done
+    node: NodeUuid
+    host: str
+    timeline: int
+    """That of the question."""
+    guests: tuple[GuestHere, ...] = ()
+    more: bool = False
+    """Others follow; the last message says that this is all."""
+    incarnation: int | None = None
+    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""

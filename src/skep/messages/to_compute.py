@@ -32,6 +32,8 @@ class TerminateInstance(Cast, frozen=True, kw_only=True):
     context: RequestContext
     instance: InstanceUuid
     attempt: int
+    deleted: bool = False
+    """Because the server was deleted: the host remembers it, should the databases forget."""
 
 
 class ChangePower(Cast, frozen=True, kw_only=True):
@@ -42,7 +44,29 @@ class ChangePower(Cast, frozen=True, kw_only=True):
     attempt: int
     task: Task
     task_id: str
+    ask: bool = False
+    """The host is to ask (`MayAct`) before it touches the guest; conductors of before 0.6.0 cannot be asked."""
+
+
+class TellGuests(Cast, frozen=True, kw_only=True):
+    """The cell's database went back in time: tell of all guests and builds that are here, whatever was told before."""
+
+    timeline: int
 
 
 class ReportHostNow(Cast, frozen=True, kw_only=True):
     """The host's state is unknown to the schedulers (a new epoch, say): report in full at once."""
+
+
+class ConductorHello(Cast, frozen=True, kw_only=True):
+    """A conductor that has not heard this run of the agent yet greets it: what the agent says next bears its mark."""
+
+
+class Order(Cast, frozen=True, kw_only=True):
+    """An order in the session of an agent: whatever the message inside is."""
+
+    conductor: bytes
+    """The mark of the conductor that gives it."""
+    number: int
+    """Of this order among those of its conductor to this agent, each used once."""
+    sealed: bytes

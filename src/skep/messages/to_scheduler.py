@@ -8,10 +8,12 @@ import msgspec
 
 from skep.domain.builds import Decision
 from skep.domain.claims import Claim, ClaimKey, Role
+from skep.domain.heard_time import SchedulerTime
 from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Resources
+from skep.domain.timelines import Moment
 from skep.messages.base import Call, Done
 
 
@@ -164,6 +166,9 @@ class GetHostStatesReply(msgspec.Struct, frozen=True, kw_only=True):
     """With `fields`: of each host what was asked for, by the dotted names."""
     next_marker: NodeUuid | None = None
     """There are more after this node: ask again with it as the marker. A page fits into one message."""
+    silent: tuple[NodeUuid, ...] = ()
+    """Of the nodes that were asked for by name those that a living beat of their cell omits; also such as have not
+    reported in this epoch, which have no state."""
 
 
 class GetHostStates(Call[GetHostStatesReply], frozen=True, kw_only=True):
@@ -253,6 +258,12 @@ class BeatReply(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes of the cell whose records were lost: their hosts must report, and the claims on them be told again."""
     groups: tuple[GroupUuid, ...] = ()
     """Groups whose records were lost: the cell must tell its slots in them again."""
+    seen: Moment | None = None
+    """The latest moment of the cell's database that the answering scheduler has heard of."""
+    run: str = ""
+    """Which life of which scheduler answers; empty: one of before 0.6."""
+    elapsed: float = 0.0
+    """What its steady clock read when it answered, seconds."""
 
 
 class HeardPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,6 +293,12 @@ class Beat(Call[BeatReply], frozen=True, kw_only=True):
     pages: tuple[int, ...] | None = None
     """The version of each page; together they are all that is heard."""
     told: tuple[HeardPage, ...] = ()
+    moment: Moment | None = None
+    """Where the cell's database is in its time: schedulers remember the latest that they heard of."""
+    database: str = ""
+    """The name of the cell, as log lines and metrics name its database."""
+    times: tuple[SchedulerTime, ...] = ()
+    """The time of the cell's database for each scheduler that answered lately: it compares its own clock with it."""
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
@@ -316,6 +333,8 @@ class LivingScheduler(msgspec.Struct, frozen=True, kw_only=True):
     """Names this life of it."""
     host: str = ""
     """Where it runs, as it says itself."""
+    now: int | None = None
+    """What its clock says, microseconds since the epoch. None: a scheduler of before 0.6.0 answers."""
 
 
 class ListSchedulersReply(msgspec.Struct, frozen=True, kw_only=True):

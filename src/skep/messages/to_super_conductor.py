@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from skep.domain.ids import CellUuid, RequestId
-from skep.messages.base import Cast
+from typing import Any, ClassVar
+
+from skep.domain.ids import CellUuid, InstanceUuid, RequestId
+from skep.messages.base import Call, Cast
+from skep.messages.to_cell_conductor import SealedContents
 
 
 class ScheduleAndBuildInstances(Cast, frozen=True, kw_only=True):
@@ -24,3 +27,13 @@ class CellChanged(Cast, frozen=True, kw_only=True):
     """A row of this cell reached a state that concerns the API level: an agent to map, a server gone."""
 
     cell: CellUuid
+
+
+class OpenContents(Call[SealedContents], frozen=True, kw_only=True):
+    """A host of this cell builds a server, and has no key for its password and files: seal them for its agent."""
+
+    reply_type: ClassVar[Any] = SealedContents
+    cell: CellUuid
+    instance: InstanceUuid
+    attempt: int
+    host: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any, TypeVar
 
 import httpx
@@ -19,6 +20,13 @@ BodyT = TypeVar("BodyT")
 RENEW_BEFORE = 60 * SECOND
 """A token that has less than this left is renewed before it is used."""
 
+FIRST_PAUSE = 0.1
+"""Seconds before the second try; each further one waits twice as long, less a random share."""
+
+
+class CredentialsRefused(Unavailable):
+    """The identity service does not let Skep's own user sign in."""
+
 
 class ServiceCredentials(msgspec.Struct, frozen=True, kw_only=True):
     """How Skep signs in, with the names of Keystone's clients."""
@@ -33,7 +41,9 @@ class ServiceCredentials(msgspec.Struct, frozen=True, kw_only=True):
     region_name: str = ""
     """Region whose endpoints are used; empty: any."""
     timeout: float = 10.0
-    """Seconds after which a request counts as unanswered."""
+    """Seconds after which a try of a request counts as unanswered."""
+    retries: int = 2
+    """Further tries of a request that had no answer, or one that says to come again."""
 
     def __repr__(self) -> str:
         """Leaves the password out."""
@@ -87,6 +97,13 @@ class ServiceSession:
         self._lock = asyncio.Lock()
         self._session: _Session | None = None
 
+    async def sign_in(self) -> None:
+        """Get a token unless there is one.
+
+        Raises CredentialsRefused when the identity service refuses the user, Unavailable when it does not answer.
+        """
+        await self._current()
+
     async def endpoint(self, service_type: str) -> str:
         """Return the address of a service from the catalogue (internal before public), no slash at its end.
 
@@ -138,7 +155,8 @@ class ServiceSession:
         response = await self._send("POST", url, json=_sign_in_body(self.credentials))
         if response.status_code != 201:
             log.error("cannot sign in", url=url, user=self.credentials.username, status=response.status_code)
-            raise Unavailable(f"{_host(url)} does not let user {self.credentials.username} sign in")
+            message = f"{_host(url)} does not let user {self.credentials.username} sign in ({response.status_code})"
+            raise CredentialsRefused(message) if response.status_code == 401 else Unavailable(message)
         token = decode(response, _TokenBody).token
         subject = response.headers.get("X-Subject-Token", "")
         if not subject:
@@ -148,6 +166,20 @@ class ServiceSession:
     async def _send(
         self, method: str, url: str, *, headers: dict[str, str] | None = None, json: Any = None
     ) -> httpx.Response:
+        """Send a request that may be repeated; try again when there is no good answer."""
+        pause = FIRST_PAUSE
+        for left in range(self.credentials.retries, -1, -1):
+            try:
+                return await self._try(method, url, headers, json)
+            except Unavailable as error:
+                if not left:
+                    raise
+                log.info("neighbour is asked again", url=url, error=str(error), tries_left=left)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads tries, guards nothing
+            pause *= 2
+        raise AssertionError("the last try returned or raised")
+
+    async def _try(self, method: str, url: str, headers: dict[str, str] | None, json: Any) -> httpx.Response:
         try:
             response = await self._client.request(
                 method, url, headers=headers, json=json, timeout=self.credentials.timeout

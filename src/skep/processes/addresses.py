@@ -4,8 +4,6 @@ it may be shown: a copy of the API database alone opens no cell.
 
 from __future__ import annotations
 
-from cryptography.fernet import Fernet, InvalidToken
-
 from skep.config.urls import masked
 from skep.database.api.cells import Addresses
 from skep.domain.errors import Misconfigured
@@ -42,10 +40,11 @@ def _sealed(directory: StateDirectory, url: str) -> bytes | None:
 def _whole(directory: StateDirectory, shown: str, sealed: bytes | None) -> str:
     if sealed is None:
         return shown
-    try:
-        return Fernet((directory.keys / "secrets.key").read_bytes()).decrypt(sealed).decode()
-    except (InvalidToken, ValueError, OSError):
+    # Without a key none is made: it would open nothing, and hide that one is missing.
+    opened = directory.seal().decrypt(sealed) if directory.secrets_key.exists() else None
+    if opened is None:
         raise Misconfigured(
             f"the password in {shown} cannot be read with the key in {directory.keys}: copy `keys/` from a machine "
             "of this installation, or give the address again (`skep cell set NAME --database-url ...`)"
-        ) from None
+        )
+    return opened.decode()

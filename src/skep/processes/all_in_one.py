@@ -16,7 +16,6 @@ from skep.processes.directory import StateDirectory
 from skep.processes.http_services import HttpServices
 from skep.processes.installation import open_installation
 from skep.processes.process import new_process
-from skep.standalone.identity.service import StandaloneIdentity
 from skep.telemetry.steps import Steps
 
 SWITCH_SECONDS = 0.0005
@@ -73,9 +72,9 @@ class Cloud:
         return self._http
 
     @property
-    def identity(self) -> StandaloneIdentity:
-        """The embedded identity service."""
-        return self.http.identity
+    def keystone_url(self) -> str | None:
+        """Address of the Keystone whose tokens are taken; None: identity is embedded."""
+        return self.identity_url if self.config.identity.kind == "keystone" else None
 
     @property
     def clouds_yaml(self) -> Path:
@@ -106,11 +105,13 @@ class Cloud:
     async def _start(self) -> None:
         sys.setswitchinterval(SWITCH_SECONDS)
         self.directory.open()
+        self.notes += self.directory.notes()
         if self.directory.processes_env.exists() and not self.config.database.api_url:
             raise Misconfigured(
                 f"the cloud in {self.directory.root} runs in many processes: start it by `skep up --processes`, or "
                 "choose another directory (SKEP_STATE__DIRECTORY) for one of one process"
             )
+        self._check_listening()
         self._http = http = HttpServices(self.process, self.directory)
         self._databases, notes = await open_installation(self.config, self.directory, self.cells, upgrade=self.upgrade)
         self.notes += notes
@@ -138,6 +139,17 @@ class Cloud:
         # What is there now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()
+
+    def _check_listening(self) -> None:
+        """Refuse embedded services that nothing serves: no other process does it for a cloud of one."""
+        for name in ("identity", "images"):
+            section = getattr(self.config, name)
+            if section.kind == "embedded" and not section.listen:
+                raise Misconfigured(
+                    f"{name}.listen is false, and then nothing serves the embedded {name} service of a cloud in one "
+                    f"process; for another service set {name}.kind to "
+                    f"`{'keystone' if name == 'identity' else 'glance'}`"
+                )
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way, stop; builds under way go on at the next start."""

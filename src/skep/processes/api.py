@@ -44,7 +44,7 @@ class ApiProcess(Role):
         cells = await self._wait_for("cells", lambda: self._cells(api))
         self._on_stop("cells", cells.close)
         async with self.directory.turn("seed"):
-            await self._wait_for("database api", lambda: http.open(api))
+            await self._wait_for("identity and images", lambda: http.open(api))
             await self._wait_for("database api", http.seed)
             self.directory.seal()
         # Requests under way need all of the above.

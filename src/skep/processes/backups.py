@@ -11,19 +11,26 @@ import os
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import sqlalchemy as sa
 
+from skep.database import schema
+from skep.database.api import recovery as api_recovery
+from skep.database.cell import recovery as cell_recovery
 from skep.domain.errors import Misconfigured
-from skep.processes.databases import Location, revision_of, shown
+from skep.processes import privacy
+from skep.processes.databases import Location, bare_engine, revision_of, shown
 from skep.processes.directory import StateDirectory
 from skep.processes.servers.programs import find_program
+from skep.standalone.key_ring import take_in
 
 MANIFEST = "backup.json"
+DUMP = ".dump"
+"""How the copy of a database of PostgreSQL's ends."""
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,20 +51,46 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     databases: tuple[Copied, ...]
 
 
-def back_up(locations: Mapping[str, Location], directory: StateDirectory, to: Path, now: int) -> Manifest:
+def back_up(
+    locations: Mapping[str, Location], directory: StateDirectory, to: Path, now: int, known: Collection[str]
+) -> Manifest:
     """Copy databases and keys into a new directory, for its owner only. Blocks.
 
-    Raises Misconfigured when it is there already, or something cannot be copied.
+    `known` are the names of the cells that the installation has: their databases and the API's must be there. Raises
+    Misconfigured when one is not, when the directory is there already, or something cannot be copied; then there is
+    no directory.
     """
+    _refuse_missing(locations, known)
     try:
         to.mkdir(mode=0o700, parents=True)
     except FileExistsError:
         raise Misconfigured(f"{to} is there already: name a new directory") from None
+    try:
+        return _backed_up(locations, directory, to, now)
+    except BaseException:
+        shutil.rmtree(to)
+        raise
+
+
+def _refuse_missing(locations: Mapping[str, Location], known: Collection[str]) -> None:
+    missing = [name for name in ("api", *sorted(known)) if revision_of(locations[name]) is None]
+    if "api" in missing:
+        raise Misconfigured(
+            f"there is nothing to copy: the API database {shown(locations['api'])} is missing or empty; name the "
+            "installation by --config, SKEP_DATABASE__API_URL or SKEP_STATE__DIRECTORY"
+        )
+    if missing:
+        each = ", ".join(f"{name} ({shown(locations[name])})" for name in missing)
+        raise Misconfigured(f"not all that the installation has can be copied, these databases are missing: {each}")
+
+
+def _backed_up(locations: Mapping[str, Location], directory: StateDirectory, to: Path, now: int) -> Manifest:
     copied = tuple(_copies(locations, to))
     if directory.keys.is_dir():
         shutil.copytree(directory.keys, to / "keys")
     manifest = Manifest(taken_at=now, databases=copied)
     (to / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+    privacy.tighten(to)
     return manifest
 
 
@@ -69,8 +102,12 @@ def read_manifest(backup: Path) -> Manifest:
         raise Misconfigured(f"{backup} is no whole backup: {MANIFEST}: {error}") from None
 
 
-def restore(locations: Mapping[str, Location], directory: StateDirectory, backup: Path, names: Sequence[str]) -> None:
+def restore(
+    locations: Mapping[str, Location], directory: StateDirectory, backup: Path, names: Sequence[str], now: int
+) -> None:
     """Put the named databases of a backup into the place of what is there, and keys that are missing. Blocks.
+
+    Each is brought to this release's schema, and noted to have gone back in time.
 
     Raises Misconfigured when the backup does not hold one, or it cannot be put back: that one is then as it was.
     """
@@ -79,12 +116,29 @@ def restore(locations: Mapping[str, Location], directory: StateDirectory, backup
         if name not in held or name not in locations:
             where = "the backup" if name not in held else "the configuration, nor does the API database"
             raise Misconfigured(f"{where} does not know a database {name}")
+        _refuse_other_kind(held[name], locations[name])
     if (backup / "keys").is_dir():
         for key in (backup / "keys").iterdir():
-            if not (directory.keys / key.name).exists():
-                shutil.copy2(key, directory.keys / key.name)
+            ours = directory.keys / key.name
+            if not ours.exists():
+                shutil.copy2(key, ours)
+            elif ours in (directory.secrets_key, directory.token_keys):
+                take_in(ours, key)  # what the backup holds may be sealed by a key that was dropped since
     for name in names:
         _put_back(backup / held[name].file, locations[name])
+        begin_to_recover(name, locations[name], "skep db restore", now)
+
+
+def _refuse_other_kind(copied: Copied, location: Location) -> None:
+    """See that a copy is of the kind of database in whose place it is put. Raises Misconfigured."""
+    if copied.file.endswith(DUMP) != isinstance(location, Path):
+        return
+    if isinstance(location, Path):
+        raise Misconfigured(
+            f"the copy of {copied.name} is PostgreSQL's, but its place is the file {location}: name its database in "
+            "the configuration, or the state directory of its cloud of processes, where `processes.env` says it"
+        )
+    raise Misconfigured(f"the copy of {copied.name} is a SQLite file, but its place is {shown(location)}")
 
 
 def _copies(locations: Mapping[str, Location], to: Path) -> Iterator[Copied]:
@@ -96,7 +150,7 @@ def _copies(locations: Mapping[str, Location], to: Path) -> Iterator[Copied]:
             file = to / f"{name}.db"
             _copy_sqlite(location, file)
         else:
-            file = to / f"{name}.dump"
+            file = to / f"{name}{DUMP}"
             _run("pg_dump", location, "--format=custom", "--no-owner", "--no-privileges", f"--file={file}")
         yield Copied(name=name, file=file.name, revision=revision)
 
@@ -121,6 +175,22 @@ def _put_back(copy: Path, location: Location) -> None:
     for left in ("-wal", "-shm"):
         location.with_name(location.name + left).unlink(missing_ok=True)
     new.replace(location)
+
+
+def begin_to_recover(name: str, location: Location, why: str, now: int) -> None:
+    """Note in a database that it went back in time, so that it need not be found out. Blocks.
+
+    It is brought to this release's schema. Raises StorageUnavailable when it cannot be reached.
+    """
+    kind: schema.Kind = "api" if name == "api" else "cell"
+    begin = api_recovery.begin if name == "api" else cell_recovery.begin
+    engine = bare_engine(location)
+    try:
+        schema.upgrade(engine, kind)
+        with engine.begin() as connection:
+            begin(connection, None, why, now)
+    finally:
+        engine.dispose()
 
 
 def _run(program: str, location: str, *arguments: str) -> None:

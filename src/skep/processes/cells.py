@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+
+import sqlalchemy as sa
 
 from skep.config.sections import Config
 from skep.database.api import cells as cell_rows
@@ -28,7 +31,7 @@ from skep.processes.databases import Location, Places, is_absent, prepare, shown
 from skep.processes.directory import StateDirectory
 from skep.processes.gated import GatedDatabase
 from skep.processes.installation import refuse_other
-from skep.processes.wiring import MEMORY, ProcessTransport, transport_of
+from skep.processes.wiring import MEMORY, ProcessTransport, transport_at
 from skep.reconciler.loop import Loop
 from skep.super_conductor.parts import CellAccess
 from skep.telemetry.logs import get_logger
@@ -62,6 +65,13 @@ class _Entry:
     gate: GatedDatabase | None
     """None for a database that was opened by somebody else, who closes it."""
     own_transport: ProcessTransport | None
+    is_broken: bool = False
+    """Whether it only stands for a cell that could not be entered."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its database may be used."""
+        return self.gate is None or self.gate.trouble is None
 
 
 class LiveCells:
@@ -88,6 +98,10 @@ class LiveCells:
         self._upgrade = upgrade
         self._clock = Clock()
         self._entries: dict[CellUuid, _Entry] = {}
+        self._coming: dict[CellUuid, _Entry] = {}
+        """What takes the place of an entry that goes on until this one is open: the same database, another sign-in."""
+        self._broken: dict[CellUuid, str] = {}
+        """Cells that could not be entered, with what went wrong."""
         self._accesses: dict[CellUuid, CellAccess] = {}
         self._databases: dict[CellUuid, Database] = {}
         self._names: dict[CellUuid, Cell] = {}
@@ -118,9 +132,10 @@ class LiveCells:
     async def close(self) -> None:
         """Follow no longer, and close what was opened here."""
         await self._loop.stop()
-        entries, self._entries = self._entries, {}
+        entries = (*self._entries.values(), *self._coming.values())
+        self._entries, self._coming = {}, {}
         self._show()
-        for entry in entries.values():
+        for entry in entries:
             self._leave(entry)
         self._hurry.set()
         while self._closing:
@@ -154,13 +169,30 @@ class LiveCells:
 
     def _follow(self, rows: Mapping[Cell, Addresses]) -> None:
         entries: dict[CellUuid, _Entry] = {}
+        before, self._coming = self._coming, {}
+        new: set[int] = set()
         for cell, where in rows.items():
             known = self._entries.get(cell.uuid)
-            if known is not None and (known.cell.name, known.addresses) == (cell.name, where):
+            if known is not None and _is_of(known, cell, where):
                 entries[cell.uuid] = known if known.cell == cell else _renewed(known, cell)
+                continue
+            fresh = before.get(cell.uuid)
+            if fresh is None or not _is_of(fresh, cell, where):
+                fresh = self._entered(cell, where, known)
+                if fresh is known:
+                    entries[cell.uuid] = _renewed(known, cell)
+                    continue
+                new.add(id(fresh))
+            goes_on = known is not None and known.is_open and _is_same_place(known.location, fresh.location)
+            connects = id(fresh) in new and fresh.own_transport is not None
+            if known is not None and goes_on and (connects or not self._is_ready(fresh)):
+                self._coming[cell.uuid] = fresh
+                entries[cell.uuid] = _renewed(known, cell)
             else:
-                entries[cell.uuid] = self._enter(cell, where)
+                entries[cell.uuid] = fresh
         gone = [entry for entry in self._entries.values() if _is_other(entry, entries.get(entry.cell.uuid))]
+        used = {id(entry) for entry in (*entries.values(), *self._coming.values())}
+        gone += [entry for entry in before.values() if id(entry) not in used]
         if entries != self._entries:
             self._entries = entries
             self._show()
@@ -168,9 +200,14 @@ class LiveCells:
         for entry in gone:
             log.info("cell is left", cell=entry.cell.name)
             self._leave(entry)
-        for entry in entries.values():
-            if entry.gate is not None and entry.gate.trouble is not None and entry.cell.uuid not in self._opening:
-                self._begin_opening(entry, entry.gate)
+        for entry in (*entries.values(), *self._coming.values()):
+            connects = id(entry) in new and entry.own_transport is not None
+            if entry.cell.uuid not in self._opening and (connects or not entry.is_open) and not entry.is_broken:
+                self._begin_opening(entry)
+
+    def _is_ready(self, entry: _Entry) -> bool:
+        """Whether its database and its messaging are open."""
+        return entry.is_open and entry.cell.uuid not in self._opening
 
     def _show(self) -> None:
         """Put new mappings in the place of those that loops may be walking through."""
@@ -180,8 +217,31 @@ class LiveCells:
         self._names = {uuid: entry.cell for uuid, entry in entries.items()}
         self._by_name = {entry.cell.name: entry.access.database for entry in entries.values()}
 
-    def _enter(self, cell: Cell, where: Addresses) -> _Entry:
-        location, url, trouble = self._found(cell, where)
+    def _entered(self, cell: Cell, where: Addresses, known: _Entry | None) -> _Entry:
+        """Return the entry of a cell, whatever is wrong with it: the other cells are followed all the same.
+
+        The entry that is known goes on where what fails leaves no better one; the next look tries again.
+        """
+        location: Location | None = None
+        try:
+            location, url, trouble = self._found(cell, where)
+            entry = self._enter(cell, where, location, url, trouble)
+        except Exception as error:
+            trouble = _shown(error)
+            if self._broken.get(cell.uuid) != trouble:
+                log.exception("cell cannot be entered", cell=cell.name)
+            self._broken[cell.uuid] = trouble
+            if known is not None and known.is_broken:
+                return known
+            if known is not None and known.is_open and _is_same_place(known.location, location):
+                return known
+            gate = GatedDatabase(None, cell.name, trouble)
+            transport = None if cell.is_cell0 else self._shared
+            return _Entry(cell, where, None, CellAccess(cell, gate, transport), gate, None, is_broken=True)
+        self._broken.pop(cell.uuid, None)
+        return entry
+
+    def _enter(self, cell: Cell, where: Addresses, location: Location | None, url: str, trouble: str) -> _Entry:
         gate: GatedDatabase | None = None
         database = self._opened.get(cell.name)
         if database is None or location is None or str(database.location) != str(location):
@@ -199,23 +259,27 @@ class LiveCells:
         except Misconfigured as error:
             return None, "", str(error)
 
-    def _begin_opening(self, entry: _Entry, gate: GatedDatabase) -> None:
+    def _begin_opening(self, entry: _Entry) -> None:
         uuid = entry.cell.uuid
-        task = asyncio.create_task(self._open(entry, gate), name=f"open {entry.cell.name}")
+        task = asyncio.create_task(self._open(entry), name=f"open {entry.cell.name}")
         self._opening[uuid] = task
         task.add_done_callback(partial(self._opened_or_left, uuid))
 
     def _opened_or_left(self, uuid: CellUuid, task: asyncio.Task[None]) -> None:
         if self._opening.get(uuid) is task:
             del self._opening[uuid]
+            if uuid in self._coming:
+                self.nudge()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("cell cannot be opened", cell=str(uuid), exc_info=error)
 
-    async def _open(self, entry: _Entry, gate: GatedDatabase) -> None:
-        if entry.own_transport is None:
-            await self._open_database(entry, gate)
-        else:
-            await asyncio.gather(self._open_database(entry, gate), self._connect(entry.cell, entry.own_transport))
+    async def _open(self, entry: _Entry) -> None:
+        parts = []
+        if entry.gate is not None:
+            parts.append(self._open_database(entry, entry.gate))
+        if entry.own_transport is not None:
+            parts.append(self._connect(entry.cell, entry.own_transport))
+        await asyncio.gather(*parts)
 
     async def _open_database(self, entry: _Entry, gate: GatedDatabase) -> None:
         """Look at the database until it may be used."""
@@ -229,6 +293,9 @@ class LiveCells:
             except SkepError as error:
                 if gate.refuse(str(error)):
                     log.warning("cell cannot be opened", cell=entry.cell.name, error=str(error))
+            except Exception as error:
+                if gate.refuse(_shown(error)):
+                    log.exception("cell cannot be opened", cell=entry.cell.name)
             else:
                 gate.admit()
                 log.info("cell is open", cell=entry.cell.name, database=shown(entry.location))
@@ -251,6 +318,8 @@ class LiveCells:
                 return await transport.open()
             except (Unavailable, Misconfigured) as error:
                 log.warning("messaging of a cell waits", cell=cell.name, error=str(error))
+            except Exception:
+                log.exception("messaging of a cell waits", cell=cell.name)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -279,6 +348,26 @@ def _renewed(entry: _Entry, cell: Cell) -> _Entry:
     return replace(entry, cell=cell, access=replace(entry.access, cell=cell))
 
 
+def _is_of(entry: _Entry, cell: Cell, where: Addresses) -> bool:
+    return not entry.is_broken and (entry.cell.name, entry.addresses) == (cell.name, where)
+
+
+def _is_same_place(one: Location | None, other: Location | None) -> bool:
+    """Whether two locations are those of the same database, whoever signs in to it."""
+    return one is not None and other is not None and _place(one) == _place(other)
+
+
+def _shown(error: Exception) -> str:
+    return str(error) if isinstance(error, SkepError) else f"it failed with {type(error).__name__}"
+
+
+def _place(location: Location) -> tuple[object, ...]:
+    if isinstance(location, Path):
+        return (location,)
+    url = sa.make_url(location)
+    return url.host, url.port, url.database
+
+
 def _is_other(before: _Entry, after: _Entry | None) -> bool:
     """Whether something that an entry has opened is used no longer."""
     return (
@@ -299,6 +388,6 @@ def own_transports(config: Config, metrics: Metrics, name: str) -> TransportMake
         wanted = url or configured.get(cell.name, "")
         if not wanted or config.transport.kind == MEMORY:
             return None
-        return transport_of(replace(config, transport=replace(config.transport, url=wanted)), metrics, name)
+        return transport_at(config, wanted, metrics, name)
 
     return make

@@ -34,17 +34,29 @@ class ComputeProcess(Role):
         self.cell = Cell(uuid=CellUuid(section.cell), name=section.cell_name or section.cell)
         self.host = host or section.host or process.host
         self._transport = transport_in_cell(self.config, process.metrics, f"skep-compute-{self.host}", self.cell.name)
+        self._state = StateDirectory(Path(self.config.state.directory))
         self._made: FakeHost | None = None
 
     @property
     def directory(self) -> Path:
         """Where the host's identity, journal and guests are."""
-        return StateDirectory(Path(self.config.state.directory)).host(self.cell.name, self.host)
+        return self._state.host(self.cell.name, self.host)
 
     async def _open(self) -> None:
+        self._state.make()
         self._on_stop("messaging", self._transport.close)
         await self._wait_for("messaging", self._transport.open)
-        self._made = FakeHost(self.process, self.cell, self.host, self.directory, self._transport, Flusher())
+        key = StateDirectory(Path(self.config.state.directory)).secrets_key
+        self._made = FakeHost(
+            self.process,
+            self.cell,
+            self.host,
+            self.directory,
+            self._transport,
+            Flusher(),
+            key=key,
+            on_clock=self.process.metrics.clock_ahead.labels(self.cell.name).set,
+        )
         self._on_stop("agent", self._made.stop)
         await self._wait_for("driver", self._made.start)
 

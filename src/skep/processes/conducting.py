@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from skep.cell_conductor import parts as cell_parts
 from skep.cell_conductor.service import CellConductor
 from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.ids import CellUuid
+from skep.processes.directory import unsealing_by
 from skep.processes.process import Process
 from skep.super_conductor import parts as super_parts
 from skep.super_conductor.service import SuperConductor
@@ -31,9 +33,11 @@ def make_cell_conductor(
             steps=process.steps,
             notifier=process.notifier,
             settings=process.config.conductor,
+            require_signatures=process.config.agents.require_signatures,
             max_attempts=scheduler.max_attempts,
             max_cells=scheduler.max_cells,
             runs_on=f"{process.host}@{cell.name}",
+            on_clock=process.metrics.clock_ahead.labels(cell.name).set,
         )
     )
 
@@ -44,9 +48,14 @@ def make_super_conductor(
     cells: Mapping[CellUuid, super_parts.CellAccess],
     *,
     transport: Transport,
+    key: Path,
     busy: Callable[[], int] = lambda: 0,
 ) -> SuperConductor:
-    """Return a super conductor that has not started; `busy` tells how many requests of users this process serves."""
+    """Return a super conductor that has not started.
+
+    `key` is the file of the key that seals secrets of servers; `busy` tells how many requests of users this process
+    serves.
+    """
     scheduler = process.config.scheduler
     parts = super_parts.Parts(
         owner=process.owner,
@@ -59,7 +68,10 @@ def make_super_conductor(
         settings=process.config.conductor,
         max_attempts=scheduler.max_attempts,
         max_cells=scheduler.max_cells,
+        judges_disabled=not scheduler.enabled_filters or "ComputeFilter" in scheduler.enabled_filters,
         busy=busy,
         runs_on=process.host,
+        on_clock=process.metrics.clock_ahead.labels("api").set,
+        unseal=unsealing_by(key),
     )
     return SuperConductor(parts, process.config.retention)

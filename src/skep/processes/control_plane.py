@@ -27,6 +27,7 @@ from skep.processes.databases import Databases, Places
 from skep.processes.directory import StateDirectory
 from skep.processes.hosts import FakeHost
 from skep.processes.installation import CELL0_NAME, choose_hosts
+from skep.processes.nats_users import Accounts
 from skep.processes.process import Process
 from skep.processes.scheduling import make_scheduler
 from skep.processes.stopping import stop_part
@@ -108,6 +109,9 @@ class ControlPlane:
         self.drivers: dict[str, FakeDriver] = {}
         self._flusher = Flusher()
         self._super_conductor: SuperConductor | None = None
+        self._accounts: Accounts | None = None
+        if config.transport.host_users:
+            self._accounts = Accounts(config, directory, databases.api, clock)
         self._cell_conductors: list[CellConductor] = []
         self._conductor_of: dict[CellUuid, CellConductor] = {}
         self._started_with: dict[CellUuid, tuple[Database, Transport | None]] = {}
@@ -149,6 +153,8 @@ class ControlPlane:
         """Stop from the outside inwards; what is under way goes on at the next start."""
         self.live.on_change = lambda: None
         await stop_part("cells", self._keeping_cells.stop())
+        if self._accounts is not None:
+            await stop_part("accounts of NATS", self._accounts.stop())
         if self._super_conductor is not None:
             await stop_part("super conductor", self._super_conductor.stop())
         await asyncio.gather(*(stop_part(f"agent of {host}", agent.stop()) for host, agent in self.agents.items()))
@@ -227,7 +233,15 @@ class ControlPlane:
     async def start_agent(self, cell: Cell, host: str) -> Agent:
         """Start the agent of a fake host of this cell."""
         directory = self.directory.host(cell.name, host)
-        made = FakeHost(self.process, cell, host, directory, self.cell_transports[cell.uuid], self._flusher)
+        made = FakeHost(
+            self.process,
+            cell,
+            host,
+            directory,
+            self.cell_transports[cell.uuid],
+            self._flusher,
+            key=self.directory.secrets_key,
+        )
         await made.start()
         self.drivers[host] = made.driver
         self.agents[host] = made.agent
@@ -236,6 +250,13 @@ class ControlPlane:
 
     async def _start_super_conductor(self) -> None:
         self._super_conductor = make_super_conductor(
-            self.process, self.databases.api, self.cell_databases(), transport=self.transport, busy=self._busy
+            self.process,
+            self.databases.api,
+            self.cell_databases(),
+            transport=self.transport,
+            key=self.directory.secrets_key,
+            busy=self._busy,
         )
         await self._super_conductor.start()
+        if self._accounts is not None:
+            self._accounts.start()

@@ -12,7 +12,7 @@ from sqlalchemy import exc
 
 from skep.config.sections import Config
 from skep.config.urls import masked
-from skep.database import schema
+from skep.database import passfile, schema
 from skep.database.engine import Database
 from skep.database.suitability import refuse_unsuitable
 from skep.database.writer import cause
@@ -102,7 +102,7 @@ def bare_engine(location: Location) -> sa.Engine:
     """Return an engine for a look at a database that may be of another release, or none at all."""
     url = f"sqlite:///{location}" if isinstance(location, Path) else location
     options = {} if isinstance(location, Path) else {"connect_timeout": 3, "client_encoding": "utf8"}
-    return sa.create_engine(url, poolclass=sa.NullPool, connect_args=options)
+    return passfile.follow(sa.create_engine(url, poolclass=sa.NullPool, connect_args=options))
 
 
 def is_absent(location: Location) -> bool:

@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from skep.compute.agent import Agent
+from skep.compute.drivers.contents import GuestContents, Opener
 from skep.compute.drivers.fake import FakeDriver
 from skep.compute.flusher import Flusher
 from skep.domain.cells import Cell
+from skep.processes.directory import unsealing_by
 from skep.processes.mapping import compute_settings, fake_settings
 from skep.processes.process import Process
 from skep.transport.base import Transport
+
+
+def contents_by(key: Path) -> Opener:
+    """Return what opens the password and files of a server by the key in a file, if there is one here."""
+    unseal = unsealing_by(key)
+
+    def open_contents(sealed: bytes) -> GuestContents | None:
+        plain = unseal(sealed)
+        return None if plain is None else msgspec.json.decode(plain, type=GuestContents)
+
+    return open_contents
+
+
+def _ignore(_ahead: float) -> None:
+    """Tell nobody: the process that all hosts share looks at its clock itself."""
 
 
 class FakeHost:
     """The agent of one fake host, and its driver. `directory` holds its identity, its journal and its guests."""
 
     def __init__(
-        self, process: Process, cell: Cell, name: str, directory: Path, transport: Transport, flusher: Flusher
+        self,
+        process: Process,
+        cell: Cell,
+        name: str,
+        directory: Path,
+        transport: Transport,
+        flusher: Flusher,
+        *,
+        key: Path,
+        on_clock: Callable[[float], None] = _ignore,
     ) -> None:
+        """`key` is the file of the keys that seal secrets of servers; `on_clock` is told how far the clock is off."""
         directory.mkdir(parents=True, exist_ok=True)
         self.driver = FakeDriver(directory, name, fake_settings(process.config.compute.fake), process.clock)
         self.agent = Agent(
@@ -32,6 +62,8 @@ class FakeHost:
             process.steps,
             flusher,
             cell_name=cell.name,
+            open_contents=contents_by(key),
+            on_clock=on_clock,
         )
 
     async def start(self) -> None:

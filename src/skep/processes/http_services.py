@@ -14,24 +14,24 @@ from skep.api.policy import Policy
 from skep.api.routes import ROUTES
 from skep.api.services import ApiServices
 from skep.database.api import cells as cell_rows
+from skep.database.api import revoked_nats_users
 from skep.database.engine import Database
 from skep.domain.cells import Cell
-from skep.domain.ids import CellUuid
+from skep.domain.context import RequestContext
+from skep.domain.ids import CellUuid, NodeUuid, ProjectId
 from skep.processes import addresses, mapping, seeds
 from skep.processes.directory import StateDirectory
 from skep.processes.front import Door, Front
 from skep.processes.gauges import Gauges
 from skep.processes.listener import Listener
 from skep.processes.nats_accounts import messaging_of_hosts
+from skep.processes.nats_users import host_user
+from skep.processes.neighbours import Neighbours, keystone_settings
 from skep.processes.process import Process
 from skep.processes.roster import Roster
 from skep.standalone.binding import check_bind
 from skep.standalone.identity.app import identity_app
-from skep.standalone.identity.service import StandaloneIdentity
-from skep.standalone.identity.settings import standard_catalogue
 from skep.standalone.images.app import images_app
-from skep.standalone.images.embedded import EmbeddedImages
-from skep.standalone.images.service import StandaloneImages
 from skep.transport.base import Transport
 
 
@@ -46,20 +46,21 @@ class HttpServices:
         """Raises Misconfigured when a port is taken."""
         self.process = process
         self.directory = directory
-        self.identity: StandaloneIdentity
-        self.images: StandaloneImages
+        self.neighbours: Neighbours
         self._api: Database
+        self._seal = directory.seal()
         self._front: Front | None = None
         self._door: Door | None = None
         self._gauges: Gauges | None = None
         self._listeners: dict[str, Listener] = {}
         config = process.config
+        self._policy = Policy(config.api.policy_file or None)
         check_bind(config.api.bind_host, tls=False)
         try:
             self._bind("api", config.api.port)
-            if config.identity.listen:
+            if config.identity.listen and config.identity.kind == "embedded":
                 self._bind("identity", config.identity.port)
-            if config.images.listen:
+            if config.images.listen and config.images.kind == "embedded":
                 self._bind("images", config.images.port)
         except BaseException:
             for listener in self._listeners.values():
@@ -75,12 +76,16 @@ class HttpServices:
     def identity_url(self) -> str:
         """Address of the identity service, with its version."""
         section = self.process.config.identity
+        if section.kind == "keystone":
+            return section.public_url or keystone_settings(section).credentials.v3
         return section.public_url or f"{self._url('identity', '', section.port)}/v3"
 
     @property
     def images_url(self) -> str:
-        """Address of the image service."""
+        """Address of the image service; empty where only Keystone's catalogue says it."""
         section = self.process.config.images
+        if section.kind == "glance":
+            return section.public_url or section.endpoint
         return self._url("images", section.public_url, section.port)
 
     @property
@@ -99,23 +104,37 @@ class HttpServices:
         await self._listeners["api"].start(self._door)
 
     async def open(self, api: Database) -> None:
-        """Open identity and images over the API database."""
+        """Open identity and images, the embedded ones over the API database.
+
+        Raises Misconfigured when Keystone refuses Skep's user, Unavailable when it does not answer.
+        """
         self._api = api
-        config = self.process.config
-        catalogue = standard_catalogue(self.api_url, self.identity_url, self.images_url)
-        self.identity = StandaloneIdentity(
-            mapping.identity_settings(config, self.directory, self.identity_url, catalogue), api, self.process.clock
+        neighbours = Neighbours(
+            self.process.config,
+            self.directory,
+            api,
+            self.process.clock,
+            api_url=self.api_url,
+            identity_url=self.identity_url,
+            images_url=self.images_url,
+            metrics=self.process.metrics,
         )
-        self.images = StandaloneImages(
-            mapping.images_settings(self.directory, self.identity_url), api, self.process.clock
-        )
-        await self.images.open()
+        try:
+            await neighbours.open()
+        except BaseException:
+            await neighbours.close()
+            raise
+        self.neighbours = neighbours
 
     async def seed(self) -> dict[str, str]:
         """Make what a new cloud needs; a repeat finds it. Return the passwords of users that were made now."""
-        passwords = await seeds.users(self._api, self.identity, self.process.clock, self.directory, self.identity_url)
+        passwords: dict[str, str] = {}
+        users, store = self.neighbours.users, self.neighbours.store
+        if users is not None:
+            passwords = await seeds.users(self._api, users, self.process.clock, self.directory, self.identity_url)
         await seeds.flavors(self._api, self.process.clock)
-        await seeds.image(self.images)
+        if store is not None:
+            await seeds.image(store)
         return passwords
 
     async def serve(
@@ -129,14 +148,13 @@ class HttpServices:
         cell_work: CellWork = NO_CELL_WORK,
     ) -> None:
         """Answer everything from now on."""
-        self._gauges = Gauges(self._api, names, transport, self.process.metrics)
+        self._gauges = Gauges(self._api, names, transport, self.process.metrics, self.process.clock)
         self._gauges.start()
-        for name, app in (
-            ("identity", identity_app(self.identity)),
-            ("images", images_app(self.images, self.identity)),
-        ):
-            if name in self._listeners:
-                await self._listeners[name].start(app)
+        users, store = self.neighbours.users, self.neighbours.store
+        if users is not None and "identity" in self._listeners:
+            await self._listeners["identity"].start(identity_app(users))
+        if store is not None and "images" in self._listeners:
+            await self._listeners["images"].start(images_app(store, self.neighbours.identity))
         compute = ComputeApi(self._compute(cells, names, transport), ROUTES)
         self._front = Front(compute, AdminApi(self._admin(cells, names, transport, missing, stop_cell, cell_work)))
         if self._door is not None:
@@ -151,11 +169,14 @@ class HttpServices:
         if self._gauges is not None:
             gauges, self._gauges = self._gauges, None
             await gauges.stop()
-        if hasattr(self, "identity"):
-            self.identity.close()
+        if hasattr(self, "neighbours"):
+            await self.neighbours.close()
 
     def _bind(self, name: str, port: int) -> None:
-        self._listeners[name] = Listener(self.process.config.api.bind_host, port, f"{name}.port")
+        config = self.process.config
+        self._listeners[name] = Listener(
+            config.api.bind_host, port, f"{name}.port", limits=config.http, metrics=self.process.metrics
+        )
 
     def _url(self, name: str, public: str, port: int) -> str:
         """Return where a service is reached: as configured, here, or where another process of this machine has it."""
@@ -172,10 +193,11 @@ class HttpServices:
             cells=cells,
             transport=transport,
             clock=self.process.clock,
-            identity=self.identity,
-            images=EmbeddedImages(self.images),
-            policy=Policy(config.api.policy_file or None),
-            seal=self.directory.seal().encrypt,
+            identity=self.neighbours.identity,
+            images=self.neighbours.images,
+            policy=self._policy,
+            seal=self._seal.encrypt,
+            unseal=self._seal.decrypt,
             settings=mapping.api_settings(config, self.identity_url),
             backlog=lambda: self._gauges.backlog if self._gauges is not None else 0,
             running=Roster(self._api, cells, names, transport, self.process.clock).running,
@@ -197,7 +219,8 @@ class HttpServices:
             names=names,
             transport=transport,
             clock=self.process.clock,
-            identity=self.identity,
+            identity=self.neighbours.identity,
+            sees_server=self._sees_server,
             metrics=self.process.metrics.exposition,
             openapi=partial(document, ROUTES),
             missing=missing,
@@ -205,16 +228,25 @@ class HttpServices:
             cell_work=cell_work,
             messaging=self._messaging,
             aliases=mapping.device_aliases(self.process.config.pci),
-            images=EmbeddedImages(self.images),
+            images=self.neighbours.images,
             filters=self.process.config.scheduler.enabled_filters,
+            fence_grace_seconds=self.process.config.conductor.fence_grace_seconds,
         )
 
-    async def _messaging(self, cell: Cell) -> Messaging:
+    def _sees_server(self, context: RequestContext, project_id: ProjectId) -> bool:
+        return self._policy.allows("os_compute_api:servers:show", context, project_id=project_id)
+
+    async def _messaging(self, cell: Cell, node: NodeUuid, host: str) -> Messaging:
         """Return what a new host of a cell is told of its messaging."""
         rows = dict(await self._api.read(cell_rows.located))
         own = next((where for one, where in rows.items() if one.uuid == cell.uuid), cell_rows.NOWHERE)
         own_url = addresses.transport_url(self.directory, own)
-        return messaging_of_hosts(self.process.config, self.directory, cell, own_url)
+        config = self.process.config
+        user = None
+        if config.transport.host_users:
+            issuing = partial(revoked_nats_users.issue_second, node=node, now=self.process.clock.now())
+            user = host_user(config, self.directory, cell, node, host, await self._api.read(issuing))
+        return messaging_of_hosts(config, self.directory, cell, own_url, user)
 
     def _observe(self, method: str, template: str, status: int, seconds: float) -> None:
         self.process.metrics.http_request_seconds.labels("compute", method, template, str(status)).observe(seconds)

@@ -6,7 +6,8 @@ A start never makes them fewer. What it is asked for is added; what is there is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -82,23 +83,56 @@ def known_cells(places: Places, directory: StateDirectory) -> dict[str, Known]:
     """
     if revision_of(places.api) is None:
         return {}
+    with _above(places) as connection:
+        rows = _rows(connection)
+    return {
+        cell.name: Known(cell, places.of(cell.name, addresses.database_url(directory, where))) for cell, where in rows
+    }
+
+
+def renew_addresses(
+    places: Places, directory: StateDirectory, database_url: Callable[[str], str], transport_url: Callable[[str], str]
+) -> tuple[str, ...]:
+    """Put into the rows of the cells what these return for their URLs; return the names of those that changed. Blocks.
+
+    For servers that take other passwords or ports than before; nothing else runs meanwhile. Raises as `known_cells`.
+    """
+    if revision_of(places.api) is None:
+        return ()
+    changed: list[str] = []
+    with _above(places) as connection:
+        for cell, where in _rows(connection):
+            if where == cell_rows.NOWHERE:
+                continue
+            before = addresses.database_url(directory, where), addresses.transport_url(directory, where)
+            after = database_url(before[0]), transport_url(before[1])
+            if after != before:
+                cell_rows.move(connection, cell.uuid, addresses.to_store(directory, *after))
+                changed.append(cell.name)
+    return tuple(changed)
+
+
+@contextmanager
+def _above(places: Places) -> Iterator[sa.Connection]:
+    """A transaction in the API database, which may be of another release. Raises Misconfigured when it is none."""
     engine = bare_engine(places.api)
     try:
-        with engine.connect() as connection:
-            inspector = sa.inspect(connection)
-            if not inspector.has_table("cells"):
-                return {}
-            if any(column["name"] == "database_url" for column in inspector.get_columns("cells")):
-                rows = cell_rows.located(connection)
-            else:
-                rows = tuple((cell, cell_rows.NOWHERE) for cell in cell_rows.every(connection))
+        with engine.begin() as connection:
+            yield connection
     except sa.exc.DatabaseError as error:
         raise Misconfigured(f"{shown(places.api)}: {error.orig}") from error
     finally:
         engine.dispose()
-    return {
-        cell.name: Known(cell, places.of(cell.name, addresses.database_url(directory, where))) for cell, where in rows
-    }
+
+
+def _rows(connection: sa.Connection) -> tuple[tuple[Cell, cell_rows.Addresses], ...]:
+    """Return the rows of cells, of whichever release the database is."""
+    inspector = sa.inspect(connection)
+    if not inspector.has_table("cells"):
+        return ()
+    if any(column["name"] == "database_url" for column in inspector.get_columns("cells")):
+        return cell_rows.located(connection)
+    return tuple((cell, cell_rows.NOWHERE) for cell in cell_rows.every(connection))
 
 
 async def open_installation(

@@ -13,7 +13,7 @@ from skep.domain.nested.aliases import DeviceAlias
 from skep.domain.nested.wanted import DeviceMatch
 from skep.processes.directory import StateDirectory
 from skep.standalone.identity.settings import IdentitySettings, ServiceEntry
-from skep.standalone.images.settings import ImagesSettings
+from skep.standalone.images.settings import UNLIMITED, ImagesSettings
 
 
 def compute_settings(config: Config) -> ComputeSettings:
@@ -28,6 +28,7 @@ def compute_settings(config: Config) -> ComputeSettings:
         reserved_host_disk_mb=section.reserved_host_disk_mb,
         max_concurrent_builds=section.max_concurrent_builds,
         report_interval_seconds=section.report_interval,
+        require_signatures=section.require_signatures,
         progress_seconds=config.conductor.progress_seconds,
         resend_seconds=min(1.0, config.conductor.resend_seconds),
     )
@@ -101,6 +102,7 @@ def api_settings(config: Config, identity_url: str) -> ApiSettings:
         max_limit=section.max_limit,
         max_body_bytes=section.max_body_bytes,
         max_backlog=section.backlog_limit,
+        public_url=section.public_url or None,
         identity_url=identity_url,
         policy_file=section.policy_file or None,
         filters=config.scheduler.enabled_filters,
@@ -126,15 +128,28 @@ def identity_settings(
     """Return how the embedded identity service behaves; `url` is its own address."""
     section = config.identity
     return IdentitySettings(
-        key_file=directory.keys / "tokens.keys",
+        key_file=directory.token_keys,
         public_url=url,
         catalogue=catalogue,
         token_expiration=section.token_expiration,
         scrypt_cost=section.scrypt_cost,
         password_threads=section.password_threads,
+        sign_in_failures=section.sign_in_failures,
+        sign_in_longest_delay=section.sign_in_longest_delay,
     )
 
 
-def images_settings(directory: StateDirectory, identity_url: str) -> ImagesSettings:
+def images_settings(config: Config, directory: StateDirectory, identity_url: str) -> ImagesSettings:
     """Return how the embedded image store behaves."""
-    return ImagesSettings(directory=directory.images, identity_url=identity_url)
+    section = config.images
+    return ImagesSettings(
+        directory=directory.images,
+        identity_url=identity_url,
+        image_property_quota=section.image_property_quota,
+        image_tag_quota=section.image_tag_quota,
+        property_bytes=section.property_bytes,
+        images_per_project=section.images_per_project,
+        bytes_per_project=UNLIMITED if section.mib_per_project == UNLIMITED else section.mib_per_project * (1 << 20),
+        free_bytes=section.free_mib * (1 << 20),
+        page_bytes=section.page_bytes,
+    )

@@ -94,6 +94,12 @@ class Role(ABC):
         if not self._health_port:
             return
         check_bind(self.config.api.bind_host, tls=False)
-        listener = Listener(self.config.api.bind_host, self._health_port, self._setting)
+        listener = Listener(
+            self.config.api.bind_host,
+            self._health_port,
+            self._setting,
+            limits=self.config.http,
+            metrics=self.process.metrics,
+        )
         self._on_stop("health", listener.stop)
         await listener.start(health_app(self.reasons, self.process.metrics.exposition))

@@ -26,7 +26,9 @@ class SchedulerProcess(Role):
         )
         self._transport = transport_of(config, self.process.metrics, "skep-scheduler")
         self._backend = backend_of(config)
-        self._service = make_scheduler(self.process, self._transport, self._backend)
+        self._service = make_scheduler(
+            self.process, self._transport, self._backend, on_clock=self.process.metrics.show_clock
+        )
 
     @property
     def service(self) -> SchedulerService:

@@ -11,6 +11,7 @@ from skep.config.sections import Config
 from skep.processes.placement_options import multipliers, numbers, placement_options
 from skep.processes.process import Process
 from skep.scheduler.service import SchedulerService
+from skep.scheduler.service.clocks import OnClock, ignore
 from skep.scheduler.service.decision_log.files import MEBIBYTE, DecisionLog
 from skep.scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
 from skep.synchronizer.base import Backend
@@ -36,8 +37,13 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
     )
 
 
-def make_scheduler(process: Process, transport: Transport, backend: Backend) -> SchedulerService:
-    """Return a scheduler that counts what it does; it has not started. Raises Misconfigured for an unknown filter."""
+def make_scheduler(
+    process: Process, transport: Transport, backend: Backend, *, on_clock: OnClock = ignore
+) -> SchedulerService:
+    """Return a scheduler that counts what it does; it has not started. Raises Misconfigured for an unknown filter.
+
+    `on_clock` is told how far the clock is off: not where it is that of a process that looks at it itself.
+    """
 
     metrics = process.metrics
 
@@ -56,6 +62,7 @@ def make_scheduler(process: Process, transport: Transport, backend: Backend) -> 
         on_refused=metrics.reports_refused.inc,
         on_plugin_failure=lambda name: metrics.plugin_failures.labels(name).inc(),
         on_plugin_slow=lambda name: metrics.plugins_slow.labels(name).inc(),
+        on_clock=on_clock,
         decision_log=decision_log(process, settings),
     )
 

@@ -158,7 +158,7 @@ async def image(store: StandaloneImages) -> None:
     One that an interrupted start left without its bytes gets them now.
     """
     viewer = Viewer(project_id=None, is_admin=True)
-    there = await store.select(ImageQuery(), None, viewer)
+    there = (await store.select(ImageQuery(), None, viewer)).images
     if not there:
         said = {"name": IMAGE_NAME, "visibility": "public", "disk_format": "raw", "container_format": "bare"}
         there = [await store.create(said, viewer)]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from skep.database.engine import Database
 from skep.processes.cells import LiveCells
 from skep.processes.conducting import make_super_conductor
+from skep.processes.directory import StateDirectory
+from skep.processes.nats_users import Accounts
 from skep.processes.opening import open_cells, open_database
 from skep.processes.process import Process
 from skep.processes.role import Role
@@ -30,9 +34,16 @@ class SuperConductorProcess(Role):
         self._on_stop("database api", api.close)
         cells = await self._wait_for("cells", lambda: self._cells(api))
         self._on_stop("cells", cells.close)
-        conductor = make_super_conductor(self.process, api, cells.accesses, transport=self._transport)
+        directory = StateDirectory(Path(self.config.state.directory))
+        conductor = make_super_conductor(
+            self.process, api, cells.accesses, transport=self._transport, key=directory.secrets_key
+        )
         self._on_stop("super conductor", conductor.stop)
         await self._wait_for("database api", conductor.start)
+        if self.config.transport.host_users:
+            accounts = Accounts(self.config, directory, api, self.process.clock)
+            self._on_stop("accounts of NATS", accounts.stop)
+            accounts.start()
 
     async def _cells(self, api: Database) -> LiveCells:
         return await open_cells(self.config, self.process.metrics, api, self._transport, "skep-super-conductor")

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from skep.config.nats_security import NatsSecurity
-from skep.config.sections import Config, SynchronizerSettings
+from skep.config.sections import Config, SynchronizerSettings, TransportSettings
 from skep.domain.errors import Misconfigured
 from skep.synchronizer.base import Backend
 from skep.synchronizer.registry import make_backend
@@ -82,10 +82,24 @@ def _places(url: str) -> set[str]:
 
 def transport_in_cell(config: Config, metrics: Metrics, name: str, cell: str) -> ProcessTransport:
     """Return the transport of a cell, not opened yet: its own servers', or the one of all."""
-    own = next((one.transport_url for one in config.cells if one.name == cell and one.transport_url), "")
-    if own:
-        config = replace(config, transport=replace(config.transport, url=own))
-    return transport_of(config, metrics, name)
+    own = next((one.transport_url for one in config.cells if one.name == cell), "")
+    return transport_at(config, own, metrics, name) if own else transport_of(config, metrics, name)
+
+
+def transport_at(config: Config, urls: str, metrics: Metrics, name: str) -> ProcessTransport:
+    """Return a transport over a cell's own NATS servers, not opened yet."""
+    return transport_of(replace(config, transport=_settings_at(config.transport, urls)), metrics, name)
+
+
+def _settings_at(shared: TransportSettings, urls: str) -> TransportSettings:
+    """Return the transport's settings for a cell's own servers.
+
+    The NATS client would send what stands in a file rather than a user in an address: a file of the shared servers is
+    no sign-in to other servers whose addresses name a user.
+    """
+    if "@" not in urls or _places(urls) & _places(shared.url):
+        return replace(shared, url=urls)
+    return replace(shared, url=urls, credentials_file="", sign_in_file="")
 
 
 def check_apart(config: Config) -> None:

@@ -274,6 +274,7 @@ class Deciding:
         )
 
     def _explanation(self, seat: Seat, choice: Choice) -> Explanation:
-        if not self._explains:
-            return choice.explanation
-        return self._known.placement.explained(choice, self._request(seat), seat.instance)
+        found = choice.explanation
+        if self._explains:
+            found = self._known.placement.explained(choice, self._request(seat), seat.instance)
+        return replace(found, preferred=True) if choice.node in seat.request.prefer else found

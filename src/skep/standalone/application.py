@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -98,9 +98,6 @@ class _Envelope:
         said: dict[str, Any] = {"method": scope["method"], "path": scope["path"], "request": request_id}
         try:
             await self._inner(scope, receive, send_with_id)
-        except ClientDisconnect:
-            self._log.info("client went away", **said)
-            return
         except Exception:
             self._log.exception("request failed", **said)
             if status is not None:

@@ -10,12 +10,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from skep.domain.errors import BadRequest, TooLarge
+from skep.domain.invalid_input import shortened
+from skep.domain.wording import UNSEEN
 
 MAX_JSON_BODY = 114_688
 """Bytes of a JSON body (Keystone's and Glance's own limit); images themselves are not read through here."""
 
-NAME = r"^[^\x00]*[^\x00\s][^\x00]*$"
-"""A name holds at least one visible character and no NUL."""
+MAX_DIGITS = 18
+
+LINE = rf"^[^{UNSEEN}]*\Z"
+"""A line holds no character that cannot be seen, but for spaces."""
+NAME = rf"^[^{UNSEEN}]*[^\s{UNSEEN}][^{UNSEEN}]*\Z"
+"""A name is a line that is not all spaces."""
 TEXT = r"^[^\x00]*\Z"
 """A text holds no NUL."""
 
@@ -56,8 +62,8 @@ async def read_limited(request: Request, limit: int) -> bytes:
     Raises TooLarge.
     """
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit:
-        raise TooLarge(f"the body has {declared} bytes; at most {limit} are accepted")
+    if declared.isascii() and declared.isdigit() and int(declared[:MAX_DIGITS]) > limit:
+        raise TooLarge(f"the body has {shortened(declared, MAX_DIGITS)} bytes; at most {limit} are accepted")
     raw = bytearray()
     async for chunk in request.stream():
         raw += chunk

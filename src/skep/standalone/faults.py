@@ -14,6 +14,7 @@ from skep.domain.errors import (
     NotFound,
     SkepError,
     TooLarge,
+    TooManyAttempts,
     Unauthenticated,
     Unavailable,
 )
@@ -26,6 +27,7 @@ STATUS: tuple[tuple[type[SkepError], int], ...] = (
     (NotFound, 404),
     (Conflict, 409),
     (TooLarge, 413),
+    (TooManyAttempts, 429),
     (Unavailable, 503),
 )
 
@@ -49,7 +51,7 @@ def from_error(error: SkepError, challenge: str) -> Response | None:
     headers: dict[str, str] = {}
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = f'Keystone uri="{challenge}"'
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unavailable | TooManyAttempts):
         headers["Retry-After"] = str(error.retry_after)
     return fault(code, str(error), headers)
 

@@ -17,6 +17,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.api import instance_mappings as mappings
+from skep.database.api.destinations import Placement
 from skep.database.api.instance_mappings import Mapping, Taken
 from skep.database.cell import builds as cell_builds
 from skep.database.cell.builds import Staged
@@ -27,11 +28,13 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError, Unavailable
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid
 from skep.domain.instances import Fault, State
+from skep.domain.timelines import Moment
 from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
 from skep.super_conductor import notifications
 from skep.super_conductor.decisions import not_final
 from skep.super_conductor.locations import resolved
 from skep.super_conductor.parts import Parts
+from skep.super_conductor.timelines import settle
 from skep.telemetry.logs import get_logger
 from skep.transport.base import SCHEDULER
 
@@ -47,6 +50,9 @@ YIELD_SECONDS = 0.2
 AVOID_SECONDS = 5.0
 """How long a cell that could not store is left out of selections."""
 
+RETRY_SECONDS = 0.2
+"""How long a server waits that could not be mapped where it was placed."""
+
 Fated = tuple[Taken, Placed | NoValidHost]
 
 
@@ -56,7 +62,6 @@ class Builds:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._avoid: dict[CellUuid, int] = {}
-        self._started_at = parts.clock.now()
 
     async def run(self) -> bool:
         """Do one pass; True when there may be more to take."""
@@ -65,7 +70,8 @@ class Builds:
         if not await parts.api.read(partial(mappings.any_waiting, owner=parts.owner, now=parts.clock.now())):
             return False
         async with parts.steps.step("take") as step:
-            taken = await parts.api.write(partial(mappings.take, owner=parts.owner, now=parts.clock.now(), limit=limit))
+            taken, moment = await parts.api.write(partial(self._take, limit=limit))
+            parts.advanced(moment)
             step.note(members=len(taken))
             step.serves(one.context for one in taken)
         if not taken:
@@ -103,7 +109,7 @@ class Builds:
         # What is claimed goes first and each cell by itself: nothing else may keep a claim from getting its row.
         stored = await asyncio.gather(
             *(self._into_cell(cell, members) for cell, members in by_cell.items()),
-            self._give_back(waiting, seconds=0.5),
+            self._wait_on(waiting, seconds=0.5),
             return_exceptions=True,
         )
         for outcome in stored:
@@ -160,7 +166,7 @@ class Builds:
             name = access.cell.name
             async with parts.steps.step("stage", cell=name, **_named_once(members)):
                 now = parts.clock.now()
-                await access.write(partial(cell_builds.stage, staged=staged, now=now))
+                written = await access.write(partial(cell_builds.stage, staged=staged, now=now))
         except Exception as error:
             log.warning("cell cannot store", cell=name, error=str(error), exc_info=not isinstance(error, SkepError))
             self._avoid[cell] = parts.after(AVOID_SECONDS)
@@ -168,13 +174,15 @@ class Builds:
             await self._give_back([one for one, _ in members], seconds=0.5)
             return
         async with parts.steps.step("map", cell=name, **_named_once(members)) as step:
-            mapped = await parts.api.write(partial(_map, cell=cell, members=members))
+            there = [(one, fate) for one, fate in members if one.instance.uuid in written]
+            mapped, moment = await parts.api.write(partial(self._map, cell=cell, members=there))
+            parts.advanced(moment)
             step.note(mapped=len(mapped))
         mine = [one for one in staged if one.instance.uuid in mapped]
         if mine:
             async with parts.steps.step("settle", cell=name, **_named_once(members)):
                 keys = [(one.instance.uuid, one.instance.attempt) for one in mine]
-                await access.write(partial(cell_builds.settle, mapped=keys, now=parts.clock.now()))
+                await settle(parts, access, keys, moment)
             await parts.nudge(cell)
             for one in mine:
                 notifications.staged(parts.notifier, one)
@@ -183,7 +191,9 @@ class Builds:
             await self._unmapped(cell, lost)
 
     async def _unmapped(self, cell: CellUuid, lost: list[Fated]) -> None:
-        """A mapping did not take: the user deleted or changed the server, or somebody replaced me."""
+        """A mapping did not take: the user deleted or changed the server, somebody replaced me, or the operator deletes
+        or disables the host or the cell.
+        """
         parts = self._parts
         found = await parts.api.read(partial(mappings.get_many, instances=[one.instance.uuid for one, _ in lost]))
         lost = [(one, fate) for one, fate in lost if not _is_mapped(found.get(one.instance.uuid), cell, one)]
@@ -197,9 +207,43 @@ class Builds:
         def unit(connection: sa.Connection) -> list[ClaimKey]:
             return [key for one, _ in lost for key in cell_builds.unstage(connection, one.instance.uuid, one.attempt)]
 
-        overwritten = await parts.cell(cell).write(unit)
+        overwritten: list[ClaimKey] = []
+        try:
+            overwritten = await parts.cell(cell).write(unit)
+        except SkepError as error:
+            # The cell may be gone. What is staged in one that is not is removed by another pass: its attempt is old.
+            log.warning("staged rows stay for now", cell=str(cell), members=len(lost), error=str(error))
         await self._release({*_claims_of(lost), *overwritten})
-        await self._give_back(again, seconds=0.0)
+        # Not at once: schedulers may not know yet that the host or the cell takes no more.
+        await self._give_back(again, seconds=RETRY_SECONDS)
+
+    def _take(self, connection: sa.Connection, limit: int) -> tuple[list[Taken], Moment | None]:
+        parts = self._parts
+        moment = parts.advance(connection)
+        return mappings.take(connection, owner=parts.owner, now=parts.clock.now(), limit=limit), moment
+
+    def _map(
+        self, connection: sa.Connection, cell: CellUuid, members: Sequence[Fated]
+    ) -> tuple[set[InstanceUuid], Moment | None]:
+        """Point mappings at a cell, and note which requests have their minimum now, in one transaction."""
+        mapped = mappings.map_to_cell(connection, cell, [self._placement(one, fate) for one, fate in members])
+        met = {
+            one.context.request_id
+            for one, fate in members
+            if not one.met and isinstance(fate, Placed) and one.instance.uuid in mapped
+        }
+        if met:
+            mappings.mark_met(connection, list(met))
+        return mapped, self._parts.advance(connection) if mapped else None
+
+    def _placement(self, one: Taken, fate: Placed | NoValidHost) -> Placement:
+        return Placement(
+            instance=one.instance.uuid,
+            attempt=one.attempt,
+            revision=one.revision,
+            node=fate.node if isinstance(fate, Placed) else None,
+            although_disabled=self._parts.takes_disabled(one.spec),
+        )
 
     def _staged(self, one: Taken, fate: Placed | NoValidHost) -> Staged:
         if isinstance(fate, Placed):
@@ -245,6 +289,17 @@ class Builds:
             partial(mappings.give_back, owner=self._parts.owner, held=held, not_before=not_before)
         )
 
+    async def _wait_on(self, members: Sequence[Taken], *, seconds: float) -> None:
+        """Ask again for members on which no scheduler can decide, and count how long that has been so."""
+        if not members:
+            return
+        held = [(one.instance.uuid, one.attempt) for one in members]
+        now = self._parts.clock.now()
+        not_before = now + round(seconds * SECOND)
+        await self._parts.api.write(
+            partial(mappings.give_back, owner=self._parts.owner, held=held, not_before=not_before, undecided_at=now)
+        )
+
     def _avoided(self) -> tuple[CellUuid, ...]:
         now = self._parts.clock.now()
         self._avoid = {cell: until for cell, until in self._avoid.items() if until > now}
@@ -252,24 +307,7 @@ class Builds:
 
     def _too_late(self, one: Taken) -> bool:
         """Tell whether a server has waited too long; while nobody ran who could place it, it did not wait for us."""
-        waited = self._parts.clock.now() - max(one.created_at, self._started_at)
-        return waited > self._parts.settings.not_ready_deadline * SECOND
-
-
-def _map(connection: sa.Connection, cell: CellUuid, members: Sequence[Fated]) -> set[InstanceUuid]:
-    """Point mappings at a cell, and note which requests have their minimum now, in one transaction."""
-    placements = [
-        mappings.Placement(instance=one.instance.uuid, attempt=one.attempt, revision=one.revision) for one, _ in members
-    ]
-    mapped = mappings.map_to_cell(connection, cell, placements)
-    met = {
-        one.context.request_id
-        for one, fate in members
-        if not one.met and isinstance(fate, Placed) and one.instance.uuid in mapped
-    }
-    if met:
-        mappings.mark_met(connection, list(met))
-    return mapped
+        return one.waited > self._parts.settings.not_ready_deadline * SECOND
 
 
 def _is_mapped(mapping: Mapping | None, cell: CellUuid, one: Taken) -> bool:

@@ -16,6 +16,7 @@ from skep.database.api import instance_mappings as mappings
 from skep.database.api import quotas, server_groups
 from skep.database.api.instance_mappings import DeleteIntent
 from skep.database.cell import deletes as cell_deletes
+from skep.database.cell import recovery
 from skep.database.cell.deletes import Gone
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, InstanceUuid
@@ -66,6 +67,8 @@ class Deletes:
                     for intent in intents
                     if not cell_deletes.begin(connection, intent.instance, intent.context, now)
                     and cell_deletes.is_absent(connection, intent.instance)
+                    # A row that was lost may be made anew before it is known what hosts have.
+                    and recovery.under_way(connection) is None
                 ]
 
             try:

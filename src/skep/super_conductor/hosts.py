@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from skep.database.api import host_mappings, operator_state, retired_hosts
+import sqlalchemy as sa
+
+from skep.database.api import destinations, host_mappings, operator_state, retired_hosts
 from skep.database.api.retired_hosts import RetiredHost
 from skep.database.cell import agents
 from skep.database.cell.agents import Agent
-from skep.domain.cells import HostMapping
+from skep.domain.cells import Cell, HostMapping
+from skep.domain.ids import NodeUuid
 from skep.messages.to_scheduler import GetHostStates, OperatorStatePart, PublishOperatorState
 from skep.reconciler.operator_state import publish
 from skep.super_conductor.namespaces import PublishedNamespaces
@@ -88,7 +91,7 @@ class Hosts:
         """Map agents and tell their cell; those whose name is another node's are said loudly, and left out."""
         cell, now = access.cell, self._parts.clock.now()
         mappings = [HostMapping(node=agent.node, host=agent.host, cell=cell.uuid, created_at=now) for agent in new]
-        refused = await self._parts.api.write(partial(host_mappings.add_all, new=mappings))
+        refused = await self._parts.api.write(partial(_add_all, new=mappings, cell=cell))
         for agent in new:
             if agent.node in refused:
                 log.error(
@@ -121,3 +124,10 @@ class Hosts:
         if self._published is None:
             await self.publish()
         return False
+
+
+def _add_all(connection: sa.Connection, new: Sequence[HostMapping], cell: Cell) -> dict[NodeUuid, str]:
+    """Map the hosts of a cell, unless the cell goes: they would be left over. Return those not mapped, and why."""
+    if not destinations.cell_takes_hosts(connection, cell.uuid):
+        return {one.node: f"cell {cell.name} is being deleted" for one in new}
+    return host_mappings.add_all(connection, new)

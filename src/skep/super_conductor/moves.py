@@ -9,9 +9,11 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
+import sqlalchemy as sa
 
 from skep.database.api import instance_mappings as mappings
 from skep.database.api import moves as above
+from skep.database.api.destinations import Placement
 from skep.database.cell import builds as cell_builds
 from skep.database.cell import moves as below
 from skep.database.cell.builds import Staged, Work
@@ -22,11 +24,13 @@ from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError, Unavailable
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid
 from skep.domain.instances import Fault, State
+from skep.domain.timelines import Moment
 from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
 from skep.super_conductor import notifications
 from skep.super_conductor.decisions import not_final
 from skep.super_conductor.locations import resolved
 from skep.super_conductor.parts import CellAccess, Parts
+from skep.super_conductor.timelines import settle
 from skep.telemetry.logs import get_logger
 from skep.transport.base import SCHEDULER
 
@@ -121,20 +125,27 @@ class Moves:
                     await self._stay(access, work, decision.message())
 
     async def _select(self, work: Work, attempt: int, tried: tuple[CellUuid, ...]) -> Decision:
+        """Ask the scheduler. Whatever keeps it from deciding is "not ready": after the deadline the server stays."""
         parts = self._parts
         silent = parts.silent
-        request = SelectDestinations(
-            spec=await resolved(parts, work.spec, [work.instance.uuid]),
-            members=(Member(work.instance.uuid, attempt),),
-            exclude_cells=tuple({*tried, *silent}),
-            alternates=parts.max_attempts - 1,
-            supersedes_above=work.instance.attempt,
-        )
         try:
+            spec = await resolved(parts, work.spec, [work.instance.uuid])
+            request = SelectDestinations(
+                spec=spec,
+                members=(Member(work.instance.uuid, attempt),),
+                exclude_cells=tuple({*tried, *silent}),
+                alternates=parts.max_attempts - 1,
+                supersedes_above=work.instance.attempt,
+            )
             reply = await parts.transport.call(SCHEDULER, request, context=work.context)
-        except Unavailable as error:
-            return NotReady(reason=f"no scheduler answered: {error}")
-        decision = reply.decisions[0]
+            decision = reply.decisions[0]
+        except SkepError as error:
+            log.warning("no decision", instance=work.instance.uuid, attempt=attempt, error=str(error))
+            why = f"no scheduler answered: {error}" if isinstance(error, Unavailable) else "the scheduler failed"
+            return NotReady(reason=why)
+        except Exception:
+            log.exception("no decision", instance=work.instance.uuid, attempt=attempt)
+            return NotReady(reason="the request cannot be decided")
         return not_final(decision) if set(silent) - set(tried) - {CELL0} else decision
 
     async def _stage(
@@ -148,24 +159,42 @@ class Moves:
             other = parts.cell(placed.cell)
             step = partial(parts.steps.step, instance=uuid, attempt=attempt, host=placed.host, cell=other.cell.name)
             async with step("stage"):
-                await other.write(partial(cell_builds.stage, staged=[staged], now=parts.clock.now()))
+                written = await other.write(partial(cell_builds.stage, staged=[staged], now=parts.clock.now()))
         except SkepError:
             await parts.transport.call(SCHEDULER, ReleaseClaims(claims=(key,)))
             raise
         async with step("map"):
-            moved = await parts.api.write(
-                partial(above.move, instance=uuid, attempt=attempt, before=access.cell.uuid, after=placed.cell)
+            placement = Placement(
+                instance=uuid,
+                attempt=attempt,
+                revision=0,
+                node=placed.node,
+                although_disabled=parts.takes_disabled(work.spec),
             )
+
+            def moving(connection: sa.Connection) -> tuple[bool, Moment | None]:
+                done = above.move(connection, placement=placement, before=access.cell.uuid, after=placed.cell)
+                return done, parts.advance(connection) if done else None
+
+            moved, moment = await parts.api.write(moving) if written else (False, None)
+            parts.advanced(moment)
         if not moved:
-            await other.write(partial(cell_builds.unstage, uuid=uuid, attempt=attempt))
+            await self._unstage(other, uuid, attempt)
             await parts.transport.call(SCHEDULER, ReleaseClaims(claims=(key,)))
             return False
         async with step("settle"):
-            await other.write(partial(cell_builds.settle, mapped=[(uuid, attempt)], now=parts.clock.now()))
+            await settle(parts, other, [(uuid, attempt)], moment)
         await parts.nudge(placed.cell)
         await access.write(partial(below.left, uuid=uuid, now=parts.clock.now()))
         notifications.staged(parts.notifier, staged)
         return True
+
+    async def _unstage(self, other: CellAccess, uuid: InstanceUuid, attempt: int) -> None:
+        try:
+            await other.write(partial(cell_builds.unstage, uuid=uuid, attempt=attempt))
+        except SkepError as error:
+            # The cell may be gone; in one that is not another pass removes the row, whose attempt is old then.
+            log.warning("staged row stays for now", instance=uuid, cell=other.cell.name, error=str(error))
 
     def _staged(self, work: Work, attempt: int, placed: Placed, tried: tuple[CellUuid, ...]) -> Staged:
         instance = msgspec.structs.replace(

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+import sqlalchemy as sa
+
 from skep.audit.sources import Sources
 from skep.config.sections import ConductorSettings
 from skep.database.engine import Database, T, Unit
@@ -14,7 +16,11 @@ from skep.domain.clock import SECOND, Clock
 from skep.domain.errors import SkepError, StorageUnavailable
 from skep.domain.ids import CellUuid, Incarnation
 from skep.domain.live import LiveMapping
+from skep.domain.request_specs import RequestSpec
+from skep.domain.timelines import Moment, later
 from skep.messages.to_cell_conductor import InstancesChanged
+from skep.reconciler.lease import Time
+from skep.telemetry.clock_watch import Told, ignore
 from skep.telemetry.logs import get_logger
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
@@ -24,6 +30,11 @@ log = get_logger(__name__)
 
 CELL_SECONDS = 2.0
 """How long the level above waits for one answer of a cell's database."""
+
+
+def keeps_sealed(_sealed: bytes) -> bytes | None:
+    """Open nothing: the process has no key."""
+    return None
 
 
 @dataclass(frozen=True)
@@ -71,9 +82,17 @@ class Parts:
     settings: ConductorSettings
     max_attempts: int = 3
     max_cells: int = 2
+    judges_disabled: bool = True
+    """Whether placement leaves out hosts that are disabled or down: the operator chooses its filters."""
     runs_on: str = ""
     """Where this process runs, as lists of services say."""
+    on_clock: Told = ignore
+    unseal: Callable[[bytes], bytes | None] = keeps_sealed
+    """Opens what the API has sealed of a server; None where this process has not its key."""
+    """Is told by how many seconds this process' clock is ahead of the database's."""
     latest: Latest = field(default_factory=Latest)
+    time: Time | None = None
+    """The time of the API database."""
     busy: Callable[[], int] = field(default=lambda: 0)
     """Requests of users under way in this process: building makes room for them."""
     _put_off: set[tuple[str, str]] = field(default_factory=set)
@@ -88,6 +107,22 @@ class Parts:
             names=LiveMapping(lambda: {uuid: access.cell for uuid, access in self.cells.items()}),
             transport=self.transport,
         )
+
+    def takes_disabled(self, spec: RequestSpec) -> bool:
+        """Tell whether a server may go to a disabled host: an administrator named it, or no filter looks at that."""
+        return not self.judges_disabled or spec.forced_host is not None or spec.forced_node is not None
+
+    def advance(self, connection: sa.Connection) -> Moment | None:
+        """Raise the tick of the API database with what is written there: who remembers it knows that it was.
+
+        A database that went back in time begins to recover before the rest of the unit is written.
+        """
+        return None if self.time is None else self.time.advance(connection, self.owner, self.clock.now())
+
+    def advanced(self, moment: Moment | None) -> None:
+        """Remember what `advance` returned, once it is committed."""
+        if self.time is not None:
+            self.time.moment = later(self.time.moment, moment)
 
     def cell(self, uuid: CellUuid) -> CellAccess:
         """Return a cell by what a decision or a row says of it.

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from skep.config.sections import RetentionSettings
 from skep.database.api import instance_mappings as mappings
+from skep.database.api import kept_answers
 from skep.database.api.instance_mappings import Mapping
 from skep.database.cell import builds as cell_builds
 from skep.database.cell import deletes as cell_deletes
@@ -17,6 +18,7 @@ from skep.domain.clock import SECOND
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import ReleaseClaims
 from skep.super_conductor.parts import CellAccess, Parts
+from skep.super_conductor.timelines import settle
 from skep.telemetry.logs import get_logger
 from skep.transport.base import SCHEDULER
 
@@ -46,7 +48,9 @@ class Leftovers:
         found = await parts.api.read(partial(mappings.get_many, instances=[instance for instance, _, _ in rows]))
         mapped, orphans = _sorted_out(rows, found, access.cell.uuid)
         if mapped:
-            await access.write(partial(cell_builds.settle, mapped=mapped, now=parts.clock.now()))
+            moment = await parts.api.write(parts.advance)
+            parts.advanced(moment)
+            await settle(parts, access, mapped, moment)
             await parts.nudge(access.cell.uuid)
         if orphans:
             await self._remove(access, orphans)
@@ -68,13 +72,13 @@ def _sorted_out(
     """Tell rows that their mapping names from those that it does not; leave alone what is being placed right now.
 
     A row whose mapping has its attempt may be mapped the next moment, so only a raised attempt or the server's
-    end makes an orphan of it.
+    end makes an orphan of it: also where the mapping names the cell, when that has gone back to before the end.
     """
     mapped: list[tuple[InstanceUuid, int]] = []
     orphans: list[StagedRow] = []
     for instance, attempt, node in rows:
         mapping = found.get(instance)
-        if mapping is not None and mapping.cell == cell:
+        if mapping is not None and mapping.cell == cell and mapping.deleted_at is None:
             mapped.append((instance, attempt))
         elif mapping is None or mapping.attempt > attempt or mapping.deleted_at:
             orphans.append((instance, attempt, node))
@@ -90,8 +94,10 @@ class Retention:
 
     async def run(self) -> bool:
         """Purge one batch in each database; True when some may be left."""
+        kept = partial(kept_answers.purge, now=self._parts.clock.now(), limit=self._settings.batch_rows)
+        more = await self._parts.api.write(kept) >= self._settings.batch_rows
         if self._settings.days == 0:
-            return False
+            return more
         before = self._parts.clock.now() - self._settings.days * 86_400 * SECOND
         rows = self._settings.batch_rows
         gone = await self._parts.api.write(partial(mappings.purge, before=before, limit=rows))
@@ -99,4 +105,4 @@ class Retention:
         async def purge(access: CellAccess) -> bool:
             return await access.write(partial(cell_deletes.purge, before=before, limit=rows)) >= rows
 
-        return await self._parts.in_each_cell("purging", purge) or gone >= rows
+        return await self._parts.in_each_cell("purging", purge) or gone >= rows or more

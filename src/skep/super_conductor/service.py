@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+
 from skep.config.sections import RetentionSettings
+from skep.database.api import recovery as api_recovery
 from skep.database.api.tables import leases
+from skep.database.api.time_tables import time
+from skep.database.clocks import DatabaseClock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Forbidden
 from skep.domain.ids import CellUuid
+from skep.domain.timelines import API
 from skep.messages.to_super_conductor import (
     CellChanged,
     DeleteInstances,
+    OpenContents,
     OperatorStateChanged,
     ScheduleAndBuildInstances,
 )
-from skep.reconciler.lease import Lease
+from skep.reconciler.lease import Lease, Time
 from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.super_conductor.auditor import Auditor
 from skep.super_conductor.builds import Builds
+from skep.super_conductor.contents import Contents
 from skep.super_conductor.deletes import Deletes
 from skep.super_conductor.hosts import Hosts
 from skep.super_conductor.moves import Moves
 from skep.super_conductor.parts import Parts
 from skep.super_conductor.reconcile import Leftovers, Retention
+from skep.super_conductor.recovery import Recovery
+from skep.super_conductor.removals import Removals
 from skep.super_conductor.sweeper import Sweeper
+from skep.super_conductor.timelines import Timelines
 from skep.transport.base import SUPER_CONDUCTOR, Handlers, Subscription
 
 
@@ -30,6 +42,8 @@ class SuperConductor:
     """Drives builds and deletes above the cells. Any number may run; rows and leases keep them apart."""
 
     def __init__(self, parts: Parts, retention: RetentionSettings) -> None:
+        self.clock = DatabaseClock(parts.clock)
+        parts = dataclasses.replace(parts, clock=self.clock, time=Time(time, API, api_recovery.begin_if_lost))
         self._parts = parts
         resend = parts.settings.resend_seconds
         deletes, hosts = Deletes(parts), Hosts(parts)
@@ -39,42 +53,54 @@ class SuperConductor:
         deletes.nudge_forget = self._forget.nudge
         self._agents = Loop("agents", hosts.map_agents, every=resend)
         self._operator = Loop("operator-state", hosts.publish, every=5.0)
+        self._removals = Loop("removals", Removals(parts).run, every=resend)
         self._epoch = Loop("epoch", hosts.follow_epoch, every=1.0)
         self._moves = Loop("moves", Moves(parts, parts.max_cells).run, every=resend)
         self._leftovers = Loop("leftovers", Leftovers(parts).run, every=resend)
         self._sweeper = Loop("sweeper", Sweeper(parts).run, every=parts.settings.sweep_seconds)
         self._auditor = Loop("audit", Auditor(parts).run, every=parts.settings.audit_seconds)
         self._retention = Loop("retention", Retention(parts, retention).run, every=60.0)
+        self._looks = Timelines(parts)
+        self._timelines = Loop("timelines", self._looks.run, every=2.0)
+        self._recovery = Loop("recovery", Recovery(parts).run, every=resend)
         self._lease = Lease(
             parts.api,
             leases,
             parts.owner,
             "super_conductor",
-            parts.clock,
+            self.clock,
             seconds=parts.settings.lease_seconds,
             host=parts.runs_on,
+            on_clock=parts.on_clock,
+            time=parts.time,
         )
         self._subscriptions: list[Subscription] = []
+        self._placing: asyncio.Task[None] | None = None
 
     @property
     def _loops(self) -> tuple[Loop, ...]:
+        """Return the loops that place nothing."""
         return (
-            self._builds,
             self._deletes,
             self._forget,
             self._agents,
             self._operator,
+            self._removals,
             self._epoch,
             self._moves,
             self._leftovers,
             self._sweeper,
             self._auditor,
             self._retention,
+            self._timelines,
+            self._recovery,
         )
 
     async def start(self) -> None:
         """Take the lease, listen for hints, look at the whole once."""
         await self._lease.start()
+        # Before anything is done: a database that went back while nobody ran is known by what the others remember.
+        await self._looks.run()
         transport = self._parts.transport
         hints: Handlers = {
             ScheduleAndBuildInstances: self._on_build,
@@ -84,16 +110,28 @@ class SuperConductor:
         }
         self._subscriptions = [
             await transport.serve(SUPER_CONDUCTOR, hints),
-            await transport.serve_cells(SUPER_CONDUCTOR, {CellChanged: self._on_told}),
+            await transport.serve_cells(
+                SUPER_CONDUCTOR, {CellChanged: self._on_told, OpenContents: Contents(self._parts).open}
+            ),
         ]
         for loop in self._loops:
             loop.start()
+        self._placing = asyncio.create_task(self._place(), name="placing")
+
+    async def _place(self) -> None:
+        """Begin to place servers. Those from before the start may have a guest that only its host remembers."""
+        if await self._parts.api.read(api_recovery.any_unplaced):
+            await self._looks.judged()
+        self._builds.start()
 
     async def stop(self) -> None:
         """Finish the passes under way, stop, and let others take over at once."""
+        if self._placing is not None:
+            self._placing.cancel()
+            await asyncio.wait({self._placing})
         for subscription in self._subscriptions:
             await subscription.close()
-        for loop in self._loops:
+        for loop in (self._builds, *self._loops):
             await loop.stop()
         await self._lease.stop()
 
@@ -105,6 +143,7 @@ class SuperConductor:
 
     async def _on_operator_state(self, _message: OperatorStateChanged, _context: RequestContext | None) -> None:
         self._operator.nudge()
+        self._removals.nudge()
 
     async def _on_told(self, cell: CellUuid, message: CellChanged, context: RequestContext | None) -> None:
         if message.cell != cell:
@@ -115,3 +154,4 @@ class SuperConductor:
         self._forget.nudge()
         self._agents.nudge()
         self._moves.nudge()
+        self._recovery.nudge()

@@ -30,6 +30,9 @@ PING_SECONDS = 10
 that may be tens of megabytes of records; whoever has a connection watches `received` for himself."""
 CLOSE_SECONDS = 1.0
 """How long a connection may take to end in order."""
+LEAVE_SECONDS, LEFT_SECONDS = 0.5, 5.0
+"""How long a connection that another one follows is used by whoever has it in hand, and how long it waits for answers
+after that."""
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 """The header of a compare-and-set: the message is stored only if this is the sequence of its subject's last one."""
 
@@ -114,6 +117,11 @@ class Server:
     def options(self) -> dict[str, Any]:
         """Return the client's options; raises Misconfigured when a file cannot be used."""
         return self._security.options("synchronizer", self.urls)
+
+    @property
+    def sign_in_version(self) -> tuple[tuple[int, int], ...]:
+        """The version of the files with the sign-in. It changes when one is replaced."""
+        return self._security.sign_in_version
 
 
 class Link:
@@ -272,6 +280,13 @@ class Link:
         self._end()
         if self._closing is not None:
             await asyncio.wait((self._closing,))
+
+    async def leave(self) -> None:
+        """Disconnect once what was asked is answered: another connection has followed."""
+        await asyncio.sleep(LEAVE_SECONDS)
+        if self._waiting:
+            await asyncio.wait(self._waiting.values(), timeout=LEFT_SECONDS)
+        await self.close()
 
     def _end(self) -> None:
         self.alive = False

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 from nats.aio.msg import Msg
 
+from skep.config.sign_ins import SignIns
 from skep.domain.errors import SkepError, Unavailable, Unreachable
 from skep.synchronizer.base import Epoch
 from skep.synchronizer.nats_consumer import StreamGoneError, state_of
@@ -45,6 +47,7 @@ class Session:
         self._call_seconds = call_seconds
         self._keep_changes = keep_changes
         self._link: Link | None = None
+        self.sign_ins = SignIns(lambda: server.sign_in_version)
         self._held: Held | None = None
         self._settled = False
         """Whether what is held was the current life when we looked last, over the connection that we have."""
@@ -54,7 +57,7 @@ class Session:
         self._nudge = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
-        """Connections that broke, being closed."""
+        """Connections that broke, or that others follow, being closed."""
         self._closed = True
 
     def open(self) -> None:
@@ -106,11 +109,15 @@ class Session:
 
     def _leave(self, broken: Link) -> None:
         """Close a connection that broke, and meanwhile go on: a client may take seconds to let go of it."""
-        leaving = asyncio.create_task(broken.close())
+        self._let_go(broken.close())
+
+    def _let_go(self, ending: Coroutine[Any, Any, None]) -> None:
+        leaving = asyncio.create_task(ending)
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
 
     async def _connect(self) -> Link:
+        self.sign_ins.begin()
         link = await Link.connect(self._server, self.unsettle, answer_seconds=self._call_seconds)
         try:
             await link.subscribe(self._lives.subject, self._take_hint)
@@ -118,13 +125,20 @@ class Session:
         except BaseException:
             await link.close()
             raise
+        self.sign_ins.succeed()
         return link
 
     @contextlib.asynccontextmanager
     async def apart(self) -> AsyncIterator[Link]:
         """Have another connection for a while: a long answer would hold up all others on the same one."""
         self.check_open()
-        link = await Link.connect(self._server, lambda: None, answer_seconds=self._call_seconds)
+        try:
+            link = await Link.connect(self._server, lambda: None, answer_seconds=self._call_seconds)
+        except Unreachable as error:
+            # A server that reads its configuration anew cuts off who is just signing in.
+            if not isinstance(error.__cause__, ConnectionError):
+                raise
+            link = await Link.connect(self._server, lambda: None, answer_seconds=self._call_seconds)
         try:
             yield link
         finally:
@@ -195,6 +209,32 @@ class Session:
         self._settled = self._link is not None and self._link.alive and not self._closed
         return held
 
+    async def _follow_sign_in(self, link: Link) -> Link:
+        """Return the connection that goes on: another one, once what we sign in by has been replaced.
+
+        What was asked over the one before is still answered.
+        """
+        async with self._connecting:
+            if self._link is not link or not link.alive or not self.sign_ins.is_due:
+                return link
+            try:
+                async with self.in_time():
+                    self._link = await self._connect()
+            except Exception as error:
+                self.sign_ins.fail()
+                unforeseen = None if isinstance(error, SkepError) else error
+                log.warning(
+                    "NATS does not take the new sign-in, the connection stays as it is",
+                    error=str(error),
+                    exc_info=unforeseen,
+                )
+                return link
+        if self._held is not None and self._held.feed is not None:
+            await self._held.feed.end()  # the look that comes now has it follow the new connection
+        self._let_go(link.leave())
+        log.info("the synchronizer's connection follows a new sign-in")
+        return self._link
+
     async def _take_hint(self, _message: Msg) -> None:
         self.unsettle()
 
@@ -209,6 +249,7 @@ class Session:
             link = self._link
             if link is not None:
                 link.check()
+                link = await self._follow_sign_in(link)
             received = link.received if link is not None else 0
             try:
                 async with self.in_time():

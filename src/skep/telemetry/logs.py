@@ -1,4 +1,4 @@
-"""Log lines on standard error: text on a terminal, one JSON object per line otherwise.
+"""Log lines on standard error: text on a terminal, one JSON object per line otherwise; and in a file, if one is named.
 
 Modules take their logger by `log = get_logger(__name__)` and write events with keys, never formatted
 sentences: `log.info("host refused", reason="...")`. The keys request, instance, attempt, host and cell are
@@ -15,7 +15,9 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 import structlog
-from structlog.typing import FilteringBoundLogger, Processor
+from structlog.typing import EventDict, FilteringBoundLogger, Processor
+
+from skep.telemetry.log_file import LogFile
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "text", "json"]
@@ -115,15 +117,26 @@ _PROCESSORS: list[Processor] = []
 # for its level).
 
 
-def configure(level: Level = "info", form: Format = "auto", stream: TextIO | None = None) -> Output:
+def configure(
+    level: Level = "info",
+    form: Format = "auto",
+    stream: TextIO | None = None,
+    *,
+    file: LogFile | None = None,
+    warnings_only: bool = False,
+    file_only: bool = False,
+) -> Output:
     """Set up logging for this process, once at its start, and return where the lines go.
 
-    Without a stream lines go to standard error. Levels below `level` cost one method call. What libraries
-    write to Python's own logging is routed through the same lines.
+    Without a stream lines go to standard error. With a `file` all of them go there too, as JSON; with `warnings_only`
+    the stream gets nothing below a warning, with `file_only` nothing. Levels below `level` cost one method call. What
+    libraries write to Python's own logging is routed through the same lines.
     """
     _OUTPUT.stream = stream
     as_text = form == "text" or (form == "auto" and _OUTPUT.is_terminal)
-    _PROCESSORS[:] = _processors(as_text, colours=_OUTPUT.is_terminal)
+    written = [_into(file)] if file is not None else []
+    kept = [_nothing] if file_only else [_warnings] if warnings_only else []
+    _PROCESSORS[:] = [*_SHARED, *written, *kept, *_rendering(as_text, colours=_OUTPUT.is_terminal)]
     threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=_PROCESSORS,
@@ -135,20 +148,33 @@ def configure(level: Level = "info", form: Format = "auto", stream: TextIO | Non
     return _OUTPUT
 
 
-def _processors(as_text: bool, colours: bool) -> list[Processor]:
-    shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
+def _into(file: LogFile) -> Processor:
+    """Return the step that writes each line into the file, as JSON."""
+
+    def write(logger: Any, method: str, event: EventDict) -> EventDict:
+        file.write(_line(logger, method, structlog.processors.format_exc_info(logger, method, {**event})))
+        return event
+
+    return write
+
+
+def _warnings(_: Any, __: str, event: EventDict) -> EventDict:
+    """Let warnings pass, and what is worse."""
+    if event["level"] in ("debug", "info"):
+        raise structlog.DropEvent
+    return event
+
+
+def _nothing(_: Any, __: str, ___: EventDict) -> EventDict:
+    """Let nothing pass."""
+    raise structlog.DropEvent
+
+
+def _rendering(as_text: bool, colours: bool) -> list[Processor]:
     if as_text:
         plain = structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)
-        return [*shared, _without_payload, plain]
-    return [
-        *shared,
-        structlog.processors.format_exc_info,
-        structlog.processors.JSONRenderer(serializer=_as_json),
-    ]
+        return [_without_payload, plain]
+    return [structlog.processors.format_exc_info, _line]
 
 
 def _without_payload(_: Any, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
@@ -157,8 +183,19 @@ def _without_payload(_: Any, __: str, event: MutableMapping[str, Any]) -> Mappin
     return event
 
 
-def _as_json(event: Any, **_: Any) -> str:
+def _as_json(event: Any) -> str:
     return msgspec.json.encode(event, enc_hook=str).decode()
+
+
+def _line(_: Any, __: str, event: EventDict) -> str:
+    return _as_json(event)
+
+
+_SHARED: list[Processor] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
 
 
 class _Adopted(logging.Handler):

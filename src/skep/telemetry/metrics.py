@@ -47,6 +47,33 @@ class Metrics:
             buckets=_REQUEST_SECONDS,
             registry=self.registry,
         )
+        self.http_connections = Gauge(
+            "skep_http_connections",
+            "Open connections of an HTTP port, by the setting that names the port",
+            ("port",),
+            registry=self.registry,
+        )
+        self.http_refused = Counter(
+            "skep_http_refused",
+            "Connections that an HTTP port ended by its limits, by the port's setting and the reason",
+            ("port", "reason"),
+            registry=self.registry,
+        )
+        self.sign_ins = Counter(
+            "skep_sign_ins",
+            "Passwords shown to the embedded identity service, by outcome (right, wrong, delayed, overloaded)",
+            ("outcome",),
+            registry=self.registry,
+        )
+        self.images_refused = Counter(
+            "skep_images_refused",
+            "Images and uploads that the embedded image service refused, by the limit that they would break",
+            ("limit",),
+            registry=self.registry,
+        )
+        self.sign_ins_waiting = Gauge(
+            "skep_sign_ins_waiting", "Passwords that wait for a thread that hashes", registry=self.registry
+        )
         self.decision_seconds = Histogram(
             "skep_placement_decision_seconds",
             "Time select_destinations took",
@@ -99,14 +126,27 @@ class Metrics:
             ("kind",),
             registry=self.registry,
         )
+        self.clock_ahead = Gauge(
+            "skep_clock_ahead_seconds",
+            "By how much this process' clock is ahead of a database's (negative: behind), by which all is judged",
+            ("database",),
+            registry=self.registry,
+        )
         self.backlog = Gauge("skep_build_backlog", "Servers waiting for a host (BuildRequests)", registry=self.registry)
         self.hosts = Gauge(
             "skep_hosts",
-            "Hosts by cell and state (up, silent, disabled)",
+            "Hosts by cell and state (up, silent, unknown, disabled)",
             ("cell", "state"),
             registry=self.registry,
         )
         self.claims = Gauge("skep_claims", "Claims that no host counts yet, by cell", ("cell",), registry=self.registry)
+
+    def show_clock(self, database: str, ahead: float | None) -> None:
+        """Show how far the process' clock is ahead of a database's; None where that is not known any more."""
+        if ahead is None:
+            self.clock_ahead.remove(database)
+        else:
+            self.clock_ahead.labels(database).set(ahead)
 
     def exposition(self) -> bytes:
         """Return everything in Prometheus' text format, for `/metrics`; its type is `CONTENT_TYPE`."""

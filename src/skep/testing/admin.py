@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from skep.admin.app import AdminApi
 from skep.admin.services import AdminServices
 from skep.database.api import build_requests, cells, flavors, host_mappings, instance_mappings, quotas, schema
-from skep.database.api.instance_mappings import Placement
+from skep.database.api.destinations import Placement
 from skep.database.cell import agents, attempts
 from skep.database.cell.attempts import NewAttempt
 from skep.database.cell.tables import instances
@@ -68,19 +68,16 @@ from skep.messages.to_scheduler import (
     SelectReply,
 )
 from skep.messages.to_super_conductor import OperatorStateChanged
-from skep.neighbours.identity.base import Identity
+from skep.testing.admin_tokens import PROJECT, Tokens
 from skep.testing.images import HeldImages
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, Subscription
 from skep.transport.memory import MemoryTransport
 
 CELL1 = CellUuid("11111111-1111-4111-8111-111111111111")
 CELL2 = CellUuid("22222222-2222-4222-8222-222222222222")
-PROJECT = ProjectId("a" * 32)
 FLAVOR = Flavor(flavorid="1", name="m1.tiny", vcpus=1, memory_mb=512, root_gb=1)
 UNLIMITED = {"instances": -1, "cores": -1, "ram": -1}
 NOW = 1_800_000_000_000_000
-
-ROLES = {"admin": ("admin", "member"), "owner": ("member",), "stranger": ("member",)}
 
 EXPLANATION = Explanation(
     considered=6,
@@ -88,21 +85,6 @@ EXPLANATION = Explanation(
     nearest=(NearMiss(node=NodeUuid("n1"), host="h1", stage="capacity", lacks={"MEMORY_MB": 1024}),),
     rejected={"h1": "capacity", "h2": "availability zone nova"},
 )
-
-
-class Tokens:
-    """An identity service for which the token is the user's name."""
-
-    async def validate(self, token: str) -> Identity | None:
-        if token not in ROLES:
-            return None
-        project = ProjectId("b" * 32) if token == "stranger" else PROJECT
-        return Identity(
-            user_id=UserId(token), user_name=token, project_id=project, roles=ROLES[token], expires_at=2**60
-        )
-
-    async def project_exists(self, project_id: str) -> bool | None:  # noqa: ARG002 - the port says so
-        return None
 
 
 @dataclass
@@ -135,7 +117,8 @@ class Scheduler:
         await transport.serve(SUPER_CONDUCTOR, {OperatorStateChanged: self._nudge})
 
     async def _states(self, _message: GetHostStates, _context: RequestContext | None) -> GetHostStatesReply:
-        return GetHostStatesReply(hosts=tuple(self.states), epoch="e1")
+        silent = (state.node for state in self.states if state.silent)
+        return GetHostStatesReply(hosts=tuple(self.states), epoch="e1", silent=tuple(silent))
 
     async def _publish(self, message: PublishOperatorState, _context: RequestContext | None) -> Done:
         self.published.append(message)
@@ -231,38 +214,40 @@ class Admin:
         attempt: int = 1,
         group: GroupRule | None = None,
         flavor: Flavor = FLAVOR,
+        project: ProjectId = PROJECT,
+        name: str = "one",
     ) -> Instance:
         """Make a server with everything that belongs to it: in a cell, or waiting for one."""
         request_id = RequestId(f"req-{new_uuid()}")
-        nowhere = cell is None or cell == CELL0
+        nowhere, number = cell is None or cell == CELL0, 2 if cell == CELL2 else 1
         instance = Instance(
             uuid=InstanceUuid(new_uuid()),
-            project_id=PROJECT,
+            project_id=project,
             user_id=UserId("owner"),
-            name="one",
-            hostname="one",
+            name=name,
+            hostname=name,
             flavor=flavor,
             created_at=NOW,
             request_id=request_id,
             state=state,
             attempt=attempt,
-            host=None if nowhere else "h1",
-            node=None if nowhere else NodeUuid("n1"),
+            host=None if nowhere else f"h{number}",
+            node=None if nowhere else NodeUuid(f"n{number}"),
         )
-        context = RequestContext(request_id=request_id, project_id=PROJECT, user_id=UserId("owner"))
-        spec = RequestSpec(project_id=PROJECT, user_id=UserId("owner"), flavor=flavor, group=group)
+        context = RequestContext(request_id=request_id, project_id=project, user_id=UserId("owner"))
+        spec = RequestSpec(project_id=project, user_id=UserId("owner"), flavor=flavor, group=group)
         if group is not None and cell is not None:
             self.scheduler.slots.append(slot_of(instance, group.uuid, cell))
 
         def above(connection: sa.Connection) -> None:
             new = build_requests.NewRequest(context=context, instances=(instance,), spec=spec, min_count=1, now=NOW)
             assert (
-                quotas.charge(connection, PROJECT, UserId("owner"), {instance.uuid: charge_of(flavor)}, UNLIMITED)
+                quotas.charge(connection, project, UserId("owner"), {instance.uuid: charge_of(flavor)}, UNLIMITED)
                 is None
             )
             build_requests.store(connection, new)
             if cell is not None:
-                placement = Placement(instance=instance.uuid, attempt=0, revision=0)
+                placement = Placement(instance=instance.uuid, attempt=0, revision=0, node=None)
                 assert instance_mappings.map_to_cell(connection, cell, [placement]) == {instance.uuid}
 
         await self.services.database.write(above)
@@ -331,7 +316,9 @@ def host_state(
         used={"VCPU": 2},
         servers=servers,
     )
-    return HostState(node=NodeUuid(f"n{host[1:]}"), cell=cell, usage=usage, incarnation=1, seq=1, claims=claims, up=up)
+    return HostState(
+        node=NodeUuid(f"n{host[1:]}"), cell=cell, usage=usage, incarnation=1, seq=1, claims=claims, up=up, silent=not up
+    )
 
 
 def claim_of(instance: Instance, attempt: int | None = None) -> Claim:
@@ -345,9 +332,10 @@ def claim_of(instance: Instance, attempt: int | None = None) -> Claim:
 
 
 def slot_of(instance: Instance, group: GroupUuid, cell: CellUuid, attempt: int | None = None) -> Holding:
-    """Return the slot of a member of a group on the first host."""
+    """Return the slot of a member of a group on its host, or on the first one if it has none."""
     number = instance.attempt if attempt is None else attempt
-    return Holding(key=ClaimKey(instance.uuid, number, NodeUuid("n1"), group), host="h1", cell=cell)
+    node = instance.node or NodeUuid("n1")
+    return Holding(key=ClaimKey(instance.uuid, number, node, group), host=instance.host or "h1", cell=cell)
 
 
 @contextlib.asynccontextmanager
@@ -382,6 +370,7 @@ async def admin_under_test(directory: Path) -> AsyncIterator[Admin]:
         transport=transport,
         clock=Clock(),
         identity=Tokens(),
+        sees_server=lambda context, project: context.is_admin or context.project_id == project,
         metrics=lambda: b"skep_things_total 1\n",
         openapi=lambda: {"openapi": "3.1.0"},
         audit_pause=0,

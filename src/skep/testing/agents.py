@@ -17,26 +17,32 @@ from skep.compute.steps import StepRun
 from skep.domain.claims import ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
-from skep.domain.errors import StaleAgent
+from skep.domain.errors import StaleAgent, Unavailable
 from skep.domain.flavors import Flavor
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId
 from skep.domain.images import Image
 from skep.domain.instances import Instance, Task
 from skep.domain.resources import Resources
+from skep.domain.sessions import seal_to_run
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import (
+    ActPermission,
     BuildInstances,
     Built,
     Destroyed,
     Heartbeat,
     HostReported,
+    MayAct,
     MayBuild,
     MaySpawn,
     Permission,
+    ReadContents,
     RegisterAgent,
     Registration,
+    ReportGuests,
     ReportHost,
     ReportProgress,
+    SealedContents,
     Settled,
     TaskDone,
 )
@@ -67,6 +73,9 @@ class ScriptedConductor:
         self.heard: list[Any] = []
         self.may_build = True
         self.may_spawn = True
+        self.may_act = True
+        self.yes_seconds = 60.0
+        self.takes_guests = True
         self.current = True
         self.mapped = True
         self.fenced = False
@@ -78,6 +87,10 @@ class ScriptedConductor:
         self.claims: dict[tuple[InstanceUuid, int], ClaimKey] = {}
         self.silent: set[type[Any]] = set()
         """Calls of these types are heard and never answered."""
+        self.contents: bytes | None = None
+        """Passwords and files of every guest, as JSON; None: nobody above the cell has the key."""
+        self.withheld: set[type[Any]] = set()
+        """Calls of these types are answered that nobody can answer now."""
         self._news = asyncio.Event()
 
     def handlers(self) -> dict[type[Any], Any]:
@@ -88,11 +101,14 @@ class ScriptedConductor:
             Built: lambda _: Settled(current=self.current),
             BuildInstances: lambda _: Settled(current=self.current),
             Destroyed: lambda _: Done(),
+            MayAct: self._may_act,
             TaskDone: lambda _: Done(),
+            ReportGuests: lambda _: None,
             RegisterAgent: lambda _: Registration(incarnation=1, mapped=self.mapped),
             ReportHost: self._report,
             Heartbeat: lambda _: None,
             ReportProgress: lambda _: None,
+            ReadContents: self._contents,
         }
         return {message: self._answering(answer) for message, answer in answers.items()}
 
@@ -124,18 +140,35 @@ class ScriptedConductor:
             self._news.set()
             if type(message) in self.silent:
                 await asyncio.Event().wait()
+            if type(message) in self.withheld:
+                raise Unavailable("nobody answers above the cell")
             if type(message) in self.stale:
                 raise StaleAgent("a younger agent of this host has registered")
             return answer(message)
 
         return handler
 
+    def _may_act(self, _message: MayAct) -> ActPermission:
+        return ActPermission(granted=self.may_act, seconds=self.yes_seconds)
+
+    def _contents(self, message: ReadContents) -> SealedContents:
+        """Seal what the level above would open for the latest run of the agent."""
+        if self.contents is None:
+            return SealedContents(sealed=None)
+        key, about = self.all(RegisterAgent)[-1].exchange_key, ("contents", message.instance, message.attempt)
+        return SealedContents(sealed=seal_to_run(key, about, self.contents))
+
     def _report(self, message: ReportHost) -> HostReported:
         if self.number not in (None, message.incarnation):
             return HostReported(epoch=self.epoch, incarnation=self.number, error="schedulers know of another agent")
         for key in message.settled:
             self.claims.pop((key.instance, key.attempt), None)
-        return HostReported(epoch=self.epoch, claims=tuple(self.claims.values()), fenced=self.fenced)
+        return HostReported(
+            epoch=self.epoch,
+            claims=tuple(self.claims.values()),
+            fenced=self.fenced,
+            takes_guests=self.takes_guests,
+        )
 
 
 class HaltingSteps:
@@ -237,6 +270,7 @@ class AgentStage:
         image: Image | None = None,
         node: NodeUuid | None = None,
         flavor: Flavor | None = None,
+        secrets: bytes | None = None,
     ) -> InstanceUuid:
         """Send an order to build."""
         made = instance(number, image=image, flavor=flavor)
@@ -248,6 +282,7 @@ class AgentStage:
                 attempt=attempt,
                 node=node or self.agent.node,
                 resources=made.flavor.resources() if resources is None else resources,
+                secrets=secrets,
             ),
         )
         return made.uuid
@@ -258,11 +293,20 @@ class AgentStage:
             compute(CELL, HOST), TerminateInstance(context=CONTEXT, instance=uuid_of(number), attempt=attempt)
         )
 
-    async def change_power(self, task: Task, task_id: str, number: int = 1, attempt: int = 1) -> None:
+    async def change_power(
+        self, task: Task, task_id: str, number: int = 1, attempt: int = 1, *, ask: bool = True
+    ) -> None:
         """Send an order to start, stop or reboot."""
         await self.transport.cast(
             compute(CELL, HOST),
-            ChangePower(context=CONTEXT, instance=uuid_of(number), attempt=attempt, task=task, task_id=task_id),
+            ChangePower(
+                context=CONTEXT,
+                instance=uuid_of(number),
+                attempt=attempt,
+                task=task,
+                task_id=task_id,
+                ask=ask,
+            ),
         )
 
     async def turn(self) -> None:
@@ -272,8 +316,14 @@ class AgentStage:
     async def acknowledged(self, outcome: str) -> None:
         """Wait until the journal says that an outcome of this kind (`built`, `failed`, ...) is acknowledged."""
         wanted = f'"outcome":"{outcome}"'
+
+        def stands() -> bool:
+            # The line of a task that is taken up has the outcome it will have.
+            lines = (self.directory / JOURNAL_FILE).read_text().splitlines()
+            return any(wanted in line and '"taken":true' not in line for line in lines)
+
         async with asyncio.timeout(PATIENCE):
-            while wanted not in (self.directory / JOURNAL_FILE).read_text():
+            while not stands():
                 await self.turn()
 
     def history(self) -> tuple[GuestEvent, ...]:

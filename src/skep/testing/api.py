@@ -32,6 +32,7 @@ from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.messages.base import Done
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
 from skep.messages.to_super_conductor import OperatorStateChanged
+from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import Identity
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR
 from skep.transport.memory import MemoryTransport
@@ -59,6 +60,9 @@ TOKENS = {
     "admin": _identity("admin", OTHER_PROJECT, _ADMIN),
     "member": _identity("member", PROJECT, _MEMBER),
     "reader": _identity("reader", PROJECT, _READER),
+    "manager": _identity("manager", PROJECT, ("manager", *_MEMBER)),
+    "service": _identity("service", PROJECT, ("service",)),
+    "guest": _identity("guest", PROJECT, ("auditor",)),
     "other": _identity("other", OTHER_PROJECT, _MEMBER),
     "nobody": _identity("nobody", None, ()),
     "system": _identity("admin", None, _ADMIN, system=True),
@@ -68,7 +72,7 @@ TOKENS = {
 class KnownTokens:
     """An identity service for which the token is the user's name."""
 
-    async def validate(self, token: str) -> Identity | None:
+    async def validate(self, token: str, use: Use | None = None) -> Identity | None:  # noqa: ARG002
         return TOKENS.get(token)
 
     async def project_exists(self, project_id: str) -> bool | None:
@@ -210,6 +214,7 @@ async def api_under_test(
         images=NoImages(),
         policy=Policy(settings.policy_file),
         seal=lambda secret: secret[::-1],
+        unseal=lambda sealed: sealed[::-1],
         settings=settings,
         backlog=lambda: backlog,
         observe=lambda method, template, status, _seconds: observed.append((method, template, status)),

@@ -18,30 +18,53 @@ import random
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 
 from skep.config.sections import Config
 from skep.domain.builds import STEPS
+from skep.testing.chaos_beside import FaultsBeside
 from skep.testing.chaos_load import CELLS, HOSTS, Load, Report, chaos_config
 from skep.testing.chaos_processes import ProcessChaos
 from skep.testing.chaos_upgrade import UpgradeChaos
 from skep.testing.crash_points import points_of
 from skep.testing.crash_process import CrashProcess
-from skep.testing.last_release import WHY_NOT, unpacked
+from skep.testing.releases import installed, released, rolling, upgraded_from, why_not
+from skep.testing.witness import Findings
 
 PAUSE_SECONDS = (0.2, 3.0)
 """Between a start and what ends it."""
+BESIDE = 2
+"""Faults under way beside a kill."""
+LAST = "1"
+"""As a version: that of the last release."""
 ALL_IN_ONE, PROCESSES = "all-in-one", "processes"
 
 
+class Overlap:
+    """Counts how many of its blocks are entered at one moment."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    def __enter__(self) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+
+    def __exit__(self, *_: object) -> None:
+        self.now -= 1
+
+
 class Chaos(Load):
-    """A whole cloud in one process, which dies again and again."""
+    """A whole cloud in one process, which dies again and again, while it halts and its databases are locked."""
 
     def __init__(self, root: Path, seed: int, builds: int, duration: float, config: Config | None = None) -> None:
-        self.process = CrashProcess(root, config or chaos_config(root), cells=CELLS, hosts=HOSTS)
+        self.process = CrashProcess(root, config or chaos_config(root, builds), cells=CELLS, hosts=HOSTS)
         super().__init__(self.process, seed, builds, duration)
+        self.faults: Counter[str] = Counter()
+        self._under_way = Overlap()
 
     async def begin(self) -> None:
         """Start the cloud."""
@@ -52,7 +75,30 @@ class Chaos(Load):
         await asyncio.to_thread(self.process.stop)
 
     async def disturb(self) -> None:
-        """Kill and start anew until the load is over; the last life is left alone."""
+        """Kill and start anew until the load is over, with other faults beside; the last life is left alone."""
+        async with asyncio.TaskGroup() as hands:
+            hands.create_task(self._kill_often())
+            for number in range(BESIDE):
+                hands.create_task(self._befall(random.Random(f"{self.seed}-beside-{number}")))
+
+    async def _befall(self, dice: random.Random) -> None:
+        """Do one fault after the other beside the kills, each kind once before any comes again."""
+        beside = FaultsBeside(self.process, dice, self.unless_over)
+        while not self.over:
+            for kind in dice.sample(sorted(beside.kinds), len(beside.kinds)):
+                await self.unless_over(dice.uniform(*PAUSE_SECONDS))
+                if self.over:
+                    return
+                with self._under_way:
+                    self.faults[kind] += await beside.do(kind)
+
+    async def run(self) -> tuple[Report, Findings, list[str]]:
+        """Do it all; return the report, what was found, and what the audit says."""
+        report, findings, audit = await super().run()
+        told = msgspec.structs.replace(report, faults=dict(self.faults), faults_at_once=self._under_way.most)
+        return told, findings, audit
+
+    async def _kill_often(self) -> None:
         dice = random.Random(f"{self.seed}-kills")
         while not self.over:
             how = dice.choice(("moment", "point", "point", "start"))
@@ -63,32 +109,37 @@ class Chaos(Load):
                 await asyncio.to_thread(self.process.died_by_itself, dice.uniform(*PAUSE_SECONDS))
             else:
                 await self.unless_over(dice.uniform(*PAUSE_SECONDS))
-            self.up.clear()
+            with self._under_way:
+                await self._kill(dice, while_it_starts=how == "start")
+
+    async def _kill(self, dice: random.Random, *, while_it_starts: bool) -> None:
+        self.up.clear()
+        await asyncio.to_thread(self.process.kill)
+        self.kills += 1
+        if while_it_starts:
+            await asyncio.to_thread(self.process.launch)
+            await self.unless_over(dice.uniform(0.3, 2.0))
             await asyncio.to_thread(self.process.kill)
             self.kills += 1
-            if how == "start":
-                await asyncio.to_thread(self.process.launch)
-                await self.unless_over(dice.uniform(0.3, 2.0))
-                await asyncio.to_thread(self.process.kill)
-                self.kills += 1
-            await asyncio.to_thread(self.process.start)
-            self.up.set()
+        await asyncio.to_thread(self.process.start)
+        self.up.set()
 
 
-def chaos(deployment: str, *, seed: int, builds: int, duration: float, from_release: bool = False) -> Report:
+def chaos(deployment: str, *, seed: int, builds: int, duration: float, from_release: str = "") -> Report:
     """Run once in a directory of its own; it is removed when all is well.
 
-    `from_release` begins with processes of the last release. Raises SystemExit where there is none.
+    `from_release` begins with processes of the release of that version. Raises SystemExit where it is not to be had.
     """
     root = Path(tempfile.mkdtemp(prefix="skep-chaos-"))
     sys.stderr.write(f"seed {seed}\n")
     load: Load
     if from_release:
-        release = unpacked(root)
-        if release is None:
-            raise SystemExit(WHY_NOT)
-        sys.stderr.write(f"from {release.parent.name}\n")
-        load = UpgradeChaos(root, seed, builds, duration, release=release)
+        release = released(from_release)
+        interpreter = installed(release)
+        if interpreter is None:
+            raise SystemExit(why_not(release))
+        sys.stderr.write(f"from {release.version}\n")
+        load = UpgradeChaos(root, seed, builds, duration, release=interpreter)
     else:
         load = (ProcessChaos if deployment == PROCESSES else Chaos)(root, seed, builds, duration)
     report, findings, audit = asyncio.run(load.run())
@@ -109,15 +160,18 @@ def main() -> int:
     parser.add_argument("--duration", type=float, default=60.0, help="seconds over which they are spread")
     parser.add_argument("--deployment", choices=(ALL_IN_ONE, PROCESSES), default=ALL_IN_ONE, help="what is broken")
     parser.add_argument(
-        "--from-release", action="store_true", help="processes: begin with the last release, and upgrade under load"
+        "--from-release",
+        metavar="VERSION",
+        default="",
+        choices=(LAST, *(release.version for release in rolling())),
+        help=f"processes: begin with a release, and upgrade under load; {LAST} is the last one",
     )
     chosen = parser.parse_args()
     if chosen.from_release and chosen.deployment != PROCESSES:
         parser.error("--from-release needs --deployment processes")
+    version = upgraded_from()[-1].version if chosen.from_release == LAST else chosen.from_release
     seed = random.SystemRandom().randrange(1 << 31) if chosen.seed is None else chosen.seed
-    report = chaos(
-        chosen.deployment, seed=seed, builds=chosen.builds, duration=chosen.duration, from_release=chosen.from_release
-    )
+    report = chaos(chosen.deployment, seed=seed, builds=chosen.builds, duration=chosen.duration, from_release=version)
     sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
     return 0 if report.clean else 1
 

@@ -20,6 +20,7 @@ import msgspec
 from skep.config.compute import FakeFailure
 from skep.config.sections import Config, QuotaSettings
 from skep.domain.ids import new_uuid
+from skep.processes.seeds import FLAVORS
 from skep.testing import witness
 from skep.testing.crash_walk import RECOVERY_SECONDS, hosts_seen
 from skep.testing.http_cloud import http_config
@@ -28,6 +29,11 @@ from skep.testing.witness_guests import Life
 
 CELLS, HOSTS = 2, 3
 WORKERS = 4
+TINY = FLAVORS[0]
+"""What all servers are made of."""
+ROOM, ROOM_BESIDE = 4, 1000
+"""Each host has room for so many times the builds, and more: creates whose answer was lost were stored as well, and the
+load goes on for as long as the faults do."""
 REFUSED_SECONDS = 0.2
 """Before a request is sent again that the cloud refused."""
 APART = "apart"
@@ -61,6 +67,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     double_built: int
     lost: int
     audit_differences: int
+    faults: dict[str, int] = {}
+    """What was done, and how often, beside the kills."""
+    faults_at_once: int = 0
+    """The most that overlapped, a kill among them."""
 
     @property
     def clean(self) -> bool:
@@ -114,19 +124,20 @@ class Load(ABC):
         self._deletes: set[asyncio.Task[None]] = set()
 
     async def run(self) -> tuple[Report, Findings, list[str]]:
-        """Do it all; return the report, what was found, and what the audit says."""
+        """Do it all; return the report, what was found, and what the audit says.
+
+        Raises ExceptionGroup as soon as a fault cannot be done, or a request cannot be made.
+        """
         await self.begin()
         self.up.set()
         try:
             group = {"server_group": {"name": APART, "policy": "anti-affinity"}}
             made = await asyncio.to_thread(self.cloud.ask, "POST", "/os-server-groups", group)
             self._group = made.raise_for_status().json()["server_group"]["id"]
-            disturbing = asyncio.create_task(self.disturb())
-            workers = [asyncio.create_task(self._work(random.Random(f"{self.seed}-{i}"))) for i in range(WORKERS)]
-            await asyncio.gather(*workers)
-            await asyncio.gather(*self._deletes)
-            self._over.set()
-            await disturbing
+            # Requests wait while nothing runs: without a hand that starts it again they would wait for ever.
+            async with asyncio.TaskGroup() as hands:
+                hands.create_task(self.disturb())
+                hands.create_task(self._ask_for_all())
             return await asyncio.to_thread(self._judge)
         finally:
             await self.end()
@@ -160,6 +171,11 @@ class Load(ABC):
         """Whether another server is asked for."""
         return self._begun < self.builds
 
+    async def _ask_for_all(self) -> None:
+        await asyncio.gather(*(self._work(random.Random(f"{self.seed}-{i}")) for i in range(WORKERS)))
+        await asyncio.gather(*self._deletes)
+        self._over.set()
+
     async def _work(self, dice: random.Random) -> None:
         pause = self.duration * WORKERS / self.builds
         while self.more():
@@ -175,7 +191,8 @@ class Load(ABC):
                 break
         uuid = str(answer.json()["server"]["id"])
         self.promised += 1
-        self.asked.created.add(uuid)
+        if uuid not in self.asked.deleted:
+            self.asked.created.add(uuid)
         return uuid
 
     async def _create(self, dice: random.Random) -> None:
@@ -189,7 +206,7 @@ class Load(ABC):
             self._later(self._act(uuid, dice.choice(ACTIONS), dice.uniform(0.5, 3)))
 
     def _body(self, kind: str, name: str, count: int = 1) -> dict[str, object]:
-        server = {"name": name, "flavorRef": "1", "networks": "none", "imageRef": self.cloud.image}
+        server = {"name": name, "flavorRef": TINY.flavorid, "networks": "none", "imageRef": self.cloud.image}
         hints = {"group": self._group} if kind == APART else {}
         return {"server": {**server, "min_count": count, "max_count": count}, "os:scheduler_hints": hints}
 
@@ -202,8 +219,24 @@ class Load(ABC):
             answer = await self._sent("DELETE", f"/servers/{uuid}")
             if answer is not None and answer.status_code in (204, 404):
                 break
+        self.given_up(uuid)
+
+    def given_up(self, uuid: str) -> None:
+        """Know that a server is deleted, which may be before the answer to its create is read."""
         self.asked.created.discard(uuid)
         self.asked.deleted.add(uuid)
+
+    def forget(self, uuid: str) -> None:
+        """Know that a server is neither promised nor given up any more: a backup was restored that is older."""
+        self.asked.created.discard(uuid)
+
+    def forget_group(self, before: Collection[str]) -> None:
+        """Know that only these servers may be members of the group: of others a restored backup does not know it."""
+        self._apart &= set(before)
+
+    async def shown(self) -> dict[str, str]:
+        """Return what users see: server -> status."""
+        return await asyncio.to_thread(self._statuses)
 
     async def _act(self, uuid: str, action: dict[str, object], wait: float) -> None:
         """Ask for it once: in which state the server is when it comes, and whether it comes, is chance."""
@@ -273,7 +306,12 @@ class Load(ABC):
                 yield f"slot without its server: {names[uuid]} is {status} although no host has a member of its group"
 
     def _names(self) -> dict[str, str]:
-        return {one["id"]: one["name"] for one in self._servers()}
+        """Return the names of all servers, once every cell answers: of others only the id is shown."""
+        end = time.monotonic() + RECOVERY_SECONDS
+        while True:
+            servers = self._servers()
+            if all("name" in one for one in servers) or time.monotonic() > end:
+                return {one["id"]: one["name"] for one in servers}
 
     def _observe(self) -> Findings:
         seen = self.cloud.look(self._statuses(), hosts_seen(self.cloud))
@@ -303,10 +341,21 @@ class Load(ABC):
                 return found
 
 
-def chaos_config(root: Path) -> Config:
-    """Return a cloud whose hosts fail as FAILURES says."""
+def chaos_config(root: Path, builds: int) -> Config:
+    """Return a cloud whose hosts fail as FAILURES says, and of which each has room for all that will ever be asked for.
+
+    So nothing but a fault makes an ERROR: an honest lack of room would look like one that no fault excuses.
+    """
     quick = http_config(
         root, failures=FAILURES, quota=QuotaSettings(instances=-1, cores=-1, ram=-1, server_group_members=-1)
     )
-    fake = msgspec.structs.replace(quick.compute.fake, spawn_delay=0.05, destroy_delay=0.05, memory_mb=1 << 20)
+    most = ROOM * builds + ROOM_BESIDE
+    fake = msgspec.structs.replace(
+        quick.compute.fake,
+        spawn_delay=0.05,
+        destroy_delay=0.05,
+        vcpus=most * TINY.vcpus,
+        memory_mb=most * TINY.memory_mb,
+        disk_gb=most * TINY.root_gb,
+    )
     return msgspec.structs.replace(quick, compute=msgspec.structs.replace(quick.compute, fake=fake))

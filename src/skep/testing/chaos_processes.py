@@ -2,9 +2,10 @@
 
     python -m skep.testing.chaos --deployment processes --seed 7 --builds 200 --duration 120
 
-First come faults, one after the other, in an order that the seed says (`skep.testing.process_faults`); each kind comes
-once before any comes twice. Then everything is whole, and all processes are restarted in order, one by one (SIGTERM),
-while servers are built and deleted: during that no client may see an error, 503 with Retry-After included.
+First come faults, several at once, in an order that the seed says (`skep.testing.process_faults`, and whole stories,
+`process_stories`); each kind comes once before any comes twice. Then everything is whole, and all processes are
+restarted in order, one by one (SIGTERM), while servers are built and deleted: during that no client may see an error,
+503 with Retry-After included.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import random
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -22,11 +24,19 @@ from skep.testing.chaos_load import HOSTS, Load, Report, chaos_config
 from skep.testing.process_child import RoleDied
 from skep.testing.process_cloud import ProcessCloud
 from skep.testing.process_faults import ProcessFaults
+from skep.testing.process_restore import Restored, RestoreStory
+from skep.testing.process_stories import DATABASES_DISK_BYTES, stories
 from skep.testing.witness import Findings
 
 CELLS = 2
+AT_ONCE = 3
+"""Faults under way."""
 CALM_SECONDS = (0.2, 2.0)
-"""Between two faults."""
+"""Between the end of a fault and the next one."""
+RESTORE = "backup restored"
+"""Among the kinds: its backup is made beside other faults, and it is restored when they are over."""
+BACKUP_AT = (0.1, 0.6)
+"""Of the duration: when a backup is made."""
 FAULTS_SHARE = 0.75
 """Of the duration; the rest is for restarts in order, which take as long as they do."""
 
@@ -34,7 +44,6 @@ FAULTS_SHARE = 0.75
 class ProcessReport(Report, frozen=True, kw_only=True):
     """What a run over processes came to."""
 
-    faults: dict[str, int]
     answers_500: int
     """Answers that say that something was wrong with Skep itself, at any time."""
     restarts: int
@@ -42,7 +51,8 @@ class ProcessReport(Report, frozen=True, kw_only=True):
     restart_errors: int
     """Requests during these restarts that got no answer or one that says the cloud is at fault."""
     died: int
-    """Processes that ended by themselves."""
+    """Processes that ended by themselves, and what an operator could not do."""
+    restored: Restored = Restored()
 
     @property
     def clean(self) -> bool:
@@ -63,22 +73,36 @@ class ProcessChaos(Load):
         *,
         kinds: tuple[str, ...] = (),
         hosts: int = HOSTS,
+        at_once: int = AT_ONCE,
     ) -> None:
-        """`kinds` of faults are done; by default all."""
-        self.processes = ProcessCloud(root, config or chaos_config(root), cells=CELLS, hosts=hosts)
+        """`kinds` of faults are done, by default all; `at_once` of them overlap."""
+        self.processes = ProcessCloud(
+            root,
+            config or chaos_config(root, builds),
+            cells=CELLS,
+            hosts=hosts,
+            disk_bytes=DATABASES_DISK_BYTES if at_once and not kinds else 0,
+        )
         super().__init__(self.processes, seed, builds, duration)
         self.faults: Counter[str] = Counter()
         self.restarts = 0
         self._dice = random.Random(f"{seed}-faults")
-        self.doer = ProcessFaults(self.processes, self._dice, self.unless_over)
-        self._kinds = kinds or tuple(self.doer.kinds)
+        self.doer = ProcessFaults(self.processes, self._dice, self.unless_over, self.given_up)
+        self._kinds = tuple(kind for kind in kinds if kind != RESTORE)
+        self._restores = not kinds or RESTORE in kinds
+        self.story = RestoreStory(self, self.doer, root / "backup")
+        self.restored = Restored()
+        self._at_once = at_once if self._kinds or not kinds else 0
+        self.most_at_once = 0
+        """How many faults there ever were at one moment."""
+        self._under_way = 0
         self.rolling, self.rolled = False, False
         """Whether processes are replaced in order now, and whether all were."""
         self._answers_500: list[str] = []
         self.restart_errors: list[str] = []
 
     async def begin(self) -> None:
-        """Start the cloud; the clocks of hosts are wrong from the beginning, since the logs of guests bear them."""
+        """Start the cloud."""
         await self.processes.start()
 
     async def end(self) -> None:
@@ -93,22 +117,56 @@ class ProcessChaos(Load):
         """Do faults, heal, and then restart all in order."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self.duration * FAULTS_SHARE
+        self.doer.kinds |= stories(self.doer)
+        order = self._in_rounds(self._kinds or tuple(self.doer.kinds))
         try:
-            while loop.time() < end:
-                for kind in self._dice.sample(self._kinds, len(self._kinds)):
-                    if loop.time() >= end:
-                        break
-                    await self.unless_over(self._dice.uniform(*CALM_SECONDS))
-                    _say(f"fault: {kind}")
-                    self.faults[kind] += 1
-                    await self.doer.do(kind)
+            async with asyncio.TaskGroup() as hands:
+                backup = hands.create_task(self._back_up())
+                hands.create_task(self.unless_over(end - loop.time()))
+                for _ in range(self._at_once):
+                    hands.create_task(self._do_faults(order, end))
             _say("healing")
             await self.doer.heal()
             await self.processes.ready()
+            if backup.result():
+                self.restored = await self.story.restore()
+                self.faults[RESTORE] += 1
             _say("restarting all in order")
             await self._restart_all()
         finally:
             self.rolled = True
+
+    async def _back_up(self) -> bool:
+        """Make a backup at some moment among the faults; false where none is restored, or none could be made."""
+        if not self._restores:
+            return False
+        await self.unless_over(self._dice.uniform(*BACKUP_AT) * self.duration)
+        made = await self.story.back_up()
+        if not made:
+            self.doer.died.append("no backup could be made")
+        return made
+
+    def _in_rounds(self, kinds: tuple[str, ...]) -> Iterator[str]:
+        """Return kinds without end, each once before any comes again."""
+        while True:
+            yield from self._dice.sample(kinds, len(kinds))
+
+    async def _do_faults(self, order: Iterator[str], end: float) -> None:
+        """Do one fault after the other, beside those who do the same."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self.unless_over(self._dice.uniform(*CALM_SECONDS))
+            if loop.time() >= end:
+                return
+            kind = next(order)
+            self._under_way += 1
+            self.most_at_once = max(self.most_at_once, self._under_way)
+            _say(f"fault: {kind}")
+            try:
+                done = await self.doer.do(kind)
+                self.faults[kind] += done
+            finally:
+                self._under_way -= 1
 
     async def _restart_all(self) -> None:
         """Restart each process in order, as an upgrade does: the next one when this one works."""
@@ -137,12 +195,12 @@ class ProcessChaos(Load):
         """Do it all; return the report, what was found, and what the audit says and clients saw."""
         report, findings, audit = await super().run()
         told = ProcessReport(
-            **msgspec.structs.asdict(report),
-            faults=dict(self.faults),
+            **(msgspec.structs.asdict(report) | {"faults": dict(self.faults), "faults_at_once": self.most_at_once}),
             answers_500=len(self._answers_500),
             restarts=self.restarts,
             restart_errors=len(self.restart_errors),
             died=len(self.doer.died),
+            restored=self.restored,
         )
         return told, findings, [*audit, *self._answers_500, *self.restart_errors, *self.doer.died]
 

@@ -41,6 +41,11 @@ class ChaosTransport:
         self._longest_call = longest_call
         self._later: set[asyncio.Task[None]] = set()
 
+    @property
+    def proves_senders(self) -> bool:
+        """Nothing leaves this process."""
+        return self._inner.proves_senders
+
     async def cast(self, address: Address, message: Cast, context: RequestContext | None = None) -> None:
         """Send a hint, or what becomes of it."""
         fate = self.decide(address, message)

@@ -1,4 +1,4 @@
-"""Rolling upgrades under load: a cloud that runs the last release is brought to this code, back, and forth again.
+"""Rolling upgrades under load: a cloud that runs another release is brought to this code, back, and forth again.
 
     python -m skep.testing.chaos --deployment processes --from-release --seed 7 --builds 100 --duration 30
 
@@ -13,8 +13,10 @@ import asyncio
 import sys
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from skep.config.sections import Config
-from skep.testing.chaos_load import HOSTS
+from skep.testing.chaos_load import HOSTS, chaos_config
 from skep.testing.chaos_processes import ProcessChaos
 from skep.testing.process_child import RoleChild, RoleDied
 from skep.testing.release_child import ReleaseChild
@@ -40,8 +42,10 @@ class UpgradeChaos(ProcessChaos):
         release: Path,
         hosts: int = HOSTS,
     ) -> None:
-        """`release` is the `src` directory of the other release."""
-        super().__init__(root, seed, builds, duration, config, hosts=hosts)
+        """`release` is the interpreter that runs the other release."""
+        config = config or chaos_config(root, builds)
+        going_back = replace(config, compute=replace(config.compute, require_signatures=False))
+        super().__init__(root, seed, builds, duration, going_back, hosts=hosts, at_once=0)
         self.processes.release = release
 
     async def disturb(self) -> None:

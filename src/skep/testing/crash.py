@@ -1,4 +1,4 @@
-"""`python -m skep.testing.crash`: a whole cloud that kills itself where it is told to.
+"""A whole cloud that kills itself where it is told to: `run_child` in a process of its own.
 
 It serves like `skep up`. Lines of JSON on its standard input are `Point`s: at each such place it sends itself SIGKILL,
 so nothing is flushed, closed or answered. It says on its standard output, a JSON object in a line, when it has started,
@@ -12,6 +12,7 @@ import contextvars
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +27,7 @@ from skep.telemetry import logs
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.steps import CrashPoint, Steps
 from skep.testing.crash_points import Point
+from skep.testing.forks import take
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,19 +117,19 @@ async def _obey(switch: Switch, cloud: Cloud) -> None:
     said = Said(event="started", api_url=cloud.api_url, identity_url=cloud.identity_url, images_url=cloud.images_url)
     say(said)
     lines = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    # What Python calls standard input was something else when this process was forked.
+    orders = os.fdopen(0, "rb", buffering=0)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), orders)
     while line := await lines.readline():
         point = msgspec.json.decode(line, type=Point)
         switch.arm(point)
         say(Said(event="armed", point=point))
 
 
-def main() -> None:
-    """Read the order from the file that is named, and serve."""
-    order = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Order)
-    logs.configure(order.config.log.level, order.config.log.format)
-    uvloop.run(serve(order))
-
-
-if __name__ == "__main__":
-    main()
+def run_child(order: str, environment: Mapping[str, str], orders: Any, said: Any, log: Any) -> None:
+    """Be the child: serve what the file `order` says, in its directory, with what `skep.testing.forks` passes."""
+    take(environment, orders, said, log)
+    os.chdir(Path(order).parent)
+    wanted = msgspec.json.decode(Path(order).read_bytes(), type=Order)
+    logs.configure(wanted.config.log.level, wanted.config.log.format)
+    uvloop.run(serve(wanted))

@@ -31,7 +31,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.step or self.unit} {self.way}{f' {self.nth}' if self.nth > 1 else ''}"
 
 
-WRITES = {"store": "skep.api.handlers.server_create._write"}
+WRITES = {"store": "skep.api.handlers.server_create._write_unless_kept"}
 """Steps of the API, which runs each as one write: the write is where they begin and end."""
 
 _NO_COMMIT = "writes no database; that its effect is there and nobody heard of it is the way `after`"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import subprocess
-import sys
+import signal
 import time
+from collections.abc import Callable
+from functools import partial
+from io import FileIO
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +19,11 @@ import msgspec
 
 from skep.config.sections import Config
 from skep.testing import witness, witness_guests
-from skep.testing.crash import Order, Said
+from skep.testing.crash import Order, Said, run_child
 from skep.testing.crash_points import Point
 from skep.testing.crash_said import Hearing
 from skep.testing.eventually import PATIENCE
+from skep.testing.forks import PROCESSES, Passed, environment_without_skep
 from skep.testing.witness import HostSeen, Seen
 from skep.testing.witness_guests import Life
 
@@ -43,7 +48,9 @@ class CrashProcess:
         self.lives = 0
         self._order = root / "order.json"
         self._order.write_bytes(msgspec.json.encode(Order(config=config, cells=cells, hosts=hosts)))
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: BaseProcess | None = None
+        self._orders: FileIO | None = None
+        self._said: FileIO | None = None
         self._hearing: Hearing | None = None
         self._http: httpx.Client | None = None
         self._images_url = ""
@@ -52,7 +59,7 @@ class CrashProcess:
     @property
     def running(self) -> bool:
         """Whether there is a child that has not ended."""
-        return self._child is not None and self._child.poll() is None
+        return self._child is not None and self._child.is_alive()
 
     @property
     def image(self) -> str:
@@ -61,14 +68,15 @@ class CrashProcess:
 
     def launch(self) -> None:
         """Start the child and wait for nothing."""
-        command = [sys.executable, "-m", "skep.testing.crash", str(self._order)]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
-        with self.log.open("ab") as log:
-            self._child = subprocess.Popen(
-                command, env=environment, cwd=self.root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
-            )
-        assert self._child.stdout is not None
-        self._hearing = Hearing(self._child.stdout.fileno())
+        self._let_go()
+        (orders, told), (heard, said) = os.pipe(), os.pipe()
+        with self.log.open("ab") as log, os.fdopen(orders, "rb") as theirs, os.fdopen(said, "wb") as answers:
+            self._orders, self._said = os.fdopen(told, "wb", buffering=0), os.fdopen(heard, "rb", buffering=0)
+            files = [Passed(file.fileno()) for file in (theirs, answers, log)]
+            arguments = (str(self._order), environment_without_skep(), *files)
+            self._child = PROCESSES.Process(target=run_child, args=arguments, daemon=True)
+            self._child.start()
+        self._hearing = Hearing(self._said.fileno())
         self.lives += 1
 
     def start(self) -> None:
@@ -90,10 +98,8 @@ class CrashProcess:
 
     def arm(self, point: Point) -> None:
         """Have the child end itself at `point`; returns once it knows."""
-        assert self._child is not None
-        assert self._child.stdin is not None
-        self._child.stdin.write(msgspec.json.encode(point) + b"\n")
-        self._child.stdin.flush()
+        assert self._orders is not None
+        self._orders.write(msgspec.json.encode(point) + b"\n")
         said = self._heard(time.monotonic() + PATIENCE)
         if said is None or said.event not in ("armed", "dies"):
             raise CloudDied(f"the cloud does not obey; the end of its log:\n{self.tail()}")
@@ -101,18 +107,25 @@ class CrashProcess:
     def died_by_itself(self, seconds: float) -> bool:
         """Wait for the end of the child; False when it still runs after `seconds`."""
         assert self._child is not None
-        try:
-            self._child.wait(seconds)
-        except subprocess.TimeoutExpired:
+        self._child.join(seconds)
+        if self.running:
             return False
         self._let_go()
         return True
+
+    def halt(self) -> Callable[[], None] | None:
+        """Halt the child with all that it holds; return what lets that child go on. None: none runs."""
+        child = self._child
+        if child is None or child.pid is None or not child.is_alive():
+            return None
+        _signal(child, signal.SIGSTOP)
+        return partial(_signal, child, signal.SIGCONT)
 
     def kill(self) -> None:
         """End the child as a power failure does."""
         if self._child is not None:
             self._child.kill()
-            self._child.wait()
+            self._child.join()
             self._let_go()
 
     def stop(self) -> None:
@@ -120,13 +133,12 @@ class CrashProcess:
         self._disconnect()
         if self._child is None:
             return
-        if self._child.stdin is not None and not self._child.stdin.closed:
-            self._child.stdin.close()
-        try:
-            self._child.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
+        if self._orders is not None:
+            self._orders.close()
+        self._child.join(PATIENCE)
+        if self.running:
             self._child.kill()
-            self._child.wait()
+            self._child.join()
         self._let_go()
 
     def ask(self, method: str, path: str, body: object = None) -> httpx.Response:
@@ -182,12 +194,19 @@ class CrashProcess:
         return self._hearing.next(deadline)
 
     def _let_go(self) -> None:
-        assert self._child is not None
-        for pipe in (self._child.stdin, self._child.stdout):
-            if pipe is not None and not pipe.closed:
+        for pipe in (self._orders, self._said):
+            if pipe is not None:
                 pipe.close()
+        self._orders = self._said = None
 
     def _disconnect(self) -> None:
         if self._http is not None:
             self._http.close()
             self._http = None
+
+
+def _signal(child: BaseProcess, number: signal.Signals) -> None:
+    """Send a signal to a child that may have ended."""
+    if child.pid is not None and child.is_alive():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.pid, number)

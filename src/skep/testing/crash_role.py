@@ -35,6 +35,7 @@ from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
 from skep.testing.crash import Said, Switch, say
 from skep.testing.crash_points import Point
+from skep.testing.forks import take
 
 
 class RoleOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,10 +105,7 @@ async def _obey(switch: Switch) -> None:
 
 def run_child(order: RoleOrder, environment: Mapping[str, str], orders: Any, said: Any, log: Any) -> None:
     """Be the child: with these variables, and standard input, output and error that its parent opened (`DupFd`)."""
-    for standard, file in enumerate((orders, said, log)):
-        os.dup2(file.detach(), standard)
-    os.environ.clear()
-    os.environ.update(environment)
+    take(environment, orders, said, log)
     config = load(None, os.environ).config
     logs.configure(config.log.level, config.log.format)
     uvloop.run(run(order, config))

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from skep.compute.drivers.base import Driver, DriverError, Guest
+from skep.compute.drivers.contents import GuestContents, GuestFile
 from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_uuid
 from skep.domain.instances import Instance, PowerState
@@ -26,6 +27,13 @@ class DriverContract(abc.ABC):
     async def driver(self) -> AsyncIterator[Driver]:
         """Give a driver whose host has room for two small guests."""
         yield  # type: ignore[misc]  # abstract: inheritors give the driver
+
+    def inside(self, driver: Driver, instance: InstanceUuid) -> GuestContents | None:  # noqa: ARG002
+        """Return the password and files that a guest has, as somebody who signed in to it would see them.
+
+        Where a test cannot look inside, what is said of them is not tried.
+        """
+        pytest.skip("nothing looks inside the guests of this driver")
 
     @pytest.fixture
     def small(self) -> Instance:
@@ -121,6 +129,18 @@ class DriverContract(abc.ABC):
         with pytest.raises(DriverError) as raised:
             await driver.reboot(small.uuid, hard=True)
         assert raised.value.error == "InstanceNotFound"
+
+    async def test_password_and_files_are_in_the_guest_and_go_with_it(self, driver: Driver, small: Instance) -> None:
+        """They are there when `spawn` returns, a repeat of it without them leaves them, and nothing shows them."""
+        contents = GuestContents(admin_password="of the guest", files=(GuestFile(path="/etc/motd", contents=b"\0hi"),))
+        await driver.prepare(small, 1)
+        await driver.spawn(small, 1, small.flavor.resources(), None, contents)
+        assert self.inside(driver, small.uuid) == contents
+        await driver.spawn(small, 1, small.flavor.resources())
+        assert self.inside(driver, small.uuid) == contents
+        assert "of the guest" not in repr(await driver.guests())
+        await driver.destroy(small.uuid, 1)
+        assert self.inside(driver, small.uuid) is None
 
     async def test_guests_are_apart(self, driver: Driver, small: Instance) -> None:
         """What happens to one guest does not touch another."""

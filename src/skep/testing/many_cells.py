@@ -16,7 +16,7 @@ from skep.api.policy import Policy
 from skep.api.services import ApiServices
 from skep.database.api import build_requests, cells, host_mappings, quotas
 from skep.database.api import instance_mappings as mappings
-from skep.database.api.instance_mappings import Placement
+from skep.database.api.destinations import Placement
 from skep.database.api.metadata import metadata as api_metadata
 from skep.database.cell import builds
 from skep.database.cell.builds import Staged
@@ -79,7 +79,8 @@ class ManyCells(ServersUnderTest):
             for one in taken
         ]
         placements = [
-            Placement(instance=one.instance.uuid, attempt=one.attempt, revision=one.revision) for one in taken
+            Placement(instance=one.instance.uuid, attempt=one.attempt, revision=one.revision, node=None)
+            for one in taken
         ]
         now = self.services.clock.now()
 
@@ -167,6 +168,7 @@ async def many_cells(
         images=NoImages(),
         policy=Policy(),
         seal=lambda secret: secret[::-1],
+        unseal=lambda sealed: sealed[::-1],
     )
     cloud = ManyCells(services, asyncio.Queue())
     try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from skep.standalone.identity.bootstrap import Bootstrapped, ensure_bootstrap
 from skep.standalone.identity.service import StandaloneIdentity
 from skep.standalone.identity.settings import IdentitySettings, standard_catalogue
 from skep.standalone.images.app import images_app
+from skep.standalone.images.files import Space
 from skep.standalone.images.service import StandaloneImages
 from skep.standalone.images.settings import ImagesSettings
 from skep.testing.eventually import eventually
@@ -113,7 +115,17 @@ def address(listener: socket.socket) -> str:
 class Neighbours:
     """Identity and images with their first users; `identity_url` and `images_url` answer while they are served."""
 
-    def __init__(self, directory: Path, clock: Clock, **images_settings: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        clock: Clock,
+        *,
+        space: Callable[[Path], Space] = shutil.disk_usage,
+        **images_settings: Any,
+    ) -> None:
+        """`space` says how large the disk is that images are on."""
+        self.refused: list[str] = []
+        """The limits of the image store that were met."""
         self.clock = clock
         self.identity_listener, self.images_listener = bound(), bound()
         self.identity_url = address(self.identity_listener)
@@ -131,6 +143,8 @@ class Neighbours:
             ImagesSettings(directory=directory / "images", identity_url=f"{self.identity_url}/v3", **images_settings),
             self.database,
             clock,
+            space,
+            refused=self.refused.append,
         )
         self.first = Bootstrapped()
 

@@ -2,18 +2,50 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from skep.cli.openstack_client import ClientFailed, OpenStackClient, client_environment, find_client
+from skep.cli.openstack_client import ClientFailed, OpenStackClient
+from skep.testing import forked_client
 from skep.testing.eventually import PATIENCE
 
-__all__ = ["ClientFailed", "OpenStackClient", "client_environment", "find_client", "openstack", "refusal"]
+__all__ = ["ClientFailed", "OpenStackClient", "client_program", "openstack", "openstack_quiet", "refusal"]
+
+
+@functools.cache
+def client_program() -> Path:
+    """Return a program that is the client, forked from a process that has imported it and ends with this one."""
+    folder = Path(tempfile.mkdtemp(prefix="skep-openstack-"))
+    address, program = folder / "socket", folder / "openstack"
+    server = subprocess.Popen(
+        [sys.executable, "-m", forked_client.__name__, str(address)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+
+    def end() -> None:
+        server.communicate()
+        shutil.rmtree(folder)
+
+    atexit.register(end)
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"listening\n"
+    forked_client.write_program(program, address)
+    return program
 
 
 async def openstack(clouds_yaml: Path, *arguments: str, cloud: str = "skep", timeout: float = PATIENCE) -> Any:
     """Run one command with `-f json` and return its value. Raises ClientFailed when it fails or takes too long."""
-    return await OpenStackClient(clouds_yaml, cloud, timeout=timeout).json(*arguments)
+    return await _client(clouds_yaml, cloud, timeout).json(*arguments)
+
+
+async def openstack_quiet(clouds_yaml: Path, *arguments: str, cloud: str = "skep", timeout: float = PATIENCE) -> str:
+    """Run one command as it is and return what it printed. Raises as `openstack`."""
+    return await _client(clouds_yaml, cloud, timeout).run(*arguments)
 
 
 async def refusal(clouds_yaml: Path, *arguments: str, cloud: str = "skep", timeout: float = PATIENCE) -> str:
@@ -22,7 +54,11 @@ async def refusal(clouds_yaml: Path, *arguments: str, cloud: str = "skep", timeo
     Raises AssertionError when it succeeds.
     """
     try:
-        printed = await OpenStackClient(clouds_yaml, cloud, timeout=timeout).run(*arguments)
+        printed = await openstack_quiet(clouds_yaml, *arguments, cloud=cloud, timeout=timeout)
     except ClientFailed as error:
         return str(error)
     raise AssertionError(f"openstack {' '.join(arguments)} should have failed but printed: {printed}")
+
+
+def _client(clouds_yaml: Path, cloud: str, timeout: float) -> OpenStackClient:
+    return OpenStackClient(clouds_yaml, cloud, timeout=timeout, program=client_program())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import resource
 import signal
@@ -11,9 +10,7 @@ import time
 from collections.abc import Mapping
 from io import FileIO
 from multiprocessing.process import BaseProcess
-from multiprocessing.reduction import DupFd
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -22,9 +19,7 @@ from skep.testing.crash_points import Point
 from skep.testing.crash_role import RoleOrder, run_child
 from skep.testing.crash_said import Hearing
 from skep.testing.eventually import PATIENCE
-
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["skep.testing.crash_role"])
+from skep.testing.forks import PROCESSES, Passed
 
 NOWHERE = Point(way="before")
 """Arming it disarms."""
@@ -68,8 +63,8 @@ class RoleChild:
         (orders, told), (heard, said) = os.pipe(), os.pipe()
         with self.log.open("ab") as log, os.fdopen(orders, "rb") as theirs, os.fdopen(said, "wb") as answers:
             self._orders, self._said = os.fdopen(told, "wb", buffering=0), os.fdopen(heard, "rb", buffering=0)
-            files = [_Passed(file.fileno()) for file in (theirs, answers, log)]
-            self._child = _PROCESSES.Process(target=run_child, args=(order, self._environment, *files), daemon=True)
+            files = [Passed(file.fileno()) for file in (theirs, answers, log)]
+            self._child = PROCESSES.Process(target=run_child, args=(order, self._environment, *files), daemon=True)
             self._child.start()
         self._hearing, self._started = Hearing(self._said.fileno()), False
         self.lives += 1
@@ -167,22 +162,3 @@ class RoleChild:
             if pipe is not None:
                 pipe.close()
         self._orders = self._said = None
-
-
-class _Passed:
-    """A file that a child gets with its start."""
-
-    def __init__(self, file: int) -> None:
-        self._file = file
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _received, (DupFd(self._file),)
-
-
-def _received(file: Any) -> Any:
-    return file
-
-
-def environment_without_skep() -> dict[str, str]:
-    """Return this process's variables without those that would configure Skep."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}

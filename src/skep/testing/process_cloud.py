@@ -1,6 +1,6 @@
 """A cloud of processes for tests: each role a child, real NATS and PostgreSQL, each cell behind links that can be cut.
 
-    cloud = ProcessCloud(root, chaos_config(root))
+    cloud = ProcessCloud(root, chaos_config(root, builds=200))
     await cloud.start()
     cloud.children["cell-conductor-cell1-1"].kill()
 
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from msgspec.structs import replace
 from skep.config.sections import LOOPBACK, CellSettings, Config, SynchronizerSettings, TransportSettings
 from skep.database.api import cells as cell_rows
 from skep.domain.cells import Cell
-from skep.domain.ids import CELL0
+from skep.domain.ids import CELL0, CellUuid
 from skep.processes.directory import StateDirectory
 from skep.processes.http_services import HttpServices
 from skep.processes.installation import CELL0_NAME, open_installation
@@ -37,8 +38,10 @@ from skep.processes.supervisor.child import Order
 from skep.processes.supervisor.plan import Numbers, orders_above, orders_inside
 from skep.testing import witness_guests, witness_rows
 from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.process_child import RoleChild, RoleDied, environment_without_skep
+from skep.testing.forks import environment_without_skep
+from skep.testing.process_child import RoleChild, RoleDied
 from skep.testing.process_client import CloudClient
+from skep.testing.process_clocks import HostClocks
 from skep.testing.process_links import Link
 from skep.testing.release_child import ReleaseChild
 from skep.testing.witness import HostSeen, Seen
@@ -48,34 +51,53 @@ NUMBERS = Numbers(api=2, super_conductor=2, scheduler=2, cell_conductor=2)
 HOSTS_SECONDS = 1.5 * PATIENCE
 STOPPING_ORDER = ("api", "super-conductor", "compute", "cell-conductor", "scheduler")
 CONNECTIONS = "400"
+SMALL_DISK = {"max_wal_size": "96MB", "min_wal_size": "32MB"}
+"""What PostgreSQL is told whose disk is small."""
 
 
 class ProcessCloud:
     """One cloud. Its children, servers and links are there to be broken; `ask` and the like block."""
 
     def __init__(
-        self, root: Path, config: Config, *, cells: int = 2, hosts: int = 3, numbers: Numbers = NUMBERS
+        self,
+        root: Path,
+        config: Config,
+        *,
+        cells: int = 2,
+        hosts: int = 3,
+        numbers: Numbers = NUMBERS,
+        disk_bytes: int = 0,
     ) -> None:
-        """Take settings without addresses, and how many cells, and hosts in each."""
+        """Take settings without addresses, and how many cells, and hosts in each.
+
+        `disk_bytes` puts the databases on a disk of that size, where we may mount one: see `databases_disk`.
+        """
         self.cells, self.hosts = cells, hosts
         self.names = tuple(f"cell{number}" for number in range(1, cells + 1))
         self.state = Path(config.state.directory)
         self.logs = root / "logs"
         self.config = config
         self.nats = NatsServer(root / "nats")
-        self.postgres = PostgresServer(max_connections=CONNECTIONS)
+        settings = {"max_connections": CONNECTIONS, **(SMALL_DISK if disk_bytes else {})}
+        self.postgres = PostgresServer(None, prefix=(), own_session=False, **settings)
+        self._disk_bytes = disk_bytes
+        self.databases_disk: Path | None = None
+        """The folder of the databases where they have a disk of their own, which can be filled."""
         self.children: dict[str, RoleChild] = {}
         self.release: Path | None = None
-        """The `src` of another release whose processes are those that are started; this code's then wait."""
+        """The interpreter of another release whose processes are those that are started; this code's then wait."""
         self.older: dict[str, ReleaseChild] = {}
         """With `release`: its processes, by the same names as `children`."""
         self.to_nats: dict[str, Link] = {}
         """By cell: how its conductors and hosts reach NATS."""
         self.to_database: dict[str, Link] = {}
         """By cell: how those above reach its database."""
+        self.host_clocks = HostClocks()
+        """Is told of each host whose clock is made wrong, or right again."""
         self.mounts: list[Path] = []
         """Directories of hosts on disks of their own."""
         self._numbers = numbers
+        self._environment: dict[str, str] = {}
         self._directory = StateDirectory(self.state)
         self._client: CloudClient | None = None
         self._image = ""
@@ -90,14 +112,9 @@ class ProcessCloud:
 
     async def stop(self) -> None:
         """Stop everything in order, whatever state it is in; a role that does not stop is killed, and then raised."""
-        failed: list[RoleDied] = []
         for link in (*self.to_nats.values(), *self.to_database.values()):
             link.heal()
-        for role in STOPPING_ORDER:
-            older = [child for child in self.older.values() if child.order.role == role]
-            both: list[RoleChild | ReleaseChild] = [*self.of(role), *older]
-            mine = [asyncio.to_thread(child.stop) for child in both]
-            failed += [one for one in await asyncio.gather(*mine, return_exceptions=True) if isinstance(one, RoleDied)]
+        failed = await self._stop_roles()
         if self._client is not None:
             self._client.close()
         for link in (*self.to_nats.values(), *self.to_database.values()):
@@ -110,9 +127,77 @@ class ProcessCloud:
         if failed:
             raise failed[0]
 
+    async def _stop_roles(self) -> list[RoleDied]:
+        failed: list[RoleDied] = []
+        for role in STOPPING_ORDER:
+            older = [child for child in self.older.values() if child.order.role == role]
+            both: list[RoleChild | ReleaseChild] = [*self.of(role), *older]
+            mine = [asyncio.to_thread(child.stop) for child in both]
+            failed += [one for one in await asyncio.gather(*mine, return_exceptions=True) if isinstance(one, RoleDied)]
+        return failed
+
+    async def stop_processes(self) -> None:
+        """Stop all roles in order; NATS and PostgreSQL go on. A role that does not stop is killed, and then raised."""
+        failed = await self._stop_roles()
+        self._directory.close()
+        if failed:
+            raise failed[0]
+
+    async def start_processes(self) -> None:
+        """Start all roles again, and wait until each takes work."""
+        self._directory.open(shared=True)
+        await self._started([*self.children.values()])
+
+    async def _started(self, children: Sequence[RoleChild | ReleaseChild]) -> None:
+        with ThreadPoolExecutor(len(children)) as threads:
+            loop = asyncio.get_running_loop()
+            for child in children:
+                child.start()
+            await asyncio.gather(*(loop.run_in_executor(threads, child.wait_started) for child in children))
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of `skep` as an operator does who has the configuration; its output is all it said."""
+        config = self._with_addresses()
+        variables = {**self._environment, **dict(variables_of(config)), "SKEP_CELLS": _text(config.cells)}
+        return subprocess.run(
+            [sys.executable, "-m", "skep.cli", *arguments],
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
     def of(self, role: str) -> list[RoleChild]:
         """Return the processes of a role."""
         return [child for child in self.children.values() if child.order.role == role]
+
+    @property
+    def _patience(self) -> float:
+        return self.config.process.drain_seconds + 10
+
+    def program(self, child: RoleChild, variables: Mapping[str, str], what: str) -> ReleaseChild:
+        """Return a program of this code that can do the work of a process, with more variables."""
+        environment = {**self._environment, **variables}
+        interpreter = Path(sys.executable)
+        return ReleaseChild(child.order, environment, self.logs, interpreter, stop_seconds=self._patience, what=what)
+
+    def add_child(self, order: Order) -> RoleChild:
+        """Return one more process, which is not started yet."""
+        child = RoleChild(order, self._environment, self.logs, stop_seconds=self._patience)
+        self.children[order.name] = child
+        return child
+
+    def new_database(self, name: str) -> str:
+        """Make an empty database and return its address."""
+        self.postgres.create_database(name)
+        return self.postgres.url(name)
+
+    def orders_of(self, name: str, uuid: str, database_url: str) -> tuple[Order, ...]:
+        """Return the conductor and the host of one more cell, which no link is before."""
+        config = replace(self._with_addresses(), cells=(CellSettings(name=name, database_url=database_url),))
+        cell = Cell(uuid=CellUuid(uuid), name=name)
+        return orders_inside(config, Numbers(), cell, [f"{name}-host1"])
 
     def host_directory(self, child: RoleChild) -> Path:
         """Return where the host of a compute process keeps its journal."""
@@ -140,10 +225,8 @@ class ProcessCloud:
         return Seen(rows=rows, lives=tuple(self.guests()), statuses=statuses, hosts=hosts)
 
     def guests(self) -> list[Life]:
-        """Return all guests that the hosts ever had. The offset of a host's clock is the same in all its lives."""
-        computes = self.of("compute")
-        ahead = {child.order.name.removeprefix("compute-"): child.clock_offset for child in computes}
-        return witness_guests.lives(self.state, ahead)
+        """Return all guests that the hosts ever had, by the right time."""
+        return witness_guests.lives(self.state, self.host_clocks.ahead)
 
     async def ready(self) -> None:
         """Wait until the API is ready and all hosts may get servers. Raises AssertionError."""
@@ -173,17 +256,16 @@ class ProcessCloud:
             await link.start()
         await self._install()
         first: list[RoleChild | ReleaseChild] = [*(self.older or self.children).values()]
-        with ThreadPoolExecutor(len(first)) as threads:
-            loop = asyncio.get_running_loop()
-            for child in first:
-                child.start()
-            await asyncio.gather(*(loop.run_in_executor(threads, child.wait_started) for child in first))
+        await self._started(first)
         assert self._client is not None
         await asyncio.to_thread(self._client.sign_in)
         self._image = await asyncio.to_thread(self._client.find_image)
         await self.ready()
 
     def _make_databases(self) -> None:
+        if self._disk_bytes and mount_memory(self.postgres.folder, self._disk_bytes):
+            self.mounts.append(self.postgres.folder)
+            self.databases_disk = self.postgres.folder
         self.postgres.start()
         for name in ("api", CELL0_NAME, *self.names):
             self.postgres.create_database(name)
@@ -208,13 +290,13 @@ class ProcessCloud:
             if http is not None:
                 await http.stop()
             await databases.close()
-        environment = environment_without_skep() | dict(variables_of(self.config))
-        patience = self.config.process.drain_seconds + 10
+        self._environment = environment_without_skep() | dict(variables_of(self.config))
         for order in planned:
-            self.children[order.name] = RoleChild(order, environment, self.logs, stop_seconds=patience)
+            patience = self._patience
+            self.children[order.name] = RoleChild(order, self._environment, self.logs, stop_seconds=patience)
             if self.release is not None:
                 self.older[order.name] = ReleaseChild(
-                    order, environment, self.logs, self.release, stop_seconds=patience
+                    order, _known_to_older(self._environment), self.logs, self.release, stop_seconds=patience
                 )
 
     def _with_addresses(self) -> Config:
@@ -245,6 +327,14 @@ class ProcessCloud:
         return url.set(port=self.to_database[name].port).render_as_string(hide_password=False)
 
 
+def mount_memory(directory: Path, size: int) -> bool:
+    """Put a small disk in memory under a directory that stays its owner's; whether we may."""
+    owner = directory.stat()
+    options = f"size={size},mode={owner.st_mode & 0o777:o},uid={owner.st_uid},gid={owner.st_gid}"
+    command = ["mount", "-t", "tmpfs", "-o", options, "skep-chaos", str(directory)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 def variables_of(config: Config) -> Iterator[tuple[str, str]]:
     """Return the variables that say what of a configuration is not as by default."""
     for name in config.__struct_fields__:
@@ -269,3 +359,11 @@ def _text(value: object) -> str:
     if isinstance(value, tuple) and any(isinstance(one, msgspec.Struct) for one in value):
         return msgspec.json.encode(value).decode()
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+NEWER_VARIABLES = ("SKEP_COMPUTE__REQUIRE_SIGNATURES",)
+"""Settings that other releases do not know, and refuse."""
+
+
+def _known_to_older(environment: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name not in NEWER_VARIABLES}

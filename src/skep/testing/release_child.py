@@ -1,10 +1,9 @@
-"""One role of a cloud of processes that runs the program of another release, as `skep serve` of its sources."""
+"""One role of a cloud of processes as a program of its own, `skep serve`: of another release, or of another time."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,13 +24,20 @@ class ReleaseChild:
     """The process of one order of the plan. Its methods block; none is called by two threads at once."""
 
     def __init__(
-        self, order: Order, environment: Mapping[str, str], logs: Path, sources: Path, *, stop_seconds: float
+        self,
+        order: Order,
+        environment: Mapping[str, str],
+        logs: Path,
+        interpreter: Path,
+        *,
+        stop_seconds: float,
+        what: str = "release",
     ) -> None:
-        """`sources` is the `src` directory of the release."""
+        """`interpreter` is the one into which the program is installed; `what` tells its log from others."""
         self.order = order
-        self.log = logs / f"{order.name}-release.log"
-        self._environment = {**environment, **dict(order.settings), "PYTHONPATH": str(sources)}
-        self._sources = sources
+        self.log = logs / f"{order.name}-{what}.log"
+        self._environment = {**environment, **dict(order.settings)}
+        self._interpreter = interpreter
         self._stop_seconds = stop_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._look = ""
@@ -52,9 +58,9 @@ class ReleaseChild:
             self._look = f"http://{LOOPBACK}:{port}/readyz"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "skep.cli", *arguments],
+                [str(self._interpreter), "-m", "skep.cli", *arguments],
                 env=self._environment,
-                cwd=self._sources.parent,
+                cwd=self.log.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -66,7 +72,7 @@ class ReleaseChild:
         deadline = time.monotonic() + seconds
         while not self._answers():
             if not self.running or time.monotonic() > deadline:
-                raise RoleDied(f"{self.order.name} of the release did not start; the end of its log:\n{self.tail()}")
+                raise RoleDied(f"{self.order.name} as a program did not start; the end of its log:\n{self.tail()}")
             time.sleep(LOOK_SECONDS)
 
     def stop(self) -> None:
@@ -79,9 +85,15 @@ class ReleaseChild:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-            raise RoleDied(f"{self.order.name} of the release did not stop; its log:\n{self.tail()}") from None
+            raise RoleDied(f"{self.order.name} as a program did not stop; its log:\n{self.tail()}") from None
         if status != 0:
-            raise RoleDied(f"{self.order.name} of the release stopped with {status}; its log:\n{self.tail()}")
+            raise RoleDied(f"{self.order.name} as a program stopped with {status}; its log:\n{self.tail()}")
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def tail(self, lines: int = 15) -> str:
         """Return the end of its log."""

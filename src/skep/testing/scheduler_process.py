@@ -95,6 +95,12 @@ class SchedulerProcess:
         start = 'skep_placement_decisions_total{outcome="placed"} '
         return sum(float(line.removeprefix(start)) for line in lines if line.startswith(start))
 
+    async def clock_ahead(self, database: str) -> float | None:
+        """Return by how much the child says that its clock is ahead of a database's; None where it says nothing."""
+        lines = (await self._get("/metrics")).text.splitlines()
+        start = f'skep_clock_ahead_seconds{{database="{database}"}} '
+        return next((float(line.removeprefix(start)) for line in lines if line.startswith(start)), None)
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the child."""
         assert self._child is not None

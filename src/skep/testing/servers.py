@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,19 @@ import sqlalchemy as sa
 import skep.database.api.tables  # noqa: F401 - declares them
 from skep.api.app import ComputeApi
 from skep.api.policy import Policy
+from skep.api.routing import Route
 from skep.api.server_routes import SERVER_ROUTES
 from skep.api.services import ApiServices, ApiSettings, QuotaDefaults
-from skep.database.api import aggregates, flavors, host_mappings, server_groups
+from skep.database.api import aggregates, cells, flavors, host_mappings, server_groups
 from skep.database.api import instance_mappings as mappings
-from skep.database.api.instance_mappings import Placement
+from skep.database.api.destinations import Placement
 from skep.database.api.metadata import metadata as api_metadata
 from skep.database.api.server_groups import ServerGroup
 from skep.database.cell import builds as cell_builds
 from skep.database.cell.builds import Staged
 from skep.database.cell.tables import metadata as cell_metadata
 from skep.database.engine import Database
-from skep.domain.cells import HostMapping
+from skep.domain.cells import Cell, HostMapping
 from skep.domain.clock import SECOND, Clock, Timestamp
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound
@@ -37,15 +38,17 @@ from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CELL0, CellUuid, GroupUuid, Incarnation, InstanceUuid, NodeUuid, ProjectId, UserId
 from skep.domain.images import Image
 from skep.domain.instances import Fault, PowerState
+from skep.messages.base import Done
 from skep.messages.to_cell_conductor import InstancesChanged
-from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply
-from skep.messages.to_super_conductor import DeleteInstances, ScheduleAndBuildInstances
+from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
+from skep.messages.to_super_conductor import DeleteInstances, OperatorStateChanged, ScheduleAndBuildInstances
 from skep.testing.api import PROJECT, KnownTokens
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, cell_conductor
 from skep.transport.memory import MemoryTransport
 
 CELL1 = CellUuid("11111111-1111-4111-8111-111111111111")
 CELL2 = CellUuid("22222222-2222-4222-8222-222222222222")
+NAMES = {CELL0: "cell0", CELL1: "cell1", CELL2: "cell2"}
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 SAVING = "80a599e0-31e7-49b7-b260-868f441e862b"
 LARGE = "90a599e0-31e7-49b7-b260-868f441e862b"
@@ -90,11 +93,13 @@ class KnownImages:
 class ServersUnderTest:
     """The API, and what conductors and hosts would do to its rows."""
 
-    def __init__(self, services: ApiServices, told: asyncio.Queue[Any]) -> None:
+    def __init__(
+        self, services: ApiServices, told: asyncio.Queue[Any], routes: Iterable[Route] = SERVER_ROUTES
+    ) -> None:
         self.services = services
         self.told = told
         self.client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(ComputeApi(services, SERVER_ROUTES)), base_url="http://cloud"
+            transport=httpx.ASGITransport(ComputeApi(services, routes)), base_url="http://cloud"
         )
         self._numbers = itertools.count(1)
 
@@ -158,7 +163,7 @@ class ServersUnderTest:
 
     async def map(self, taken: mappings.Taken, cell: CellUuid) -> None:
         """Point the mapping at the cell, as hop 4b does."""
-        placement = Placement(instance=taken.instance.uuid, attempt=taken.attempt, revision=taken.revision)
+        placement = Placement(instance=taken.instance.uuid, attempt=taken.attempt, revision=taken.revision, node=None)
         mapped = await self.database.write(partial(mappings.map_to_cell, cell=cell, placements=[placement]))
         assert mapped == {taken.instance.uuid}
 
@@ -203,6 +208,8 @@ class ServersUnderTest:
 def _seed(connection: sa.Connection) -> None:
     for flavor in FLAVORS:
         flavors.add(connection, flavor, 1)
+    for uuid, name in NAMES.items():
+        assert cells.add(connection, Cell(uuid=uuid, name=name), 1)
     host_mappings.add(connection, HostMapping(node=NodeUuid("node-host-1"), host="host-1", cell=CELL1))
     host_mappings.add(connection, HostMapping(node=NodeUuid("node-host-2"), host="host-2", cell=CELL1))
     zone = aggregates.add(connection, uuid="u", name="a", metadata={"availability_zone": "east"}, now=1)
@@ -222,49 +229,58 @@ HOST = HostState(
 
 @contextlib.asynccontextmanager
 async def servers_under_test(
-    directory: Path, quotas: QuotaDefaults = GENEROUS, backlog: int = 0
+    directory: Path,
+    quotas: QuotaDefaults = GENEROUS,
+    backlog: Callable[[], int] = lambda: 0,
+    routes: Iterable[Route] = SERVER_ROUTES,
+    reported: tuple[HostState, ...] = (HOST,),
 ) -> AsyncIterator[ServersUnderTest]:
-    """Open the API over fresh databases in `directory`."""
-    names = {CELL0: "cell0", CELL1: "cell1", CELL2: "cell2"}
+    """Open the API over fresh databases in `directory`; `reported`: the hosts that a scheduler knows."""
     database = Database(directory / "api.db")
-    cells = {uuid: Database(directory / f"{name}.db") for uuid, name in names.items()}
+    databases = {uuid: Database(directory / f"{name}.db") for uuid, name in NAMES.items()}
     api_metadata.create_all(database.engine)
-    for cell in cells.values():
+    for cell in databases.values():
         cell_metadata.create_all(cell.engine)
     await database.write(_seed)
     told: asyncio.Queue[Any] = asyncio.Queue()
     services = ApiServices(
         database=database,
-        cells=cells,
-        transport=await _transport(told),
+        cells=databases,
+        transport=await _transport(told, reported),
         clock=TickingClock(),
         identity=KnownTokens(),
         images=KnownImages(),
         policy=Policy(),
         seal=lambda secret: secret[::-1],
+        unseal=lambda sealed: sealed[::-1],
         settings=ApiSettings(quotas=quotas),
-        backlog=lambda: backlog,
+        backlog=backlog,
     )
-    opened = ServersUnderTest(services, told)
+    opened = ServersUnderTest(services, told, routes)
     try:
         yield opened
     finally:
         await opened.client.aclose()
-        for one in (database, *cells.values()):
+        for one in (database, *databases.values()):
             await one.close()
 
 
-async def _transport(told: asyncio.Queue[Any]) -> MemoryTransport:
+async def _transport(told: asyncio.Queue[Any], reported: tuple[HostState, ...]) -> MemoryTransport:
     transport = MemoryTransport()
 
     async def hear(message: Any, _context: RequestContext | None) -> None:
         told.put_nowait(message)
 
     async def states(_message: Any, _context: RequestContext | None) -> GetHostStatesReply:
-        return GetHostStatesReply(hosts=(HOST,), epoch="e1")
+        return GetHostStatesReply(hosts=reported, epoch="e1")
 
-    await transport.serve(SUPER_CONDUCTOR, {ScheduleAndBuildInstances: hear, DeleteInstances: hear})
-    await transport.serve(SCHEDULER, {GetHostStates: states})
+    async def publish(message: Any, _context: RequestContext | None) -> Done:
+        told.put_nowait(message)
+        return Done()
+
+    for_super = (ScheduleAndBuildInstances, DeleteInstances, OperatorStateChanged)
+    await transport.serve(SUPER_CONDUCTOR, dict.fromkeys(for_super, hear))
+    await transport.serve(SCHEDULER, {GetHostStates: states, PublishOperatorState: publish})
     for uuid in (CELL1, CELL2):
         await transport.serve(cell_conductor(uuid), {InstancesChanged: hear})
     return transport

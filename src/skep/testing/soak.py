@@ -87,11 +87,11 @@ class Soak(Chaos):
 
     def __init__(self, root: Path, seed: int, seconds: float, servers: SoakServers) -> None:
         """Take servers that have started."""
-        config = _config(root, servers)
-        super().__init__(root, seed, round(seconds * BUILDS_PER_SECOND), seconds, config)
+        builds = round(seconds * BUILDS_PER_SECOND)
+        config = _config(root, servers, builds)
+        super().__init__(root, seed, builds, seconds, config)
         path = root / "scheduler.toml"
         path.write_text(_scheduler_toml(config))
-        self.faults: dict[str, int] = {}
         self.recovered_s = 0.0
         """The longest that a server took which was asked for as soon as a server beneath was back."""
         self._beneath = servers
@@ -114,7 +114,7 @@ class Soak(Chaos):
         while not self.over:
             await self.unless_over(dice.uniform(*CALM_SECONDS))
             kind = dice.choice(("kill", "kill", "pause", *self._beneath.faults))
-            self.faults[kind] = self.faults.get(kind, 0) + 1
+            self.faults[kind] += 1
             if kind in kinds:
                 await kinds[kind](dice)
             else:
@@ -147,9 +147,9 @@ class Soak(Chaos):
         scheduler.signal(signal.SIGCONT)
 
 
-def _config(root: Path, servers: SoakServers) -> Config:
+def _config(root: Path, servers: SoakServers, builds: int) -> Config:
     return msgspec.structs.replace(
-        chaos_config(root),
+        chaos_config(root, builds),
         transport=TransportSettings(kind="nats", url=servers.nats.url),
         synchronizer=servers.settings,
         scheduler=SchedulerSettings(embedded=False),

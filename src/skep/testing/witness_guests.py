@@ -5,11 +5,12 @@ A life is one guest on one host, from the moment that its making began until it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from skep.compute.drivers.fake import GUESTS_FILE
 from skep.compute.drivers.guest_log import GuestEvent, read_events
@@ -39,19 +40,21 @@ class Life(msgspec.Struct, kw_only=True):
         return f"{self.instance} attempt {self.attempt} on {self.host}"
 
 
-def lives(state: Path, ahead: Mapping[str, int] | None = None) -> list[Life]:
-    """Return all guests that the hosts of a state directory ever had.
+Ahead = Callable[[str, int], int]
+"""By how many microseconds the clock of a host was ahead when it wrote an event, by its name and the event's number."""
 
-    `ahead`: microseconds by which the clocks of hosts are ahead, by name; their logs say when as those clocks have it.
-    """
+
+def _right(_host: str, _number: int) -> int:
+    return 0
+
+
+def lives(state: Path, ahead: Ahead = _right) -> list[Life]:
+    """Return all guests that the hosts of a state directory ever had; logs say when as the clocks of hosts have it."""
     found: list[Life] = []
     for path in sorted(state.glob(f"hosts/*/*/{GUESTS_FILE}")):
         host = path.parent.name
-        wrong = (ahead or {}).get(host, 0)
-        for life in lives_on(host, read_events(path)):
-            life.began -= wrong
-            life.ended = None if life.ended is None else life.ended - wrong
-            found.append(life)
+        events = [replace(event, at=event.at - ahead(host, number)) for number, event in enumerate(read_events(path))]
+        found += lives_on(host, events)
     return found
 
 

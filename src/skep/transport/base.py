@@ -65,6 +65,10 @@ class Subscription(Protocol):
 class Transport(Protocol):
     """Carries encoded messages between processes. At most once; nothing is kept."""
 
+    @property
+    def proves_senders(self) -> bool:
+        """Whether messages never leave this process, so that `speaker.proven_speaker` can be believed."""
+
     async def cast(self, address: Address, message: Cast, context: RequestContext | None = None) -> None:
         """Send a hint. Returns when it is on its way; nobody there is no error."""
 

@@ -28,8 +28,13 @@ class MemoryTransport:
         *,
         on_refused: OnRefused | None = None,
         largest: int = 2**62,
+        proves_senders: bool = True,
     ) -> None:
-        """Take messages of at most `largest` bytes, as a wire does; without it memory is the bound."""
+        """Take messages of at most `largest` bytes, as a wire does; without it memory is the bound.
+
+        With `proves_senders` false it vouches for no sender, as a wire does not.
+        """
+        self.proves_senders = proves_senders
         self._settings = settings or TransportSettings()
         self._largest = largest
         self.refusals = Refusals(on_refused)

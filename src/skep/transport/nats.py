@@ -56,11 +56,16 @@ class NatsTransport:
         self._served: set[_Served] = set()
         self._latest: EndingClient | None = None
         """The client that addresses are subscribed on, connected or about to be."""
-        self._inbox = f"_INBOX.{new_uuid().replace('-', '')}"
+        self._inbox = f"{settings.inbox}.{new_uuid().replace('-', '')}"
         self._numbers = itertools.count(1)
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
         """By number: calls that were sent and not answered yet."""
         self._calls = 0
+
+    @property
+    def proves_senders(self) -> bool:
+        """Anybody who reaches the server may say to be anybody."""
+        return False
 
     @property
     def connected(self) -> bool:
@@ -196,15 +201,19 @@ class NatsTransport:
         repeat: Repeat | None = None
         try:
             subject = subject_of(self._settings.prefix, address)
-            send = partial(self._connection.send, client, subject, data, f"{self._inbox}.{number}")
-            await send()
+            reply = f"{self._inbox}.{number}"
+            await self._connection.send(client, subject, data, reply)
             if again_after is not None:
-                repeat = Repeat(send, again_after)
+                repeat = Repeat(partial(self._send_again, client, subject, data, reply), again_after)
             return await waiting
         finally:
             del self._waiting[number]
             if repeat is not None:
                 repeat.stop()
+
+    async def _send_again(self, first: EndingClient, subject: str, data: bytes, reply: str) -> None:
+        """Send over the connection that there is now: another may have followed the first."""
+        await self._connection.send(self._connection.client or first, subject, data, reply)
 
     async def _take_answer(self, answer: Msg) -> None:
         waiting = self._waiting.get(answer.subject.rpartition(".")[2])

@@ -60,8 +60,21 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True):
 class Passwords:
     """Derives the password of each user from one secret of the installation, so that none of them is stored."""
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, mark: str = "") -> None:
+        """`mark` ends the names of users, so that those of two secrets stand side by side."""
         self._secret = secret
+        self._mark = mark
+        self.taken: tuple[Passwords, ...] = (self,)
+        """These, and those of other secrets that servers take beside them."""
+
+    def followed_by(self, others: Iterable[Passwords]) -> Passwords:
+        """Have servers take those of other secrets, too."""
+        self.taken = (self, *others)
+        return self
+
+    def name(self, user: str) -> str:
+        """Return by which name a user signs in."""
+        return f"{user}.{self._mark}" if self._mark else user
 
     def of(self, user: str) -> str:
         """Return the password of a user."""
@@ -79,11 +92,17 @@ def signed_in(urls: str, user: str, password: str) -> str:
     return ",".join(_with_user(url.strip(), user, password) for url in urls.split(",") if url.strip())
 
 
+def without_user(urls: str) -> str:
+    """Return the addresses without the users and passwords that they have."""
+    parts = (url.strip().partition("://") for url in urls.split(",") if url.strip())
+    return ",".join(f"{scheme}://{rest.rpartition('@')[2]}" for scheme, _, rest in parts)
+
+
 def server_config(cells: Iterable[Cell], passwords: Passwords, listening: Listening, prefix: str = "skep") -> str:
     """Return the configuration of the servers that all share: the account above and one for each cell."""
     cells = [cell for cell in cells if not cell.is_cell0]
     above: dict[str, Any] = {
-        "users": [{"user": ABOVE_USER, "password": passwords.of(ABOVE_USER)}],
+        "users": [{"user": one.name(ABOVE_USER), "password": one.of(ABOVE_USER)} for one in passwords.taken],
         "exports": [
             {"service": subject_of(prefix, address(cell.uuid)), "accounts": [_account(cell)]}
             for cell in cells
@@ -97,9 +116,9 @@ def server_config(cells: Iterable[Cell], passwords: Passwords, listening: Listen
     if listening.jetstream:
         above["jetstream"] = "enabled"
     accounts = {ABOVE_ACCOUNT: above, **{_account(cell): _cell_account(cell, passwords, prefix) for cell in cells}}
-    document = {**_listens(listening), "accounts": accounts}
+    document = {**listens(listening), "accounts": accounts}
     if listening.leaf_address:
-        users = [_leaf_user(cell, passwords) | {"account": _account(cell)} for cell in cells]
+        users = [_leaf_user(cell, one) | {"account": _account(cell)} for cell in cells for one in passwords.taken]
         document["leafnodes"] = {"listen": listening.leaf_address, "authorization": {"users": users}}
         if listening.tls is not None:
             document["leafnodes"]["tls"] = _tls(listening.tls)
@@ -117,18 +136,22 @@ def cell_server_config(
     remote: dict[str, Any] = {"url": _with_user(hub, user["user"], user["password"]), "account": _account(cell)}
     if hub_ca_file:
         remote["tls"] = {"ca_file": hub_ca_file}
-    account = {"users": [_user(cell, role, passwords, prefix) for role in ("conductor", "compute", "above")]}
-    document = {**_listens(listening), "accounts": {_account(cell): account}, "leafnodes": {"remotes": [remote]}}
+    account = {"users": _users(cell, ("conductor", "compute", "above"), passwords, prefix)}
+    document = {**listens(listening), "accounts": {_account(cell): account}, "leafnodes": {"remotes": [remote]}}
     return _text(document)
 
 
 def _cell_account(cell: Cell, passwords: Passwords, prefix: str) -> dict[str, Any]:
     up = (scheduler_for(cell.uuid), super_conductor_for(cell.uuid))
     return {
-        "users": [_user(cell, role, passwords, prefix) for role in ("conductor", "compute")],
+        "users": _users(cell, ("conductor", "compute"), passwords, prefix),
         "exports": [{"service": subject_of(prefix, cell_conductor(cell.uuid)), "accounts": [ABOVE_ACCOUNT]}],
         "imports": [{"service": {"account": ABOVE_ACCOUNT, "subject": subject_of(prefix, address)}} for address in up],
     }
+
+
+def _users(cell: Cell, roles: Iterable[CellRole], passwords: Passwords, prefix: str) -> list[dict[str, Any]]:
+    return [_user(cell, role, one, prefix) for role in roles for one in passwords.taken]
 
 
 def _user(cell: Cell, role: CellRole, passwords: Passwords, prefix: str) -> dict[str, Any]:
@@ -147,7 +170,7 @@ def _user(cell: Cell, role: CellRole, passwords: Passwords, prefix: str) -> dict
     }
     name = user_of(cell, role)
     return {
-        "user": name,
+        "user": passwords.name(name),
         "password": passwords.of(name),
         "permissions": {"publish": {"allow": publish[role]}, "subscribe": {"allow": subscribe[role]}},
     }
@@ -155,14 +178,15 @@ def _user(cell: Cell, role: CellRole, passwords: Passwords, prefix: str) -> dict
 
 def _leaf_user(cell: Cell, passwords: Passwords) -> dict[str, str]:
     name = f"{cell.uuid}.servers"
-    return {"user": name, "password": passwords.of(name)}
+    return {"user": passwords.name(name), "password": passwords.of(name)}
 
 
 def _account(cell: Cell) -> str:
     return "CELL_" + cell.uuid.replace("-", "").upper()
 
 
-def _listens(listening: Listening) -> dict[str, Any]:
+def listens(listening: Listening) -> dict[str, Any]:
+    """Return what a server listens on and keeps, as its configuration says it."""
     document: dict[str, Any] = {"listen": listening.address}
     if listening.tls is not None:
         document["tls"] = _tls(listening.tls)

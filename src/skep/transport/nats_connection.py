@@ -16,6 +16,7 @@ import structlog
 from nats import errors as nats_errors
 
 from skep.config.sections import TransportSettings
+from skep.config.sign_ins import SignIns
 from skep.domain.errors import Misconfigured, Overloaded, SkepError, Unreachable
 from skep.transport.nats_client import CLOSE_SECONDS, EndingClient
 from skep.transport.nats_options import security, servers, wants_tls
@@ -42,6 +43,10 @@ YIELD_EVERY = 256
 """After so many messages without a pause the task that writes to the socket gets its turn."""
 LOOK_SECONDS = 0.5
 """How often we look whether the connection is given up: the client tells it only when it has tried to send the rest."""
+LEAVE_SECONDS = 0.5
+"""How long a connection that another one follows still takes what is being sent."""
+DRAIN_SECONDS = 5.0
+"""For what has come over such a connection to be taken."""
 CLIENT_BUFFER = 2**40
 """The client never waits for the socket in the middle of a message: what may wait is bounded here."""
 
@@ -74,6 +79,9 @@ class Connection:
         self._stuck = False
         """Whether too much waited for too long; until nothing waits."""
         self._trouble = ""
+        self.sign_ins = SignIns(lambda: settings.sign_in_version)
+        self._leaving: set[asyncio.Task[None]] = set()
+        """Connections that others follow, being closed."""
         self.reconnects = 0
 
     @property
@@ -104,6 +112,10 @@ class Connection:
         elif up is not None:
             up.set_exception(Unreachable("the transport is closed"))
             up.exception()  # Nobody may be waiting.
+        for leaving in self._leaving:
+            leaving.cancel()
+        if self._leaving:
+            await asyncio.wait(self._leaving)
         self._on_down()
 
     async def wait(self) -> EndingClient:
@@ -163,7 +175,10 @@ class Connection:
 
     async def _keep(self, client: EndingClient, closed: asyncio.Event) -> None:
         while True:
-            await _end_of(client, closed)
+            await self._end_of(client, closed)
+            if not client.is_closed:
+                client, closed = await self._follow_sign_in(client, closed)
+                continue
             self._up = asyncio.get_running_loop().create_future()
             log.warning("NATS connection lost", error=str(client.last_error or "closed by the server"))
             self._on_down()
@@ -171,6 +186,40 @@ class Connection:
             self.reconnects += 1
             log.warning("NATS connection is back", server=_server(client))
             self._up.set_result(client)
+
+    async def _end_of(self, client: EndingClient, closed: asyncio.Event) -> None:
+        """Wait until the connection ends, or what it was signed in by has been replaced and is to be tried."""
+        while not client.is_closed and not self.sign_ins.is_due:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(closed.wait(), LOOK_SECONDS)
+
+    async def _follow_sign_in(self, client: EndingClient, closed: asyncio.Event) -> tuple[EndingClient, asyncio.Event]:
+        """Sign in anew beside a connection, and leave that one then: no call is lost. Return which goes on."""
+        try:
+            fresh, fresh_closed = await self._sign_in()
+        except Exception as error:
+            self.sign_ins.fail()
+            unforeseen = None if isinstance(error, SkepError) else error
+            log.warning(
+                "NATS does not take the new sign-in, the connection stays as it is",
+                error=str(error),
+                exc_info=unforeseen,
+            )
+            return client, closed
+        try:
+            await self._take_up(fresh)
+        except Exception as error:
+            unforeseen = None if isinstance(error, SkepError) else error
+            log.warning("NATS connection is given up", error=str(error), exc_info=unforeseen)
+            await _close(client)
+            return client, closed
+        self._up = asyncio.get_running_loop().create_future()
+        self._up.set_result(fresh)
+        log.info("NATS connection follows a new sign-in", server=_server(fresh))
+        leaving = asyncio.create_task(_leave(client), name="nats-connection-left")
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+        return fresh, fresh_closed
 
     async def _connect_again(self) -> tuple[EndingClient, asyncio.Event]:
         pause, said = FIRST_PAUSE, asyncio.get_running_loop().time()
@@ -189,11 +238,31 @@ class Connection:
 
     async def _connect(self) -> tuple[EndingClient, asyncio.Event]:
         """Return a client with its subscriptions, and what is set when its connection ends."""
+        client, closed = await self._sign_in()
+        await self._take_up(client)
+        return client, closed
+
+    async def _take_up(self, client: EndingClient) -> None:
+        """Subscribe on a client, and return once the server knows it. Raises Unreachable; it is closed then."""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._on_up(client)
+                await client.flush(HANDSHAKE_SECONDS)
+        except (nats_errors.Error, OSError, TimeoutError) as error:
+            await _close(client, DROP_SECONDS)
+            raise self._failure(error) from error
+        except BaseException:
+            await _close(client, DROP_SECONDS)
+            raise
+
+    async def _sign_in(self) -> tuple[EndingClient, asyncio.Event]:
+        """Return a client without subscriptions, and what is set when its connection ends."""
         client, closed = EndingClient(), asyncio.Event()
 
         async def on_closed() -> None:
             closed.set()
 
+        self.sign_ins.begin()
         options = security(self._settings)
         self._trouble = ""
         try:
@@ -215,14 +284,13 @@ class Connection:
                 )
                 if wants_tls(self._settings) and not client.is_encrypted:
                     raise Misconfigured(f"transport.url: the NATS server {_server(client)} does not speak TLS")
-                await self._on_up(client)
-                await client.flush(HANDSHAKE_SECONDS)
         except (nats_errors.Error, OSError, TimeoutError) as error:
             await _close(client, DROP_SECONDS)
             raise self._failure(error) from error
         except BaseException:
             await _close(client, DROP_SECONDS)
             raise
+        self.sign_ins.succeed()
         return client, closed
 
     def _failure(self, error: Exception) -> SkepError:
@@ -246,10 +314,17 @@ class Connection:
             log.debug("NATS client", error=self._trouble)
 
 
-async def _end_of(client: EndingClient, closed: asyncio.Event) -> None:
-    while not client.is_closed:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(closed.wait(), LOOK_SECONDS)
+async def _leave(client: EndingClient) -> None:
+    """Let what is being sent go, take what has come, and disconnect."""
+    try:
+        await asyncio.sleep(LEAVE_SECONDS)
+        if not client.is_closed:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await client.drain()
+    except (nats_errors.Error, OSError, TimeoutError) as error:
+        log.debug("NATS connection that was left dropped", error=str(error) or type(error).__name__)
+    finally:
+        await _close(client, DROP_SECONDS)
 
 
 async def _close(client: EndingClient, seconds: float = CLOSE_SECONDS) -> None:

@@ -11,8 +11,8 @@ import pytest
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
 from skep.neighbours.images.base import ImageService
-from skep.neighbours.images.glance import GlanceImages, GlanceSettings
-from skep.neighbours.service_session import ServiceCredentials
+from skep.neighbours.images.glance import GlanceImages
+from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.standalone.images.embedded import EmbeddedImages
 from skep.testing.eventually import PATIENCE
 from skep.testing.neighbours import PASSWORDS, Neighbours, SteppedClock, neighbours
@@ -43,6 +43,7 @@ def credentials(cloud: Neighbours) -> ServiceCredentials:
         password=PASSWORDS["admin"],
         project_name="admin",
         timeout=PATIENCE,
+        retries=0,
     )
 
 
@@ -69,4 +70,4 @@ def images(
 ) -> ImageService:
     if request.param == "embedded":
         return EmbeddedImages(cloud.images)
-    return GlanceImages(GlanceSettings(credentials=credentials), http, clock)
+    return GlanceImages(ServiceSession(credentials, http, clock))

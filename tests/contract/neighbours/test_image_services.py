@@ -13,8 +13,8 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, Unreachable
 from skep.domain.ids import ProjectId, RequestId
 from skep.neighbours.images.base import ImageService
-from skep.neighbours.images.glance import GlanceImages, GlanceSettings
-from skep.neighbours.service_session import ServiceCredentials
+from skep.neighbours.images.glance import GlanceImages
+from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.testing.neighbours import Neighbours, SteppedClock, address, bound
 
 
@@ -75,6 +75,6 @@ async def test_glance_that_does_not_answer(
     credentials: ServiceCredentials, http: httpx.AsyncClient, clock: SteppedClock
 ) -> None:
     with bound() as nobody:
-        images = GlanceImages(GlanceSettings(credentials=credentials, endpoint=address(nobody)), http, clock)
+        images = GlanceImages(ServiceSession(credentials, http, clock), address(nobody))
         with pytest.raises(Unreachable):
             await images.get(str(uuid.uuid4()), _context("mine", "member"))

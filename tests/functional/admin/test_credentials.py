@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import sqlalchemy as sa
 
 from skep.database.api.service_tables import credentials
 from skep.domain.credentials import new_token, parse
+from skep.testing.eventually import eventually
 from skep.testing.served_admin import Served
 
 
@@ -90,3 +92,34 @@ def test_tokens_are_taken_apart_as_they_were_put_together() -> None:
         assert parse(token.text) == token
         assert token.matches(token.digest)
         assert not token.matches(new_token().digest)
+
+
+async def test_it_is_replaced_while_a_program_uses_it(served: Served) -> None:
+    """As `skep keys steps credentials` says: two are good at once, the program takes the other, the first one goes."""
+    old = (await served.good("POST", "/cells/cell1/credentials", {}))["credential"]
+    used, statuses, ended = [old["secret"]], list[int](), asyncio.Event()
+
+    async def program() -> None:
+        while not ended.is_set():
+            statuses.append(await served.status("GET", "/host-states", secret=used[-1]))
+
+    async def more() -> None:
+        seen = len(statuses)
+
+        async def went_on() -> bool:
+            return len(statuses) > seen + 5
+
+        await eventually(went_on, "the program goes on")
+
+    working = asyncio.create_task(program())
+    await more()
+    new = (await served.good("POST", "/cells/cell1/credentials", {}))["credential"]
+    await more()
+    used.append(new["secret"])
+    await more()
+    assert await served.status("DELETE", f"/cells/cell1/credentials/{old['id']}") == 200
+    await more()
+    ended.set()
+    await working
+    assert {*statuses} == {200}
+    assert await served.status("GET", "/host-states", secret=old["secret"]) == 401

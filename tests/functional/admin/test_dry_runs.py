@@ -14,7 +14,8 @@ from skep.domain.groups import SpreadConstraint
 from skep.domain.ids import GroupUuid, ProjectId, UserId
 from skep.domain.images import Image
 from skep.domain.request_specs import RequestSpec
-from skep.testing.admin import CELL1, CELL2, NOW, PROJECT, Admin
+from skep.testing.admin import CELL1, CELL2, NOW, Admin
+from skep.testing.admin_tokens import PROJECT
 from skep.testing.images import HeldImages
 from skep.testing.served_admin import Served
 

@@ -6,7 +6,8 @@ from functools import partial
 
 import msgspec
 
-from skep.database.cell import agents
+from skep.cli import doctor
+from skep.database.cell import agents, host_keys, sessions
 from skep.domain.hosts import AgentIdentity, RefusedReport
 from skep.domain.ids import Incarnation
 from skep.testing.admin import CELL1, NOW, Admin
@@ -39,3 +40,21 @@ async def test_an_older_agent_that_spoke_is_shown(admin: Admin) -> None:
     listed = {one["host"]: one["stale_agent"] for one in (await admin.good("GET", "/hosts"))["hosts"]}
     assert listed.pop(host) == shown
     assert set(listed.values()) <= {None}
+
+
+async def test_hosts_that_may_speak_unsigned_are_listed_until_their_first_session(admin: Admin) -> None:
+    node = next(state.node for state in admin.scheduler.states if state.cell == CELL1)
+    host = next(state.usage.host for state in admin.scheduler.states if state.node == node)
+    cell, identity = admin.services.cells[CELL1], AgentIdentity(node=node, host=host, process=Incarnation("p"))
+
+    async def unsigned() -> list[str]:
+        return [one["host"] for one in (await admin.good("GET", "/hosts"))["hosts"] if one["unsigned"]]
+
+    await cell.write(partial(host_keys.bind, node=node, host=host, public_key=b"k" * 32, now=NOW))
+    await cell.write(partial(agents.register, identity=identity, now=NOW))
+    assert host in await unsigned()
+    [check] = doctor._troubles((await admin.good("GET", "/hosts"))["hosts"], ())
+    assert (check.name, check.verdict) == ("signatures", "warning")
+    assert host in check.message
+    await cell.write(partial(sessions.begin, identity=identity, run=1, exchange_key=b"x" * 32))
+    assert host not in await unsigned()

@@ -6,8 +6,13 @@ from functools import partial
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
+from skep.cli.doctor import _clocks, clock_line
+from skep.cli.host import state_of
+from skep.database import leases as lease_rows
 from skep.database.cell import agents, fences
+from skep.database.cell.tables import leases
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import CELL0, Incarnation, NodeUuid
 from skep.domain.instances import State
@@ -26,6 +31,7 @@ async def test_cells_with_their_servers_and_hosts(admin: Admin) -> None:
         "name": "cell1",
         "uuid": CELL1,
         "disabled": False,
+        "deleting_at": None,
         "hosts": 1,
         "hosts_up": 1,
         "servers": {"active": 2},
@@ -93,6 +99,11 @@ async def known(admin: Admin, host: str, node: str) -> None:
     await admin.services.cells[CELL1].write(partial(agents.register, identity=identity, now=1))
 
 
+def silent(admin: Admin, *, omitted: bool | None) -> None:
+    """Say what a scheduler knows of the silence of `h1`."""
+    admin.scheduler.states = [msgspec.structs.replace(host_state("h1", CELL1), up=False, silent=omitted)]
+
+
 async def test_a_dead_host_is_fenced_and_its_cell_is_told(admin: Admin) -> None:
     told: list[InstancesChanged] = []
 
@@ -102,14 +113,38 @@ async def test_a_dead_host_is_fenced_and_its_cell_is_told(admin: Admin) -> None:
     subscription = await admin.services.transport.serve(cell_conductor(CELL1), {InstancesChanged: hear})
     await known(admin, "h1", "n1")
     await admin.good("PATCH", "/hosts/h1", json={"forced_down": True})
-    assert (await admin.good("GET", "/hosts/h1"))["host"]["fenced_at"] is None
+    silent(admin, omitted=True)
+    before = (await admin.good("GET", "/hosts/h1"))["host"]
+    assert (before["fenced_at"], before["fence_due_at"], before["fence_in_effect"]) == (None, None, False)
     first = (await admin.good("POST", "/hosts/h1/fence"))["host"]
-    assert first["fenced_at"] is not None
+    assert first["fenced_at"] < first["fence_due_at"]
+    assert first["fence_in_effect"] is False
+    [listed, *others] = (await admin.good("GET", "/hosts"))["hosts"]
+    assert (listed["host"], listed["fenced_at"]) == ("h1", first["fenced_at"])
+    assert {other["fenced_at"] for other in others} <= {None}
+    assert state_of(listed) == "down, fenced"
     assert (await admin.good("POST", "/hosts/h1/fence"))["host"] == first
     await subscription.close()
     assert len(told) == 2
     [fenced] = await admin.services.cells[CELL1].read(fences.fenced)
-    assert fenced.host == "h1"
+    assert (fenced.host, fenced.in_effect) == ("h1", False)
+
+
+async def test_a_fence_is_taken_back_until_it_has_taken_effect(admin: Admin) -> None:
+    await known(admin, "h1", "n1")
+    refused = await admin.ask("DELETE", "/admin/v1/hosts/h1/fence")
+    assert (refused.status_code, refused.json()["error"]["message"]) == (409, "Host h1 is not fenced.")
+    await admin.good("PATCH", "/hosts/h1", json={"forced_down": True})
+    silent(admin, omitted=True)
+    await admin.good("POST", "/hosts/h1/fence")
+    assert (await admin.good("DELETE", "/hosts/h1/fence"))["host"]["fenced_at"] is None
+    await admin.good("POST", "/hosts/h1/fence")
+    assert await admin.services.cells[CELL1].write(partial(fences.take_effect, node=NodeUuid("n1"), now=2**62))
+    refused = await admin.ask("DELETE", "/admin/v1/hosts/h1/fence")
+    assert refused.status_code == 409
+    assert "has taken effect" in refused.json()["error"]["message"]
+    assert (await admin.good("GET", "/hosts/h1"))["host"]["fence_in_effect"] is True
+    assert (await admin.ask("DELETE", "/admin/v1/hosts/h9/fence")).status_code == 404
 
 
 async def test_a_host_that_may_live_is_not_fenced(admin: Admin) -> None:
@@ -118,15 +153,36 @@ async def test_a_host_that_may_live_is_not_fenced(admin: Admin) -> None:
     allowed = await admin.ask("POST", "/admin/v1/hosts/h1/fence")
     assert allowed.status_code == 409, "it is not forced down"
     await admin.good("PATCH", "/hosts/h1", json={"forced_down": True})
-    heard = msgspec.structs.replace(host_state("h1", CELL1), last_heard=admin.services.clock.now())
-    admin.scheduler.states = [heard]
-    living = await admin.ask("POST", "/admin/v1/hosts/h1/fence")
-    assert living.status_code == 409
-    assert "was heard" in living.json()["error"]["message"]
+    silent(admin, omitted=False)
+    for body in ({}, {"although_unknown": True}):
+        living = await admin.ask("POST", "/admin/v1/hosts/h1/fence", json=body)
+        assert living.status_code == 409
+        assert "is heard by its cell" in living.json()["error"]["message"]
+    assert await admin.services.cells[CELL1].read(fences.fenced) == []
+
+
+async def test_a_host_of_which_nobody_can_tell_is_fenced_only_when_that_is_said(admin: Admin) -> None:
+    await known(admin, "h1", "n1")
+    await admin.good("PATCH", "/hosts/h1", json={"forced_down": True})
+
+    async def refused() -> None:
+        answer = await admin.ask("POST", "/admin/v1/hosts/h1/fence")
+        assert answer.status_code == 409
+        assert "although_unknown. It may live" in answer.json()["error"]["message"]
+
+    silent(admin, omitted=None)
+    await refused()
+    admin.scheduler.states = []
+    await refused()
     assert admin.scheduler.subscription is not None
     await admin.scheduler.subscription.close()
-    assert (await admin.ask("POST", "/admin/v1/hosts/h1/fence")).status_code == 503, "nobody knows whether it lives"
+    await refused()
     assert await admin.services.cells[CELL1].read(fences.fenced) == []
+    wrong = await admin.ask("POST", "/admin/v1/hosts/h1/fence", json={"although_unknown": "yes"})
+    assert wrong.status_code == 400
+    assert "although_unknown" in wrong.json()["error"]["message"]
+    done = await admin.good("POST", "/hosts/h1/fence", json={"although_unknown": True})
+    assert done["host"]["fenced_at"] is not None
 
 
 async def test_a_change_is_kept_while_no_scheduler_answers(admin: Admin) -> None:
@@ -135,3 +191,33 @@ async def test_a_change_is_kept_while_no_scheduler_answers(admin: Admin) -> None
     changed = await admin.good("PATCH", "/hosts/h1", json={"disabled": True})
     assert (changed["host"]["disabled"], changed["host"]["state"]) == (True, "unknown")
     assert len(admin.scheduler.nudged) == 1
+
+
+async def test_clocks_of_processes_that_are_off_are_told(admin: Admin) -> None:
+    now = admin.services.clock.now()
+
+    def conducts(connection: sa.Connection) -> None:
+        lease_rows.renew(connection, leases, Incarnation("one"), "cell_conductor", now + 10**7, "m1", ahead=3600.0)
+        lease_rows.renew(connection, leases, Incarnation("old"), "cell_conductor", now + 10**7, "m2")
+        lease_rows.renew(connection, leases, Incarnation("dead"), "cell_conductor", now - 10**7, "m3", ahead=9.0)
+
+    await admin.services.cells[CELL1].write(conducts)
+    told = (await admin.good("GET", "/clocks"))["clocks"]
+    assert {"process": "api", "host": "", "database": "api", "seconds_ahead": 0.0} in told
+    off = [one for one in told if one["seconds_ahead"]]
+    assert off == [{"process": "cell_conductor", "host": "m1", "database": "cell1", "seconds_ahead": 3600.0}]
+    assert clock_line(off[0]) == "cell_conductor on m1 is 3600 s ahead of the database of cell1"
+    [check] = _clocks(Told(told))  # type: ignore[arg-type]  # it is only asked for this
+    assert (check.verdict, check.message) == ("warning", clock_line(off[0]))
+    [check] = _clocks(Told([]))  # type: ignore[arg-type]  # as above
+    assert check.verdict == "good"
+
+
+class Told:
+    """A cloud that tells of clocks."""
+
+    def __init__(self, clocks: list[dict[str, object]]) -> None:
+        self.clocks = clocks
+
+    def admin(self, _method: str, _path: str) -> dict[str, object]:
+        return {"clocks": self.clocks}

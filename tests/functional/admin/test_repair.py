@@ -24,11 +24,13 @@ from skep.database.api.tables import (
     server_group_members,
     server_groups,
 )
-from skep.database.cell.tables import agents, attempts, instances
+from skep.database.cell.resting import MISSING
+from skep.database.cell.tables import attempts, found_guests, instances, recovering_hosts, recovering_instances
 from skep.database.cell.tables import metadata as cell_metadata
 from skep.domain.groups import GroupRule
-from skep.domain.ids import CELL0, GroupUuid, new_uuid
+from skep.domain.ids import CELL0, GroupUuid, NodeUuid, new_uuid
 from skep.domain.instances import Instance, State
+from skep.domain.recovery import ENDED
 from skep.testing.admin import CELL1, CELL2, NOW, Admin, claim_of, host_state, slot_of
 
 mapping, row, attempt = instance_mappings.c, instances.c, attempts.c
@@ -74,14 +76,15 @@ async def _mapping_without_row(admin: Admin) -> None:
 @drift("row_without_mapping")
 async def _row_without_mapping(admin: Admin) -> None:
     server = await admin.server(CELL1)
-    await admin.row(server, CELL2)
+    await admin.row(msgspec.structs.replace(server, host="h2", node=NodeUuid("n2")), CELL2)
 
 
 @drift("staged_elsewhere")
 async def _staged_elsewhere(admin: Admin) -> None:
     server = await admin.server(CELL1)
     await admin.write(instance_mappings.update().where(of(server, instance_mappings)).values(attempt=3))
-    await admin.row(msgspec.structs.replace(server, state=State.STAGED, attempt=2), CELL2)
+    elsewhere = msgspec.structs.replace(server, state=State.STAGED, attempt=2, host="h2", node=NodeUuid("n2"))
+    await admin.row(elsewhere, CELL2)
 
 
 @drift("open_attempt_of_deleted")
@@ -144,12 +147,36 @@ async def _agent_not_mapped(admin: Admin) -> None:
 
 @drift("host_without_agent")
 async def _host_without_agent(admin: Admin) -> None:
-    await admin.write_cell(agents.delete(), cell=CELL2)
+    await admin.write(host_mappings.insert().values(node="n8", host="h8", cell=CELL2, created_at=NOW))
+
+
+@drift("host_without_cell")
+async def _host_without_cell(admin: Admin) -> None:
+    await admin.write(host_mappings.insert().values(node="n8", host="h8", cell=new_uuid(), created_at=NOW))
+
+
+@drift("attempt_without_host")
+async def _attempt_without_host(admin: Admin) -> None:
+    server = await admin.server(CELL1)
+    gone = {"host": "h9", "node": "n9"}
+    await admin.write_cell(
+        instances.update().where(of(server, instances)).values(gone),
+        attempts.update().where(of(server, attempts)).values(gone),
+    )
+
+
+@drift("mapping_without_cell")
+async def _mapping_without_cell(admin: Admin) -> None:
+    server = await admin.server(CELL1)
+    await admin.write(instance_mappings.update().where(of(server, instance_mappings)).values(cell=new_uuid()))
+    await admin.write_cell(
+        instances.delete().where(of(server, instances)), attempts.delete().where(of(server, attempts))
+    )
 
 
 @drift("host_counts_other_servers")
 async def _host_counts_other_servers(admin: Admin) -> None:
-    admin.scheduler.states[1] = host_state("h2", CELL2, servers=2)
+    admin.scheduler.states.append(host_state("h3", CELL2, servers=2))
 
 
 @drift("spec_without_server")
@@ -203,6 +230,37 @@ async def _server_without_quota_charge(admin: Admin) -> None:
             instances=quota_sums.c.instances - 1, cores=quota_sums.c.cores - 1, ram=quota_sums.c.ram - 512
         ),
     )
+
+
+@drift("host_not_told")
+async def _host_not_told(admin: Admin) -> None:
+    await admin.write_cell(recovering_hosts.insert().values(node=new_uuid(), host="h9"))
+
+
+@drift("server_in_doubt")
+async def _server_in_doubt(admin: Admin) -> None:
+    server = await admin.server(CELL1)
+    await admin.write_cell(recovering_instances.insert().values(instance=server.uuid, doubt="guests of two attempts"))
+
+
+@drift("server_deleted_since")
+async def _server_deleted_since(admin: Admin) -> None:
+    server = await admin.server(CELL1, state=State.SCHEDULED)
+    held = recovering_instances.insert().values(instance=server.uuid, doubt=ENDED.reason)
+    guest = {"node": "n1", "host": "h1", "instance": server.uuid, "attempt": 0, "highest": 1, "phase": "none"}
+    await admin.write_cell(held, found_guests.insert().values(**guest, deleted=True))
+
+
+@drift("guest_missing")
+async def _guest_missing(admin: Admin) -> None:
+    server = await admin.server(CELL1)
+    await admin.write_cell(recovering_instances.insert().values(instance=server.uuid, doubt=MISSING))
+
+
+@drift("guest_unknown")
+async def _guest_unknown(admin: Admin) -> None:
+    guest = {"node": new_uuid(), "host": "h1", "instance": new_uuid(), "attempt": 1, "highest": 1, "phase": "whole"}
+    await admin.write_cell(found_guests.insert().values(**guest))
 
 
 async def bystanders(admin: Admin) -> None:

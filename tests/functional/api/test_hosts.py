@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
+from skep.api.operator_state import number_of
 from skep.domain.ids import new_uuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU
 from skep.testing.api import ApiUnderTest
@@ -15,12 +16,12 @@ class TestHypervisors:
         first, second = await api.map_host("h1"), await api.map_host("h2", up=False)
         old = (await api.good("GET", "/os-hypervisors"))["hypervisors"]
         assert old == [
-            {"id": 1, "hypervisor_hostname": "h1", "state": "up", "status": "enabled"},
-            {"id": 2, "hypervisor_hostname": "h2", "state": "down", "status": "enabled"},
+            {"id": number_of(first), "hypervisor_hostname": "h1", "state": "up", "status": "enabled"},
+            {"id": number_of(second), "hypervisor_hostname": "h2", "state": "down", "status": "enabled"},
         ]
         new = (await api.good("GET", "/os-hypervisors", version="2.53"))["hypervisors"]
         assert [one["id"] for one in new] == [first, second]
-        assert (await api.good("GET", "/os-hypervisors/2"))["hypervisor"]["service"]["host"] == "h2"
+        assert (await api.good("GET", f"/os-hypervisors/{number_of(second)}"))["hypervisor"]["service"]["host"] == "h2"
         shown = (await api.good("GET", f"/os-hypervisors/{first}", version="2.53"))["hypervisor"]
         assert shown["service"] == {"id": first, "host": "h1", "disabled_reason": None}
         assert (await api.ask("GET", "/os-hypervisors/3")).status_code == 404
@@ -29,12 +30,13 @@ class TestHypervisors:
 
     async def test_figures_until_2_87(self, api: ApiUnderTest) -> None:
         node = await api.map_host("h1", used={VCPU: 3, MEMORY_MB: 1000, DISK_GB: 40}, servers=3)
-        old = (await api.good("GET", "/os-hypervisors/1"))["hypervisor"]
+        path = f"/os-hypervisors/{number_of(node)}"
+        old = (await api.good("GET", path))["hypervisor"]
         assert (old["vcpus"], old["vcpus_used"]) == (8, 3)
         assert (old["memory_mb"], old["memory_mb_used"], old["free_ram_mb"]) == (16384, 1512, 14872)
         assert (old["local_gb"], old["local_gb_used"], old["free_disk_gb"]) == (100, 40, 60)
         assert (old["running_vms"], old["cpu_info"]) == (3, '{"arch": "x86_64"}')
-        parsed = (await api.good("GET", "/os-hypervisors/1", version="2.28"))["hypervisor"]
+        parsed = (await api.good("GET", path, version="2.28"))["hypervisor"]
         assert parsed["cpu_info"] == {"arch": "x86_64"}
         slim = (await api.good("GET", f"/os-hypervisors/{node}", version="2.88"))["hypervisor"]
         assert set(slim) == {
@@ -91,7 +93,7 @@ class TestServices:
         services = (await api.good("GET", "/os-services?host=h1&binary=nova-compute"))["services"]
         assert services == [
             {
-                "id": 1,
+                "id": number_of(node),
                 "binary": "nova-compute",
                 "host": "h1",
                 "zone": "nova",
@@ -155,7 +157,16 @@ class TestServices:
         assert (await api.ask("DELETE", f"/os-services/{node}", version="2.53")).status_code == 204
         assert (await api.good("GET", "/os-aggregates/1"))["aggregate"]["hosts"] == []
         assert (await api.ask("DELETE", f"/os-services/{node}", version="2.53")).status_code == 404
-        await api.map_host("h2")
-        assert (await api.ask("DELETE", "/os-services/1")).status_code == 204
-        assert (await api.ask("DELETE", "/os-services/1")).status_code == 404
+        path = f"/os-services/{number_of(await api.map_host('h2'))}"
+        assert (await api.ask("DELETE", path)).status_code == 204
+        assert (await api.ask("DELETE", path)).status_code == 404
         assert (await api.ask("DELETE", "/os-services/x")).status_code == 404
+
+    async def test_an_integer_id_stays_when_others_go(self, api: ApiUnderTest) -> None:
+        for name in ("h1", "h2", "h3"):
+            await api.map_host(name)
+        listed = {one["host"]: one["id"] for one in (await api.good("GET", "/os-services"))["services"]}
+        for name in ("h1", "h2"):
+            assert (await api.ask("DELETE", f"/os-services/{listed[name]}")).status_code == 204
+        left = (await api.good("GET", "/os-services"))["services"]
+        assert [(one["host"], one["id"]) for one in left] == [("h3", listed["h3"])]

@@ -127,3 +127,14 @@ async def test_limits_show_use(api: ApiUnderTest) -> None:
     assert "maxTotalFloatingIps" not in newest
     assert (await api.good("GET", f"/limits?tenant_id={PROJECT}"))["limits"]["absolute"]["totalInstancesUsed"] == 1
     assert (await api.ask("GET", f"/limits?tenant_id={OTHER_PROJECT}", token="member")).status_code == 403
+
+
+async def test_defaults_do_not_tell_which_projects_there_are(api: ApiUnderTest) -> None:
+    answers = []
+    for project in (OTHER_PROJECT, "f" * 32):
+        response = await api.ask("GET", f"/os-quota-sets/{project}/defaults", token="member")
+        answers.append((response.status_code, response.json()["quota_set"] | {"id": ""}))
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 200
+    missing = await api.ask("GET", f"/os-quota-sets/{'f' * 32}/defaults", token="admin")
+    assert missing.status_code == 400, "an admin learns of a mistyped project"

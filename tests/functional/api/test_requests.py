@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import structlog
 from structlog.testing import capture_logs
 
 from skep.api.policy_rules import RULES
@@ -331,7 +330,6 @@ class TestFaults:
 
 class TestTelemetry:
     async def test_each_request_is_one_line_without_its_token(self, api: ApiUnderTest) -> None:
-        structlog.reset_defaults()
         with capture_logs() as logs:
             await api.ask("GET", "/flavors", token="member", headers={"X-OpenStack-Request-ID": "req-from-afar"})
         (line,) = logs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -52,15 +53,24 @@ async def active(session: Session, count: int) -> set[str]:
     return await eventually(look, f"{count} servers are ACTIVE")
 
 
+def open_to_others(directory: Path) -> list[str]:
+    return [path.name for path in (directory, *directory.rglob("*")) if path.stat().st_mode & 0o077]
+
+
 async def backed_up_and_restored(config: Config, backup: Path, lose: Lose, missing: str) -> None:
     """Copy a running cloud, lose its cell, put that back; what runs afterwards is what ran when it was copied."""
     async with serving_cloud(config, cells=1, hosts=1) as cloud, signed_in(cloud) as session:
         kept = await build(cloud, session, 1)
-        taken = await run("db", "backup", str(backup), "--format", "json")
+        umask = os.umask(0o022)  # an operator's shell: the cloud has closed that of this process
+        try:
+            taken = await run("db", "backup", str(backup), "--format", "json")
+        finally:
+            os.umask(umask)
         assert taken.exit_code == 0, taken.output
         assert [row["name"] for row in json.loads(taken.stdout)] == ["cell0", "cell1", "api"]
         assert (await run("db", "backup", str(backup))).exit_code == 2
         assert (await run("db", "restore", str(backup), "--yes")).exit_code == 2, "the cloud runs"
+    assert open_to_others(backup) == []
     assert (await run("db", "check")).exit_code == 0
     lose("cell1")
     with pytest.raises(Misconfigured, match=missing):
@@ -124,3 +134,49 @@ def on_postgresql(config: Config, urls: dict[str, str]) -> Config:
         database=DatabaseSettings(api_url=urls["api"], cell0_url=urls["cell0"]),
         cells=(CellSettings(name="cell1", database_url=urls["cell1"]),),
     )
+
+
+async def test_the_cloud_of_processes_in_the_state_directory_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "else where"
+    elsewhere.mkdir()
+    with monkeypatch.context() as over_there:
+        over_there.setenv("SKEP_DATABASE__DIRECTORY", str(elsewhere))
+        over_there.setenv("SKEP_CELLS", '[{"name": "cell1"}]')
+        assert (await run("db", "upgrade")).exit_code == 0
+    urls = {name: f"sqlite:///{elsewhere}/{name}.db" for name in ("api", "cell0", "cell1")}
+    written = tmp_path / "state/processes.env"
+    lines = [
+        f"export SKEP_DATABASE__API_URL='{urls['api']}'",
+        f"export SKEP_DATABASE__CELL0_URL='{urls['cell0']}'",
+        f"export SKEP_CELLS='{json.dumps([{'name': 'cell1', 'database_url': urls['cell1']}])}'",
+    ]
+    written.write_text("\n".join(lines))
+    shown = json.loads((await run("db", "current", "--format", "json")).stdout)
+    assert {row["database"]: row["file"] for row in shown} == {
+        name: str(elsewhere / f"{name}.db") for name in ("api", "cell0", "cell1")
+    }
+    checked = json.loads((await run("doctor", "--format", "json")).stdout)
+    told = {check["name"]: check["message"] for check in checked}
+    assert told["databases"] == "3 at this release's schema"
+    assert "what its cloud of processes has written" in told["configuration"]
+    taken = await run("db", "backup", str(tmp_path / "backup"), "--format", "json")
+    assert [row["name"] for row in json.loads(taken.stdout)] == ["cell0", "cell1", "api"]
+    (elsewhere / "cell1.db").unlink()
+    partly = await run("db", "backup", str(tmp_path / "partly"))
+    assert (partly.exit_code, f"missing: cell1 ({elsewhere}/cell1.db)" in partly.stderr) == (2, True), partly.stderr
+    assert not (tmp_path / "partly").exists()
+    written.write_text("export 'SKEP")
+    refused = await run("db", "current")
+    assert (refused.exit_code, "processes.env cannot be read" in refused.stderr) == (2, True), refused.stderr
+
+
+async def test_a_copy_of_nothing_is_no_backup(tmp_path: Path) -> None:
+    for arguments in (("db", "backup", str(tmp_path / "backup")), ("db", "current")):
+        refused = await run(*arguments)
+        assert refused.exit_code == 2, refused.output
+        assert "SKEP_STATE__DIRECTORY" in refused.stderr
+        assert "missing or empty" in refused.stderr or "there is no installation in" in refused.stderr
+    assert not (tmp_path / "backup").exists()
+    assert not (tmp_path / "state").exists()

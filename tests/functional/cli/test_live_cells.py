@@ -84,9 +84,9 @@ async def test_a_cell_on_postgresql_whose_password_changes(tmp_path: Path) -> No
     with PostgresServer() as server:
         config = http_config(tmp_path)
         async with serving_cloud(config, cells=1, hosts=1) as cloud, signed_in(cloud) as session:
-            plain = server.create_database("skep_pg")
-            url = plain.replace("postgres@", "postgres:hunter2@")
-            absent = plain.replace("skep_pg", "absent")
+            server.give_database("skep_pg", "hunter2")
+            plain, url = server.url("skep_pg"), server.url_of("skep_pg", "hunter2", "skep_pg")
+            absent = server.url("absent")
             status, _, errors = await cell("create", "pg", "--database-url", absent)
             assert (status, "make it (`createdb " in errors) == (1, True), errors
             status, made, errors = await cell("create", "pg", "--database-url", url)
@@ -101,6 +101,7 @@ async def test_a_cell_on_postgresql_whose_password_changes(tmp_path: Path) -> No
 
             await eventually(has_hosts, "the new cell has a host")
             await build_in(cloud, session, "pg")
+            server.give_database("skep_pg", "changed")
             status, moved, errors = await cell("set", "pg", "--database-url", url.replace("hunter2", "changed"))
             assert (status, moved["reachable"], moved["servers"]) == (0, True, {"active": 1}), errors
             await build_in(cloud, session, "pg")

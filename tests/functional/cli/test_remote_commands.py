@@ -15,7 +15,7 @@ import pytest
 
 from skep.admin.app import AdminApi
 from skep.database.api.tables import build_requests, quota_sums
-from skep.testing.admin import CELL1, Admin, admin_under_test
+from skep.testing.admin import CELL1, Admin, admin_under_test, host_state
 from skep.testing.eventually import PATIENCE
 from skep.testing.neighbours import address, bound, serving
 from skep.testing.served_admin import served_admin
@@ -78,6 +78,66 @@ async def test_cells_and_hosts(line: CommandLine) -> None:
     assert (status, out.count("\n"), out.startswith("h1 is enabled")) == (0, 1, True)
 
 
+HEAVY = (
+    "openstack",
+    "keystoneauth1",
+    "requests",
+    "httpx",
+    "sqlalchemy",
+    "alembic",
+    "numpy",
+    "starlette",
+    "rich.console",
+)
+"""What takes long to import, and no command needs that only asks the running cloud."""
+LIGHT = """
+import sys
+from skep.cli.main import skep
+for words in {commands}:
+    skep(words, standalone_mode=False)
+print(*sys.modules, sep="\\n", file=sys.stderr)
+"""
+
+
+async def test_commands_that_ask_the_cloud_import_little(line: CommandLine) -> None:
+    server = await line.admin.server(CELL1)
+    commands = [
+        *([noun, "list"] for noun in ("cell", "host", "namespace")),
+        ["cell", "show", "cell1"],
+        ["host", "disable", "h1"],
+        ["server", "explain", server.uuid],
+        ["cell", "credential", "list", "cell1"],
+    ]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        LIGHT.format(commands=commands),
+        env=line.environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
+    assert process.returncode == 0, errors.decode()
+    assert b"h1" in out
+    imported = set(errors.decode().split())
+    assert "skep.cli.plain_session" in imported
+    ours = {name for name in imported if name.startswith(("skep.database", "skep.processes", "skep.cli.benchmarks"))}
+    assert (imported & {*HEAVY}) | ours == set()
+
+
+async def test_what_is_not_plain_is_left_to_the_sdk(line: CommandLine, tmp_path: Path) -> None:
+    def write(endpoint: str) -> None:
+        entry = {"auth_type": "admin_token", "auth": {"endpoint": endpoint, "token": "admin"}}
+        file.write_text(json.dumps({"clouds": {"admin": {**entry, "compute_api_version": "2.1"}}}))
+
+    file = tmp_path / "clouds.yaml"
+    write(json.loads(await asyncio.to_thread(file.read_text))["clouds"]["admin"]["auth"]["endpoint"])
+    assert [cell["name"] for cell in await line.json("cell", "list")] == ["cell0", "cell1", "cell2"]
+    write("http://127.0.0.1:9/v2.1")
+    away = "nothing answers at http://127.0.0.1:9/admin/v1/cells: is the cloud running?"
+    assert await line.run("cell", "list") == (1, "", f"skep: {away}\n")
+
+
 async def test_fencing_says_what_it_means_and_asks(line: CommandLine) -> None:
     status, _, errors = await line.run("host", "fence", "h1")
     assert status != 0
@@ -85,6 +145,17 @@ async def test_fencing_says_what_it_means_and_asks(line: CommandLine) -> None:
     status, _, errors = await line.run("host", "fence", "h1", "--yes")
     assert status != 0
     assert "not forced down" in errors
+    await line.run("host", "force-down", "h1")
+    line.admin.scheduler.states = [host_state("h1", CELL1, up=False)]
+    status, out, _ = await line.run("host", "fence", "h1", "--yes")
+    assert (status, "`skep host unfence h1`" in out) == (0, True)
+    status, out, _ = await line.run("host", "unfence", "h1")
+    assert (status, out) == (0, "h1 is not fenced: what is on it stays.\n")
+    line.admin.scheduler.states = []
+    status, _, errors = await line.run("host", "fence", "h1", "--yes")
+    assert (status != 0, "although_unknown" in errors) == (True, True)
+    status, out, errors = await line.run("host", "fence", "h1", "--yes", "--although-unknown")
+    assert (status, "It may run its" in errors) == (0, True)
 
 
 async def test_a_server_is_explained(line: CommandLine) -> None:

@@ -7,15 +7,16 @@ import contextlib
 import copy
 import json
 import os
+import pty
 import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from skep.cli.openstack_client import OpenStackClient, client_environment
+from skep.cli.openstack_client import client_environment
 from skep.testing.eventually import PATIENCE
 from skep.testing.neighbours import bound
-from skep.testing.openstack import openstack, refusal
+from skep.testing.openstack import openstack, openstack_quiet, refusal
 
 READY = "Ctrl-C stops"
 
@@ -97,6 +98,7 @@ async def test_from_the_first_start_to_the_second(tmp_path: Path) -> None:
         status, out, _ = await installation.run("doctor", "--format", "json")
         assert (status, {row["verdict"] for row in json.loads(out)}) == (0, {"good", "skipped"})
         assert (await installation.run("doctor", "--audit"))[0] == 0
+        await its_log_tells_of_one_request(installation, one["ID"])
         await an_ordinary_user_looks(installation, one["ID"])
         status, out, errors = await installation.run("up")
         assert (status, out, len(errors.splitlines())) == (2, "", 1)
@@ -108,6 +110,56 @@ async def test_from_the_first_start_to_the_second(tmp_path: Path) -> None:
         assert again["ID"] == one["ID"]
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+
+
+async def its_log_tells_of_one_request(installation: Installation, server: str) -> None:
+    """From the API to the host, in order of time."""
+    (created,) = [
+        event
+        for event in await openstack(installation.clouds_yaml, "server", "event", "list", server)
+        if event["Action"] == "create"
+    ]
+    status, out, errors = await installation.run("request", created["Request ID"], "--format", "json")
+    assert (status, errors) == (0, "")
+    told = json.loads(out)
+    assert {"request", "stage", "claim", "spawn", "built"} <= {line["event"] for line in told}
+    assert [line["timestamp"] for line in told] == sorted(line["timestamp"] for line in told)
+    assert {line["process"] for line in told} == {"all-in-one"}
+
+
+async def test_a_terminal_shows_the_greeting_and_warnings(tmp_path: Path) -> None:
+    installation = Installation(tmp_path, SKEP_API__MAX_LIMIT="7")
+    leader, follower = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "skep.cli", "up", "--cells", "1", "--hosts", "1"),
+        env=installation.environment | {"TERM": "dumb"},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=follower,
+        stderr=follower,
+    )
+    os.close(follower)
+    try:
+        shown = await asyncio.wait_for(asyncio.to_thread(_until_ready, leader), PATIENCE)
+        assert "Skep serves at" in shown
+        assert "request=req-" not in shown
+        await openstack(installation.clouds_yaml, "flavor", "list")
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.set_blocking(leader, False)
+        with contextlib.suppress(OSError):
+            assert b"request=req-" not in os.read(leader, 1 << 20)
+        os.close(leader)
+
+
+def _until_ready(terminal: int) -> str:
+    shown = b""
+    while READY.encode() not in shown:
+        shown += os.read(terminal, 65536)
+    return shown.decode()
 
 
 async def an_ordinary_user_looks(installation: Installation, admins: str) -> None:
@@ -122,9 +174,9 @@ async def an_ordinary_user_looks(installation: Installation, admins: str) -> Non
     status, out, _ = await demo.run("doctor", "--format", "json")
     names = {row["name"] for row in json.loads(out)}
     assert {"databases", "disk"} <= names, "it is this installation, though the environment names it"
-    client = OpenStackClient(installation.clouds_yaml)
-    await client.run("server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "brief")
-    await client.run("server", "delete", "--wait", "brief")
+    clouds = installation.clouds_yaml
+    await openstack_quiet(clouds, "server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "brief")
+    await openstack_quiet(clouds, "server", "delete", "--wait", "brief")
     status, out, errors = await installation.run("server", "explain", "brief")
     assert (status, errors, "): deleted" in out) == (0, "", True)
     assert admins not in out

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from skep.config.sections import QuotaSettings
-from skep.testing.eventually import PATIENCE, eventually
+from skep.testing.eventually import eventually
 from skep.testing.http_cloud import http_config, serving_cloud
-from skep.testing.openstack import OpenStackClient, openstack, refusal
+from skep.testing.openstack import openstack, openstack_quiet, refusal
 
 
 async def test_a_server_from_create_to_delete(tmp_path: Path) -> None:
@@ -109,11 +109,6 @@ async def test_quota_flavors_and_limits(tmp_path: Path) -> None:
         assert "absent" in await refusal(yaml, "server", "show", "absent")
 
 
-async def openstack_quiet(yaml: Path, *arguments: str) -> None:
-    """Run a command that prints nothing."""
-    await OpenStackClient(yaml, "skep", timeout=PATIENCE).run(*arguments)
-
-
 async def status_is(yaml: Path, name: str, status: str) -> None:
     """Wait for a server's status, as the client shows it."""
 
@@ -122,3 +117,14 @@ async def status_is(yaml: Path, name: str, status: str) -> None:
         return bool(shown["status"] == status)
 
     await eventually(probe, f"{name} is {status}")
+
+
+async def test_what_is_not_part_of_this_release_is_called_by_its_name(tmp_path: Path) -> None:
+    async with serving_cloud(http_config(tmp_path)) as cloud:
+        create = ("server", "create", "--image", "tiny", "--flavor", "m1.tiny")
+        for arguments, noun in (
+            ((*create, "--network", "private", "one"), "networks"),
+            ((*create, "--security-group", "web", "one"), "security groups"),
+            (("keypair", "list"), "key pairs"),
+        ):
+            assert f"{noun} are not part of this release" in await refusal(cloud.clouds_yaml, *arguments)

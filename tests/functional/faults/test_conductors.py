@@ -34,6 +34,7 @@ from skep.telemetry.steps import CrashPoint
 from skep.testing.cloud import Cloud, quick_config, running_cloud
 from skep.testing.eventually import PATIENCE, eventually
 from skep.transport.base import cell_conductor
+from skep.transport.speaker import Speaker, speaking
 
 POISON = Flavor(flavorid="6", name="poison", vcpus=1, memory_mb=512)
 DAY = 86_400 * 1_000_000
@@ -276,7 +277,8 @@ async def test_a_name_that_another_node_has_is_refused_and_others_go_on(tmp_path
             node = NodeUuid(new_uuid())
             identity = AgentIdentity(node=node, host=host, process=Incarnation(new_uuid()))
             uuid = cell_named(cloud, cell).uuid
-            await cloud.plane.cell_transports[uuid].call(cell_conductor(uuid), RegisterAgent(identity=identity))
+            with speaking(Speaker(node, host, None)):
+                await cloud.plane.cell_transports[uuid].call(cell_conductor(uuid), RegisterAgent(identity=identity))
             return node
 
         with pytest.raises(Conflict, match="host cell1-host1 of cell cell1 is node"):
@@ -294,8 +296,12 @@ async def test_a_name_that_another_node_has_is_refused_and_others_go_on(tmp_path
             await eventually(mapped, "the other host is mapped")
             await eventually(told, "the clash is said loudly")
         assert await cloud.plane.databases.api.read(partial(host_mappings.get, node=clash)) is None
-        unmapped = await cloud.plane.databases.cells["cell2"].read(agents.unmapped)
-        assert [agent.node for agent in unmapped] == [clash]
+
+        async def alone_unmapped() -> bool:
+            """Whether the cell has noted all other mappings, which it does after the API database has them."""
+            return [agent.node for agent in await cloud.plane.databases.cells["cell2"].read(agents.unmapped)] == [clash]
+
+        await eventually(alone_unmapped, "the clash alone stays unmapped")
 
 
 class LaterClock(Clock):

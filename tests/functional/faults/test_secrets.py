@@ -5,10 +5,14 @@ from __future__ import annotations
 import base64
 import io
 import sqlite3
+import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from skep.compute.drivers.contents import GuestContents, GuestFile
+from skep.compute.drivers.fake import INSIDES
 from skep.config.compute import FakeFailure
 from skep.processes.all_in_one import Cloud
 from skep.telemetry import logs
@@ -21,9 +25,13 @@ CONTENT = "the-content-of-an-injected-file"
 
 
 def everywhere(cloud: Cloud) -> bytes:
-    """Return every byte of the state directory but the keys and the clients' own file."""
+    """Return every byte of the state directory but the keys, the clients' own file and what is inside guests."""
     root = cloud.directory.root
-    files = [path for path in root.rglob("*") if path.is_file() and path.parent != cloud.directory.keys]
+    files = [
+        path
+        for path in root.rglob("*")
+        if path.is_file() and path.parent != cloud.directory.keys and path.parent.name != INSIDES
+    ]
     return b"".join(path.read_bytes() for path in files if path != cloud.clouds_yaml)
 
 
@@ -72,9 +80,24 @@ async def test_secrets_are_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
         await eventually(settled, f"the server is {ends}")
         assert sealed(cloud) == 0
+        inside = list(cloud.directory.root.glob(f"hosts/*/*/{INSIDES}/*"))
+        if ends == "ACTIVE":
+            (guest,) = inside
+            assert stat.S_IMODE(guest.stat().st_mode) == 0o600
+            assert stat.S_IMODE(guest.parent.stat().st_mode) == 0o700
+            kept = msgspec.json.decode(guest.read_bytes(), type=GuestContents)
+            assert kept.admin_password == PASSWORD
+            assert kept.files == (GuestFile(path="/etc/secret", contents=CONTENT.encode()),)
+            await session.ask("DELETE", f"/servers/{made.json()['server']['id']}")
+
+            async def gone() -> bool:
+                return not guest.exists()
+
+            await eventually(gone, "what was inside goes with the guest")
+        else:
+            assert inside == []
         disk, messages, lines = everywhere(cloud), b"".join(sent), said.getvalue().encode()
         for secret in (PASSWORD, CONTENT, contents, session.token):
             assert secret.encode() not in disk
             assert secret.encode() not in messages
             assert secret.encode() not in lines
-    logs.configure("info", "auto")

@@ -12,26 +12,15 @@ from typing import Any
 import httpx
 import pytest
 
-from skep.config import load
 from skep.processes.supervisor.cloud import ProcessCloud
 from skep.processes.supervisor.plan import Numbers
 from skep.testing.eventually import eventually
 from skep.testing.http_cloud import Session, signed_in
+from skep.testing.supervised_cloud import supervised_cloud
 
 pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres")]
 
 SETTINGS = """
-[api]
-port = 0
-[identity]
-port = 0
-scrypt_cost = 10
-[images]
-port = 0
-[quota]
-instances = -1
-cores = -1
-ram = -1
 [conductor]
 lease_seconds = 2.0
 resend_seconds = 0.3
@@ -45,13 +34,8 @@ TOGETHER = 4
 
 @pytest.fixture
 async def cloud(open_folder: Path) -> AsyncIterator[ProcessCloud]:
-    file = open_folder / "skep.toml"
-    file.write_text(SETTINGS)
-    config = load(file, {"SKEP_STATE__DIRECTORY": str(open_folder / "state")}).config
-    made = ProcessCloud(config, Numbers(api=2), cells=1, hosts=2, config_file=file)
-    await made.start()
-    yield made
-    await made.stop()
+    async with supervised_cloud(open_folder, Numbers(api=2), SETTINGS, hosts=2) as made:
+        yield made
 
 
 async def _ready(session: Session) -> None:

@@ -2,171 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
-from msgspec.structs import replace
+from tests.functional.processes.accounts_cloud import CELL, Installation, compute_of, installed, said
 
-from skep.cli.main import skep
-from skep.config import load
-from skep.config.sections import ConductorSettings, Config, SynchronizerSettings, TransportSettings
-from skep.database.api import cells as cell_rows
-from skep.database.api import enrolments, retired_hosts
-from skep.database.api.enrolments import EnrolmentToken
+from skep.compute.identity import load as load_identity
+from skep.database.api import retired_hosts
 from skep.database.api.retired_hosts import RetiredHost
-from skep.database.cell import agents, host_keys, identity
-from skep.domain.cells import Cell
-from skep.domain.clock import SECOND, Clock
+from skep.database.cell import agents, host_keys
 from skep.domain.credentials import new_token
-from skep.domain.ids import CELL0, CellUuid, new_uuid
-from skep.messages.to_scheduler import GetHostStates
 from skep.processes import databases
-from skep.processes.api import ApiProcess
-from skep.processes.cell_conductor import CellConductorProcess
-from skep.processes.compute import ComputeProcess
 from skep.processes.databases import Places
 from skep.processes.directory import StateDirectory
-from skep.processes.process import new_process
-from skep.processes.role import Role
-from skep.processes.scheduler import SchedulerProcess
-from skep.processes.servers.nats import NatsServer
-from skep.processes.super_conductor import SuperConductorProcess
-from skep.testing.cloud import quick_config
 from skep.testing.eventually import eventually
-from skep.transport.base import SCHEDULER
-from skep.transport.nats import NatsTransport
 
 pytestmark = [pytest.mark.needs_part("nats-server")]
-
-CELL = Cell(uuid=CellUuid(new_uuid()), name="cell1")
-
-
-async def said(words: tuple[str, ...], environ: Mapping[str, str]) -> Result:
-    """Run a command; it is none of the loop's business how long it waits for a server."""
-    return await asyncio.to_thread(CliRunner().invoke, skep, list(words), env=dict(environ))
-
-
-async def output_of(environ: Mapping[str, str], *words: str) -> str:
-    result = await said(words, environ)
-    assert result.exit_code == 0, result.output
-    return result.stdout.strip()
-
-
-async def make_databases(config: Config) -> None:
-    places = Places(config, StateDirectory(Path(config.state.directory)))
-    cell0 = Cell(uuid=CELL0, name="cell0")
-    now = Clock().now()
-    api = await databases.open_database("api", places.of("api"), upgrade=True)
-    for cell in (cell0, CELL):
-        await api.write(partial(cell_rows.add, cell=cell, now=now))
-        database = await databases.open_database(cell.name, places.of(cell.name), upgrade=True)
-        await database.write(partial(identity.claim, cell=cell, now=now))
-        await database.close()
-    await api.close()
-
-
-@dataclass
-class Installation:
-    """An installation on NATS with accounts: one of each role but compute runs in this loop."""
-
-    config: Config
-    environ: dict[str, str]
-    roles: dict[str, Role]
-    above: NatsTransport
-    stack: AsyncExitStack
-
-    @property
-    def api_url(self) -> str:
-        api = self.roles["api"]
-        assert isinstance(api, ApiProcess)
-        return api.http.api_url
-
-    async def token(self, uses: int = 1) -> str:
-        token, now = new_token(), Clock().now()
-        new = EnrolmentToken(
-            id=token.id,
-            cell=CELL.uuid,
-            description="",
-            uses=uses,
-            uses_left=uses,
-            created_at=now,
-            created_by="admin",
-            expires_at=now + 3600 * SECOND,
-        )
-        places = Places(self.config, StateDirectory(Path(self.config.state.directory)))
-        api = await databases.open_database("api", places.of("api"), upgrade=False)
-        assert await api.write(partial(enrolments.add, new=new, token=token))
-        await api.close()
-        return token.text
-
-    async def enrol(self, state: Path, host: str, token: str) -> Result:
-        environ = {"SKEP_STATE__DIRECTORY": str(state), "ENROLMENT_TOKEN": token}
-        return await said(("enrol", "--api", self.api_url, "--host", host), environ)
-
-    async def up(self) -> dict[str, bool]:
-        reply = await self.above.call(SCHEDULER, GetHostStates())
-        return {state.usage.host: state.up for state in reply.hosts}
 
 
 @pytest.fixture
 async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    state = tmp_path / "state"
-    environ = {"SKEP_STATE__DIRECTORY": str(state)}
-    base = quick_config()
-    base = replace(
-        base,
-        state=replace(base.state, directory=str(state)),
-        api=replace(base.api, port=0),
-        identity=replace(base.identity, port=0),
-        images=replace(base.images, port=0),
-    )
-    made = StateDirectory(state)
-    made.open()
-    made.close()
-    await make_databases(base)
-    store = str(tmp_path / "store")
-    text = await output_of(environ, "nats", "config", "--listen", "127.0.0.1:-1", "--jetstream", store)
-    async with AsyncExitStack() as stack:
-        nats = NatsServer(tmp_path / "nats", jetstream=False, config=text)
-        await stack.enter_async_context(nats)
-        above = await output_of(environ, "nats", "url", "above", "--servers", nats.url)
-        in_cell = await output_of(environ, "nats", "url", "cell-conductor", "--cell", "cell1", "--servers", nats.url)
-        transport = TransportSettings(kind="nats", url=above, public_url=nats.url, accounts=True)
-        synchronizer = SynchronizerSettings(backend="nats", url=above)
-        top = replace(base, transport=transport, synchronizer=synchronizer)
-        bottom = replace(
-            top,
-            transport=replace(transport, url=in_cell),
-            conductor=ConductorSettings(require_enrolment=True, lease_seconds=2.0, resend_seconds=0.3),
-        )
-        roles: dict[str, Role] = {
-            "scheduler": SchedulerProcess(top),
-            "cell-conductor": CellConductorProcess(new_process(bottom), "cell1"),
-            "super-conductor": SuperConductorProcess(new_process(top)),
-            "api": ApiProcess(new_process(top)),
-        }
-        for role in roles.values():
-            await role.start()
-            stack.push_async_callback(role.stop)
-        probe = NatsTransport(transport)
-        await probe.open()
-        stack.push_async_callback(probe.close)
-        yield Installation(top, environ, roles, probe, stack)
-
-
-async def compute_of(installation: Installation, state: Path) -> ComputeProcess:
-    """Start the agent as its written configuration says."""
-    config = load(state / "compute.toml", {}).config
-    role = ComputeProcess(new_process(replace(config, compute=replace(config.compute, report_interval=1.0))))
-    await role.start()
-    installation.stack.push_async_callback(role.stop)
-    return role
+    async with installed(tmp_path) as installation:
+        yield installation
 
 
 async def test_an_enrolled_host_is_mapped_and_used_with_no_further_command(
@@ -178,6 +37,9 @@ async def test_an_enrolled_host_is_mapped_and_used_with_no_further_command(
         assert result.exit_code == 0, result.output
     assert (state / "compute.toml").stat().st_mode & 0o077 == 0
     assert not (state / "enrolling" / "new.host").exists()
+    told = load_identity(state / "hosts" / "cell1" / "new.host")
+    assert told is not None
+    assert len(told.cell_key) == 32, "the agent knows its conductors before it has heard one"
     role = await compute_of(installation, state)
 
     async def is_up() -> bool:

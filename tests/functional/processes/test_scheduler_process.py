@@ -13,21 +13,34 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
+from skep.cell_conductor.scheduler_times import SchedulerTimes
 from skep.cli.main import skep
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import Config, SynchronizerSettings, TransportSettings
+from skep.domain.clock import SECOND, Clock, Timestamp
 from skep.domain.errors import Misconfigured
-from skep.messages.to_scheduler import ListNamespaces
+from skep.domain.ids import CellUuid
+from skep.messages.to_scheduler import Beat, ListNamespaces
 from skep.processes.servers.nats import NatsServer
 from skep.testing.cloud import Cloud, quick_config
 from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.neighbours import bound
 from skep.testing.scheduler_process import SchedulerProcess, shared
-from skep.transport.base import SCHEDULER
+from skep.transport.base import SCHEDULER, scheduler_for
 from skep.transport.nats import NatsTransport
 
 Make = Callable[..., SchedulerProcess]
 needs_nats = pytest.mark.needs_part("nats-server")
+
+
+class Slow(Clock):
+    """The clock of a database beside which all processes are ahead."""
+
+    def __init__(self, seconds: int) -> None:
+        self._seconds = seconds
+
+    def now(self) -> Timestamp:
+        return Timestamp(super().now() - self._seconds * SECOND)
 
 
 @needs_nats
@@ -93,6 +106,28 @@ async def test_its_end_loses_no_call(config: Config, scheduler: Make) -> None:
     await asyncio.gather(*callers)
     assert all_done == 1000
     await caller.close()
+
+
+@needs_nats
+async def test_it_says_that_its_clock_is_off(config: Config, scheduler: Make) -> None:
+    process, cell, ahead = scheduler(), CellUuid("c1"), 3600
+    await process.start()
+    conductor = NatsTransport(config.transport)
+    await conductor.open()
+    times = SchedulerTimes(Slow(ahead))
+
+    async def says_so() -> bool:
+        asked_at = Clock().elapsed()
+        beat = Beat(cell=cell, conductor="one", pages=(), database="cell1", times=times.told())
+        times.answered(await conductor.call(scheduler_for(cell), beat), asked_at)
+        shown = await process.clock_ahead("cell1")
+        return shown is not None and abs(shown - ahead) < PATIENCE
+
+    await eventually(says_so, "the metric shows it")
+    assert '"event":"the clock of this process is off"' in process.tail(200)
+    assert '"database":"cell1"' in process.tail(200)
+    await conductor.close()
+    assert await process.stop() == 0
 
 
 @needs_nats

@@ -46,6 +46,10 @@ class Up:
 
     async def refused(self, *arguments: str) -> str:
         """Run a command over the same directory that has to be refused; return what it says."""
+        return await self.said(*arguments, status=2)
+
+    async def said(self, *arguments: str, status: int = 0) -> str:
+        """Run a command that is told of nothing but the directory; return what it says."""
         command = [sys.executable, "-m", "skep.cli", *arguments]
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -54,13 +58,17 @@ class Up:
             stderr=asyncio.subprocess.STDOUT,
         )
         said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
-        assert process.returncode == 2, said
+        assert process.returncode == status, said
         return said.decode()
 
     async def end(self, number: signal.Signals) -> int:
         """End it and return its status."""
         self.process.send_signal(number)
         return await asyncio.wait_for(self.process.wait(), PATIENCE)
+
+    def open_to_others(self) -> list[str]:
+        """Return what another user of the machine could read or write."""
+        return [str(path) for path in (self.state, *self.state.rglob("*")) if path.lstat().st_mode & 0o066]
 
     def running(self) -> list[str]:
         """Return the command lines of all processes of this cloud: roles, NATS, PostgreSQL."""
@@ -89,6 +97,7 @@ async def test_a_cloud_of_processes_is_killed_found_again_and_stopped(up: Up) ->
     assert "This is a new cloud." in greeting
     assert "ACTIVE" in greeting
     assert "The password of admin is" in greeting
+    assert up.open_to_others() == []
     await up.end(signal.SIGKILL)
     again = await up.start("second")
     assert "Found as it was left: 1 server (1 active)." in again
@@ -96,9 +105,19 @@ async def test_a_cloud_of_processes_is_killed_found_again_and_stopped(up: Up) ->
     await openstack(clouds, "server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "two")
     servers = await openstack(clouds, "server", "list")
     assert sorted((one["Name"], one["Status"]) for one in servers) == [("one", "ACTIVE"), ("two", "ACTIVE")]
+    assert "cell0" in await up.said("db", "backup", str(up.folder / "backup"))
+    assert {path.name for path in (up.folder / "backup").glob("*.dump")} == {"api.dump", "cell0.dump", "cell1.dump"}
+    assert "3 at this release's schema" in await up.said("doctor")
+    await openstack(clouds, "server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "three")
+    running = await up.refused("db", "restore", str(up.folder / "backup"), "--yes")
+    assert "is in use by another process of Skep" in running
     assert await up.end(signal.SIGTERM) == 0
     assert "Stopped. Everything is kept." in up.output.read_text()
     assert up.running() == []
+    assert "cell1" in await up.said("db", "backup", str(up.folder / "later"))
+    assert "Restored: cell0, cell1, api." in await up.said("db", "restore", str(up.folder / "backup"), "--yes")
+    assert up.running() == []
+    assert up.open_to_others() == []
     refused = await up.refused("up", "--free-ports")
     assert "runs in many processes: start it by `skep up --processes`" in refused
     third = await up.start("third")

@@ -31,6 +31,7 @@ class Here:
     def __init__(self) -> None:
         self.handlers: dict[type[Any], Any] = {}
         self.under_way: set[asyncio.Task[Any]] = set()
+        self.proves_senders = True
         self.dead = False
 
     async def serve(self, _address: Address, handlers: Any) -> Subscription:

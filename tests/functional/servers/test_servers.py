@@ -246,6 +246,29 @@ async def test_a_delete_of_a_server_in_a_cell_is_an_intent(cloud: ServersUnderTe
     assert (await cloud.bad("DELETE", f"/servers/{uuid}"))[0] == 404
 
 
+async def test_a_server_whose_row_is_lost_can_be_deleted_by_whom_it_belongs_to(cloud: ServersUnderTest) -> None:
+    uuid, there = await cloud.create(), await cloud.create()
+    await cloud.build(uuid)
+    await cloud.build(there)
+    lost = cell_tables.instances.delete().where(cell_tables.instances.c.uuid == uuid)
+
+    def unit(connection: sa.Connection) -> None:
+        connection.execute(lost)
+
+    await cloud.services.cells[CELL1].write(unit)
+    absent = (404, f"Instance {uuid} could not be found.")
+    assert await cloud.bad("GET", f"/servers/{uuid}") == absent
+    assert await cloud.bad("GET", f"/servers/{uuid}", token="other", version=69) == absent
+    shown = (await cloud.good("GET", f"/servers/{uuid}", version=69))["server"]
+    assert (shown["id"], shown["status"]) == (uuid, "UNKNOWN"), "clients look before they delete"
+    assert await cloud.bad("DELETE", f"/servers/{uuid}", token="other") == absent
+    assert (await cloud.ask("DELETE", f"/servers/{uuid}")).status_code == 204
+    await cloud.heard(DeleteInstances)
+    due = partial(mappings.deletes_due, now=cloud.services.clock.now(), again_at=0, limit=9)
+    assert [intent.instance for intent in await cloud.database.write(due)] == [uuid]
+    assert await cloud.bad("DELETE", f"/servers/{uuid}") == absent
+
+
 async def lock(cloud: ServersUnderTest, uuid: str) -> None:
     statement = cell_tables.instances.update().where(cell_tables.instances.c.uuid == uuid).values(locked=True)
 

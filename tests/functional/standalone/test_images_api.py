@@ -211,8 +211,8 @@ async def test_a_full_disk(cloud: Neighbours, demo: Client) -> None:
         response = await demo.upload(image["id"], b"x" * (4 << 20))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert response.status_code == 503
-    assert response.headers["Retry-After"]
+    assert response.status_code == 413
+    assert response.json()["error"]["message"].startswith("Image storage media is full: ")
     assert _files(cloud) == []
     assert (await demo("GET", f"/v2/images/{image['id']}")).json()["status"] == "queued"
     assert (await demo.upload(image["id"], b"x")).status_code == 204
@@ -405,6 +405,29 @@ async def test_an_id_of_the_clients_choice(demo: Client) -> None:
     chosen = str(uuid.uuid4())
     assert (await demo.create(id=chosen.upper()))["id"] == chosen
     assert (await demo("POST", "/v2/images", json={"id": chosen})).status_code == 409
+
+
+async def test_an_id_stays_used_when_its_image_goes(admin: Client, demo: Client) -> None:
+    image = (await demo.create(name="golden"))["id"]
+    assert (await demo("DELETE", f"/v2/images/{image}")).status_code == 204
+    for client in (admin, demo):
+        for spelt in (image, image.upper()):
+            refused = await client("POST", "/v2/images", json={"id": spelt, "name": "mine"})
+            assert refused.status_code == 409
+            assert refused.json()["error"]["message"] == f"Image ID {image} already exists!"
+    assert (await admin("GET", f"/v2/images/{image}")).status_code == 404
+
+
+async def test_no_race_of_a_delete_with_creates_gives_an_id_away(admin: Client, demo: Client) -> None:
+    for _ in range(5):
+        image = (await demo.create(name="golden"))["id"]
+        answers = await asyncio.gather(
+            *(admin("POST", "/v2/images", json={"id": image}) for _ in range(3)),
+            demo("DELETE", f"/v2/images/{image}"),
+            *(admin("POST", "/v2/images", json={"id": image}) for _ in range(3)),
+        )
+        assert sorted(answer.status_code for answer in answers) == [204, *[409] * 6]
+        assert (await admin("GET", f"/v2/images/{image}")).status_code == 404
 
 
 async def test_documents_need_no_token(images: httpx.AsyncClient) -> None:

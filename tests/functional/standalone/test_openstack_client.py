@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ import pytest
 
 from skep.domain.clock import Clock
 from skep.testing.neighbours import PASSWORDS, Neighbours, neighbours
-
-OPENSTACK = Path(sys.executable).parent / "openstack"
+from skep.testing.openstack import client_program
 
 Run = Callable[..., Awaitable[Any]]
 
@@ -45,7 +43,7 @@ def openstack(served: Neighbours, tmp_path: Path) -> Run:
             "PYTHONWARNINGS": "ignore",
         }
         process = await asyncio.create_subprocess_exec(
-            str(OPENSTACK),
+            client_program(),
             *arguments,
             env=environment,
             cwd=tmp_path,

@@ -17,16 +17,16 @@ from skep.domain.ids import CELL0, GroupUuid
 from skep.domain.instances import State
 from skep.testing.admin import CELL1, CELL2, admin_under_test, claim_of, host_state
 
-GROUPS = tuple(GroupRule(uuid=GroupUuid(f"group-{policy}"), policy=policy) for policy in ("affinity", "soft-affinity"))
+TOGETHER, NEAR = (
+    GroupRule(uuid=GroupUuid(f"group-{policy}"), policy=policy) for policy in ("affinity", "soft-affinity")
+)
+STATES = st.sampled_from([State.SCHEDULED, State.BUILDING, State.SPAWNING, State.ACTIVE, State.STOPPED, State.ERROR])
 
 waiting = st.tuples(st.none(), st.just(State.SCHEDULED), st.just(0), st.none())
 failed = st.tuples(st.just(CELL0), st.just(State.ERROR), st.integers(1, 3), st.none())
-placed = st.tuples(
-    st.sampled_from([CELL1, CELL2]),
-    st.sampled_from([State.SCHEDULED, State.BUILDING, State.SPAWNING, State.ACTIVE, State.STOPPED, State.ERROR]),
-    st.integers(1, 3),
-    st.sampled_from([None, None, *GROUPS]),
-)
+placed = st.tuples(st.sampled_from([CELL1, CELL2]), STATES, st.integers(1, 3), st.sampled_from([None, None, NEAR]))
+# A cell has one host here, and a hard group has room on one host alone.
+together = st.tuples(st.just(CELL1), STATES, st.integers(1, 3), st.just(TOGETHER))
 
 
 async def build_and_look(directory: Path, servers: list[Any], claimed: set[int]) -> tuple[Any, Any]:
@@ -42,7 +42,7 @@ async def build_and_look(directory: Path, servers: list[Any], claimed: set[int])
 
 
 @settings(max_examples=25, deadline=None)
-@given(servers=st.lists(st.one_of(waiting, failed, placed), max_size=8), claimed=st.sets(st.integers(0, 7)))
+@given(servers=st.lists(st.one_of(waiting, failed, placed, together), max_size=8), claimed=st.sets(st.integers(0, 7)))
 def test_nothing_differs(servers: list[Any], claimed: set[int]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         look, mended = asyncio.run(build_and_look(Path(directory), servers, claimed))

@@ -26,3 +26,16 @@ def test_its_schemas_are_schemas() -> None:
             if isinstance(operation, dict) and "requestBody" in operation:
                 schema = operation["requestBody"]["content"]["application/json"]["schema"]
                 assert jsonschema_rs.meta.is_valid(schema)
+
+
+def test_what_takes_new_work_takes_an_idempotency_key() -> None:
+    document = openapi.document()
+    taking = {
+        (route.path, route.method)
+        for route in ROUTES
+        if any(
+            one.get("name") == "Idempotency-Key" and one["in"] == "header"
+            for one in document["paths"][f"/v2.1{route.path}"][route.method.lower()].get("parameters", ())
+        )
+    }
+    assert taking == {(route.path, route.method) for route in ROUTES if route.intake} == {("/servers", "POST")}

@@ -7,12 +7,14 @@ from functools import partial
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 import structlog
 
 from skep.cell_conductor.host_keys import HostKeys
 from skep.cell_conductor.parts import Parts
 from skep.config.sections import ConductorSettings
 from skep.database.cell import host_keys
+from skep.database.cell.tables import unsigned_hosts
 from skep.domain.errors import BadRequest, Forbidden
 from skep.domain.hosts import AgentIdentity, HostUsage
 from skep.domain.ids import CellUuid, Incarnation, NodeUuid
@@ -21,6 +23,7 @@ from skep.domain.signatures import Signer, new_seed
 from skep.messages.to_cell_conductor import RegisterAgent, ReportHost, SignedReport
 
 CELL, NODE = CellUuid("c"), NodeUuid("node-1")
+EXCHANGE_KEY = b"x" * 32
 IDENTITY = AgentIdentity(node=NODE, host="h1", process=Incarnation("p"))
 
 
@@ -30,7 +33,25 @@ def signer() -> Signer:
 
 
 def registration(signer: Signer, identity: AgentIdentity = IDENTITY) -> RegisterAgent:
-    return RegisterAgent(identity=identity, public_key=signer.public_key, signature=signer.registration(identity))
+    return RegisterAgent(
+        identity=identity,
+        public_key=signer.public_key,
+        signature=signer.registration(identity),
+        number=7,
+        exchange_key=EXCHANGE_KEY,
+        challenge=b"challenge",
+        run_signature=signer.run(identity, 7, EXCHANGE_KEY, b"challenge"),
+    )
+
+
+def of_release_050(signer: Signer) -> RegisterAgent:
+    return RegisterAgent(identity=IDENTITY, public_key=signer.public_key, signature=signer.registration(IDENTITY))
+
+
+async def was_there_before(parts: Parts) -> None:
+    """Do what the revision does that made the table."""
+    values = {"node": NODE, "host": "h1"}
+    await parts.database.write(lambda connection: connection.execute(sa.insert(unsigned_hosts), values))
 
 
 def report(node: NodeUuid = NODE, seq: int = 1) -> ReportHost:
@@ -99,9 +120,10 @@ async def test_a_changed_report_is_refused(parts: Parts, signer: Signer) -> None
 
 async def test_an_agent_that_does_not_sign_is_heard_until_its_node_has_a_key(parts: Parts, signer: Signer) -> None:
     keys = HostKeys(parts)
+    await was_there_before(parts)
     assert not await keys.admit(RegisterAgent(identity=IDENTITY))
     await keys.refuse_unsigned(report())
-    await HostKeys(parts).admit(registration(signer))
+    await HostKeys(parts).admit(of_release_050(signer))
     with pytest.raises(Forbidden, match="not signed"):
         await keys.refuse_unsigned(report())
     with pytest.raises(Forbidden, match="not signed"):
@@ -126,3 +148,68 @@ async def test_where_enrolment_is_required_only_enrolled_hosts_register(parts: P
     binding = partial(host_keys.bind, node=NODE, host="h1", public_key=signer.public_key, now=1)
     await parts.database.write(binding)
     assert await strict.admit(registration(signer))
+
+
+async def test_an_agent_without_sessions_is_let_in_only_for_a_host_that_was_there_before(
+    parts: Parts, signer: Signer
+) -> None:
+    for message in (of_release_050(signer), RegisterAgent(identity=IDENTITY)):
+        with pytest.raises(Forbidden, match="the host is new"):
+            await HostKeys(parts).admit(message)
+    await was_there_before(parts)
+    with pytest.raises(Forbidden, match=r"agents\.require_signatures"):
+        await HostKeys(dataclasses.replace(parts, require_signatures=True)).admit(of_release_050(signer))
+    assert await HostKeys(parts).admit(of_release_050(signer))
+
+
+async def test_a_run_is_believed_only_as_it_was_signed(parts: Parts, signer: Signer) -> None:
+    good = registration(signer)
+    changes = ({"number": 8}, {"exchange_key": b"y" * 32}, {"challenge": b"other"}, {"run_signature": b""})
+    for change in changes:
+        with pytest.raises(Forbidden, match="the run is not signed"):
+            await HostKeys(parts).admit(msgspec.structs.replace(good, **change))
+    with pytest.raises(BadRequest, match="exchange_key: expected 32 bytes"):
+        await HostKeys(parts).admit(msgspec.structs.replace(good, exchange_key=b"short"))
+    assert await HostKeys(parts).admit(good)
+
+
+def with_next(old: Signer, new: Signer, *, number: int = 7) -> RegisterAgent:
+    return msgspec.structs.replace(
+        registration(old),
+        next_key=new.public_key,
+        next_signature=old.next_key(IDENTITY, new.public_key),
+        next_run_signature=new.run(IDENTITY, number, EXCHANGE_KEY, b"challenge"),
+    )
+
+
+async def test_a_key_names_the_one_that_follows_it_and_ends(parts: Parts, signer: Signer) -> None:
+    keys, new = HostKeys(parts), Signer(new_seed(), CELL)
+    await keys.admit(registration(signer))
+    assert keys.bound(NODE) == signer.public_key
+    assert await keys.admit(with_next(signer, new))
+    assert keys.bound(NODE) == new.public_key
+    assert await HostKeys(parts).admit(with_next(signer, new)), "a repeat, because its answer was lost"
+    assert await HostKeys(parts).admit(registration(new))
+    with pytest.raises(Forbidden, match="another key"):
+        await HostKeys(parts).admit(registration(signer))
+
+
+@pytest.mark.parametrize("lacking", ["next_key", "next_signature", "next_run_signature"])
+async def test_without_both_proofs_no_key_follows(parts: Parts, signer: Signer, lacking: str) -> None:
+    keys, new, thief = HostKeys(parts), Signer(new_seed(), CELL), Signer(new_seed(), CELL)
+    await keys.admit(registration(signer))
+    values = {"next_key": thief.public_key, "next_signature": b"x" * 64, "next_run_signature": b"x" * 64}
+    assert await keys.admit(msgspec.structs.replace(with_next(signer, new), **{lacking: values[lacking]}))
+    assert keys.bound(NODE) == signer.public_key
+
+
+async def test_who_has_the_old_key_gains_nothing_by_a_recorded_change(parts: Parts, signer: Signer) -> None:
+    new = Signer(new_seed(), CELL)
+    keys = HostKeys(parts)
+    await keys.admit(registration(signer))
+    recorded = with_next(signer, new)
+    await keys.admit(recorded)
+    run = signer.run(IDENTITY, 8, b"y" * 32, b"challenge")
+    again = msgspec.structs.replace(recorded, number=8, exchange_key=b"y" * 32, run_signature=run)
+    with pytest.raises(Forbidden, match="another key"):
+        await keys.admit(again)

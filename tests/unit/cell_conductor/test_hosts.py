@@ -14,20 +14,27 @@ from skep.database.cell import agents
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, SkepError, StaleAgent, TooLarge
 from skep.domain.hosts import AgentIdentity, HostUsage
-from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid
+from skep.domain.ids import Incarnation, NodeUuid
 from skep.domain.resources import Inventory
-from skep.messages.to_cell_conductor import Heartbeat, MayBuild, RegisterAgent, ReportHost
+from skep.messages.to_cell_conductor import Heartbeat, RegisterAgent, Registration, ReportHost
 from skep.messages.to_compute import ReportHostNow
 from skep.messages.to_scheduler import ReportAnswer, UpdateHostState, UpdateHostStateReply
 from skep.testing.eventually import PATIENCE
 from skep.transport.base import compute, scheduler_for
+from skep.transport.speaker import Speaker, speaking
 
 NODES = tuple(NodeUuid(f"node-{number}") for number in range(3))
 
 
 def report_of(node: NodeUuid) -> ReportHost:
-    usage = HostUsage(host=f"host-{node}", inventory={"VCPU": Inventory(total=4)}, used={})
+    usage = HostUsage(host=node.replace("node", "host"), inventory={"VCPU": Inventory(total=4)}, used={})
     return ReportHost(node=node, incarnation=1, seq=1, usage=usage)
+
+
+async def registered(hosts: Hosts, identity: AgentIdentity) -> Registration:
+    """Register an agent that the transport vouches for, as inside one process."""
+    with speaking(Speaker(identity.node, identity.host, None)):
+        return await hosts.register(RegisterAgent(identity=identity), None)
 
 
 async def test_every_report_of_a_batch_is_answered_whatever_the_scheduler_says(parts: Parts) -> None:
@@ -38,8 +45,8 @@ async def test_every_report_of_a_batch_is_answered_whatever_the_scheduler_says(p
     subscription = await parts.above.serve(scheduler_for(parts.cell.uuid), {UpdateHostState: one_answer_too_few})
     hosts = Hosts(parts)
     for node in NODES:
-        identity = AgentIdentity(node=node, host=f"host-{node}", process=Incarnation("p"))
-        await hosts.register(RegisterAgent(identity=identity), None)
+        identity = AgentIdentity(node=node, host=node.replace("node", "host"), process=Incarnation("p"))
+        await registered(hosts, identity)
     hosts.reporting.start()
     async with asyncio.timeout(PATIENCE):
         answers = await asyncio.gather(*(hosts.report(report_of(node), None) for node in NODES), return_exceptions=True)
@@ -58,7 +65,7 @@ async def conducting(parts: Parts, answer: ReportAnswer) -> Hosts:
     await parts.above.serve(scheduler_for(parts.cell.uuid), {UpdateHostState: update})
     hosts = Hosts(parts)
     identity = AgentIdentity(node=NODES[0], host="host-0", process=Incarnation("p"))
-    await hosts.register(RegisterAgent(identity=identity), None)
+    await registered(hosts, identity)
     hosts.reporting.start()
     return hosts
 
@@ -91,19 +98,11 @@ async def test_an_agent_that_is_older_than_the_row_is_fenced_and_that_is_stored(
 async def test_only_the_youngest_agent_of_a_host_is_listened_to(parts: Parts) -> None:
     hosts = await conducting(parts, ReportAnswer(node=NODES[0]))
     identity = AgentIdentity(node=NODES[0], host="host-0", process=Incarnation("q"))
-    await hosts.register(RegisterAgent(identity=identity), None)
-    heard: list[MayBuild] = []
-
-    async def may_build(message: MayBuild, _context: RequestContext | None) -> None:
-        heard.append(message)
-
-    handler = hosts.from_current(may_build)
-    asked = MayBuild(instance=InstanceUuid("i"), attempt=1, host="host-0")
+    await registered(hosts, identity)
+    speaker = Speaker(NODES[0], "host-0", 1)
     with pytest.raises(StaleAgent):
-        await handler(replace(asked, incarnation=1), None)
-    await handler(replace(asked, incarnation=2), None)
-    await handler(asked, None)
-    assert [message.incarnation for message in heard] == [2, None]
+        await hosts.check_current(speaker)
+    await hosts.check_current(replace(speaker, incarnation=2))
     with pytest.raises(StaleAgent):
         await parts.database.read(partial(agents.check_current, host="host-0", incarnation=1))
     await hosts.reporting.stop()
@@ -138,8 +137,8 @@ async def test_reports_that_no_message_holds_together_go_in_halves(parts: Parts)
     await parts.above.serve(scheduler_for(parts.cell.uuid), {UpdateHostState: update})
     hosts = Hosts(parts)
     for node in NODES:
-        identity = AgentIdentity(node=node, host=f"host-{node}", process=Incarnation("p"))
-        await hosts.register(RegisterAgent(identity=identity), None)
+        identity = AgentIdentity(node=node, host=node.replace("node", "host"), process=Incarnation("p"))
+        await registered(hosts, identity)
     asked = [asyncio.create_task(hosts.report(report_of(node), None)) for node in NODES]
     hosts.reporting.start()
     async with asyncio.timeout(PATIENCE):
@@ -152,12 +151,12 @@ async def test_reports_that_no_message_holds_together_go_in_halves(parts: Parts)
 async def test_a_conductor_that_did_not_hear_of_a_retirement_takes_who_came_back_for_the_youngest(parts: Parts) -> None:
     hosts, other = Hosts(parts), Hosts(parts)
     identity = AgentIdentity(node=NODES[0], host="host-0", process=Incarnation("first"))
-    await hosts.register(RegisterAgent(identity=identity), None)
-    await hosts.register(RegisterAgent(identity=replace(identity, process=Incarnation("second"))), None)
+    await registered(hosts, identity)
+    await registered(hosts, replace(identity, process=Incarnation("second")))
     assert await parts.database.write(partial(agents.retire, node=NODES[0], process="second"))
     with pytest.raises(NotFound):
         await hosts.heartbeat(Heartbeat(node=NODES[0], incarnation=3), None)
-    back = await other.register(RegisterAgent(identity=replace(identity, process=Incarnation("third"))), None)
+    back = await registered(other, replace(identity, process=Incarnation("third")))
     assert (back.incarnation, back.mapped) == (3, False), "schedulers remember the second"
     await hosts.heartbeat(Heartbeat(node=NODES[0], incarnation=3), None)
     agent = await parts.database.read(partial(agents.get, node=NODES[0]))
@@ -168,7 +167,7 @@ async def test_a_conductor_that_did_not_hear_of_a_retirement_takes_who_came_back
 async def test_who_registered_since_is_not_forgotten_but_mapped_anew(parts: Parts) -> None:
     hosts = Hosts(parts)
     identity = AgentIdentity(node=NODES[0], host="host-0", process=Incarnation("second"))
-    await hosts.register(RegisterAgent(identity=identity), None)
+    await registered(hosts, identity)
     await parts.database.write(partial(agents.mark_mapped, nodes=[NODES[0]]))
     assert not await parts.database.write(partial(agents.retire, node=NODES[0], process="first"))
     [unmapped] = await parts.database.read(agents.unmapped)

@@ -95,11 +95,30 @@ def test_weights_say_which_weighers_made_the_difference() -> None:
         "  the same for all of these: CPUWeigher 1",
         "  equal weights: a hash decides, so that equal servers spread",
     ]
-    alone = explained(contributions={"h2": {"CPUWeigher": 1.0}, "h1": {}}, sums={"h2": 1.0, "h1": 0.0})
-    assert list(explain.explanation(alone))[1:] == [
+    first = explained(
+        contributions={"h2": {"CPUWeigher": 1.0}, "h1": {"CPUWeigher": 2.0}},
+        sums={"h2": 1.0, "h1": 2.0},
+        preferred=True,
+    )
+    assert list(explain.explanation(first))[1:] == [
         "weight of h2: 1 (CPUWeigher 1)",
-        "weight of h1: not weighed: no other was left",
+        "weight of h1: 2 (CPUWeigher 2)",
+        "  chosen although others weigh more: alternates of the first decision are preferred",
     ]
+    shared_out = explained(
+        contributions={"h2": {"CPUWeigher": 1.0}, "h1": {"CPUWeigher": 2.0}}, sums={"h2": 1.0, "h1": 2.0}
+    )
+    assert list(explain.explanation(shared_out))[1:] == [
+        "weight of h2: 1 (CPUWeigher 1)",
+        "weight of h1: 2 (CPUWeigher 2)",
+        f"  chosen although others weigh more: {explain.NOT_THE_BEST}",
+    ]
+    for worth in (1.0, -1.0):
+        alone = explained(contributions={"h2": {"CPUWeigher": worth}, "h1": {}}, sums={"h2": worth, "h1": 0.0})
+        assert list(explain.explanation(alone))[1:] == [
+            f"weight of h2: {worth:g} (CPUWeigher {worth:g})",
+            "weight of h1: not weighed: no other was left",
+        ]
 
 
 def test_a_server_without_a_host() -> None:

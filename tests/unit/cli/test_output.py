@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from skep.cli.output import print_record, print_rows, progress, shown
+from skep.cli.output import print_record, print_rows, progress
+from skep.cli.tables import Table, shown
 
 ROWS: list[dict[str, Any]] = [
     {"name": "cell1", "up": True, "servers": {"active": 2}, "extra": 1},
@@ -16,18 +17,18 @@ ROWS: list[dict[str, Any]] = [
 
 
 def test_a_table_has_the_columns_asked_for_and_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    print_rows(ROWS, {"name": "Name", "up": "Up", "servers": "Servers"}, "table")
+    print_rows(ROWS, Table({"name": "Name", "up": "Up", "servers": "Servers"}), "table")
     title, _, first, second = (line.split() for line in capsys.readouterr().out.strip().splitlines())
     assert (title, first, second) == (["Name", "Up", "Servers"], ["cell1", "yes", "active", "2"], ["[bold]", "no", "-"])
 
 
 def test_a_long_value_is_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    print_rows([{"name": "x" * 200}], {"name": "Name"}, "table")
+    print_rows([{"name": "x" * 200}], Table({"name": "Name"}), "table")
     assert "x" * 200 in capsys.readouterr().out
 
 
 def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    print_rows(ROWS, {"name": "Name"}, "json")
+    print_rows(ROWS, Table({"name": "Name"}), "json")
     assert json.loads(capsys.readouterr().out) == ROWS
     print_record(ROWS[0], "json")
     assert json.loads(capsys.readouterr().out) == ROWS[0]

@@ -6,6 +6,7 @@ import os
 import msgspec
 import pytest
 
+from skep.compute.drivers.contents import GuestContents
 from skep.compute.drivers.fake import FailureRule, FakeDriver, FakeSettings
 from skep.domain.builds import ABORTING, FailureKind
 from skep.domain.flavors import Flavor
@@ -336,12 +337,17 @@ async def test_only_so_many_builds_work_at_once(stage: AgentStage) -> None:
             await asyncio.sleep(0)
 
         async def spawn(
-            self, instance: Instance, attempt: int, resources: Resources, allocation: Allocation | None = None
+            self,
+            instance: Instance,
+            attempt: int,
+            resources: Resources,
+            allocation: Allocation | None = None,
+            contents: GuestContents | None = None,
         ) -> PowerState:
             nonlocal working
             await asyncio.sleep(0)
             working -= 1
-            return await super().spawn(instance, attempt, resources, allocation)
+            return await super().spawn(instance, attempt, resources, allocation, contents)
 
     stage.make_driver = lambda: Counting(stage.directory, "host-1")
     await stage.start()

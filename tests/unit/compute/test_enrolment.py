@@ -6,9 +6,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from skep.compute.enrolment import Cell, Enrolment, Messaging, begin, complete
 from skep.compute.identity import load, load_or_mint
+from skep.config import load as load_config
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import CellUuid
 
@@ -46,6 +48,18 @@ def test_the_configuration_says_all_that_the_agent_needs(tmp_path: Path) -> None
     }
     assert (tmp_path / "ca.pem").read_text() == "PEM"
     assert (tmp_path / "compute.toml").stat().st_mode & 0o077 == 0
+
+
+def test_a_host_with_a_nats_user_of_its_own_keeps_its_credentials_to_itself(tmp_path: Path) -> None:
+    begin(tmp_path, "h1")
+    messaging = replace(ANSWER.messaging, url="nats://nats:4222", credentials="a secret\n", inbox="_INBOX.n")
+    directory = complete(tmp_path, replace(ANSWER, messaging=messaging), tmp_path / "compute.toml")
+    file = directory / "nats.creds"
+    assert file.read_text() == "a secret\n"
+    assert file.stat().st_mode & 0o077 == 0
+    transport = load_config(tmp_path / "compute.toml", {}).config.transport
+    assert (transport.credentials_file, transport.inbox) == (str(file), "_INBOX.n")
+    assert "a secret" not in (tmp_path / "compute.toml").read_text() + repr(messaging)
 
 
 def test_what_is_somebody_elses_is_not_written_over(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from skep.testing.agents import CONTEXT, instance, uuid_of
 
 RESOURCES = {"VCPU": 1}
 ACCEPTED = BuildAccepted(at=1, instance=instance(1), attempt=1, resources=RESOURCES, context=CONTEXT)
+ACCEPTED_LATER = BuildAccepted(at=4, instance=instance(2), attempt=1, resources=RESOURCES, context=CONTEXT)
 BUILT = GuestBuilt(instance=uuid_of(1), attempt=1, resources=RESOURCES, launched_at=2, power_state=PowerState.RUNNING)
 
 
@@ -40,6 +42,23 @@ def test_what_was_written_is_known_again(tmp_path: Path) -> None:
     assert record.open[1].order == ACCEPTED
     assert record.verdict(1) is Verdict.OPEN
     again.close()
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_it_is_remembered_why_something_was_destroyed(tmp_path: Path, deleted: bool) -> None:
+    """Also after compactions: a database that forgets the delete can ask."""
+    path = tmp_path / "journal.jsonl"
+    journal = opened(path)
+    journal.record(ACCEPTED)
+    journal.record(TerminateAsked(instance=uuid_of(1), attempt=1, deleted=deleted))
+    journal.record(GuestDestroyed(at=3, instance=uuid_of(1), attempt=1))
+    journal.close()
+    for _ in range(2):
+        again = opened(path)
+        record = again.attempts.get(uuid_of(1))
+        assert record is not None
+        assert record.deleted_up_to == int(deleted)
+        again.close()
 
 
 def test_opening_compacts(tmp_path: Path) -> None:
@@ -183,6 +202,41 @@ def test_a_closed_journal_stores_nothing_and_forgets_nothing(tmp_path: Path) -> 
     assert journal.attempts.get(uuid_of(1)) is None
     journal.note(BUILT)
     assert journal.attempts.get(uuid_of(1)) is not None
+
+
+@pytest.mark.parametrize("then", ["an entry", "catching up", "closing"])
+def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """Otherwise its record would be open again after the next restart, and for ever."""
+
+    def no_space(_file: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    path = tmp_path / "journal.jsonl"
+    journal = opened(path)
+    journal.record(ACCEPTED)
+    journal.record(BUILT)
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", no_space)
+        journal.note(TerminateAsked(instance=uuid_of(1), attempt=2))
+        journal.note(GuestDestroyed(at=3, instance=uuid_of(1), attempt=2))
+        with pytest.raises(StorageUnavailable):
+            journal.record(ACCEPTED_LATER)
+        journal.catch_up()
+    if then == "an entry":
+        journal.record(ACCEPTED_LATER)
+    elif then == "catching up":
+        journal.catch_up()
+        os.close(journal._file)  # as the death of the process does
+    if then != "catching up":
+        journal.close()
+    again = opened(path)
+    record = again.attempts.get(uuid_of(1))
+    assert record is not None
+    assert (record.open, record.destroyed_up_to) == ({}, 2)
+    assert (again.attempts.get(uuid_of(2)) is not None) == (then == "an entry")
+    again.close()
 
 
 async def test_many_waiters_share_one_sync() -> None:

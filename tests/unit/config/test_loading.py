@@ -152,3 +152,25 @@ def test_unreadable_files(tmp_path: Path) -> None:
     missing = tmp_path / "absent.toml"
     assert refused(missing, {}) == [f"file: cannot be read: No such file or directory ({missing})"]
     assert "is not TOML" in refused(written(tmp_path, "[api"), {})[0]
+
+
+KEYSTONE = '[identity]\nkind = "keystone"\nauth_url = "http://k:5000"\nusername = "skep"\npassword = "p"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[identity]\nkind = "keystone"\nauth_url = "http://k"\n', "needs username, password"),
+        ('[identity]\nauth_url = "http://k"\n', "read only with kind = `keystone`"),
+        (KEYSTONE.replace("http://", ""), "must begin with http"),
+        ('[images]\nendpoint = "http://g"\n', "read only with kind = `glance`"),
+        ('[images]\nkind = "glance"\n', "needs identity.kind = `keystone`"),
+    ],
+)
+def test_neighbours_that_cannot_work_are_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
+    assert said in "".join(refused(written(tmp_path, text), {}))
+
+
+def test_keystone_and_glance_are_taken(tmp_path: Path) -> None:
+    config = load(written(tmp_path, KEYSTONE + '[images]\nkind = "glance"\n'), {}).config
+    assert (config.identity.kind, config.images.kind) == ("keystone", "glance")

@@ -60,8 +60,8 @@ OF_A_HOST = ("may_build", "may_spawn", "built", "fail", "abort")
 GOOD: dict[str, set[tuple[State, State]]] = {
     "settle": {(State.STAGED, State.SCHEDULED)},
     "may_build": {(State.SCHEDULED, State.BUILDING)},
-    "may_spawn": {(State.BUILDING, State.SPAWNING)},
-    "built": {(State.SPAWNING, State.ACTIVE)},
+    "may_spawn": {(State.SCHEDULED, State.SPAWNING), (State.BUILDING, State.SPAWNING)},
+    "built": {(state, State.ACTIVE) for state in (State.SCHEDULED, State.BUILDING, State.SPAWNING)},
     "fail": {(state, State.RESCHEDULING) for state in (State.SCHEDULED, State.BUILDING, State.SPAWNING)},
     "abort": {(state, State.ERROR) for state in (State.SCHEDULED, State.BUILDING, State.SPAWNING)},
     "rescheduled": {(State.RESCHEDULING, State.SCHEDULED)},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import actions, agents, attempts, builds, deletes, fences, instances, tasks
+from skep.database.cell import actions, agents, attempts, builds, deletes, fences, instances, tables, tasks
 from skep.domain.claims import ClaimKey
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, NodeUuid
@@ -14,7 +14,8 @@ from skep.testing.rows import FAULT, HOST, ONE, bring_to, context, everything, g
 
 NOW = 100
 NODE = NodeUuid(f"node-{HOST}")
-DEAD = fences.FencedHost(node=NODE, host=HOST)
+DEAD = fences.FencedHost(node=NODE, host=HOST, due_at=NOW)
+MARKED = fences.FencedHost(node=NODE, host=HOST, in_effect=False, due_at=NOW + 50)
 CLAIM = ClaimKey(ONE, 1, NODE)
 
 
@@ -23,9 +24,14 @@ def register(cell: sa.Connection) -> None:
 
 
 def fence(cell: sa.Connection) -> fences.Closed:
-    register(cell)
-    assert fences.declare(cell, NODE, NOW)
+    mark(cell)
+    assert fences.take_effect(cell, NODE, NOW)
     return fences.close(cell, DEAD, NOW, 10)
+
+
+def mark(cell: sa.Connection, due_at: int = NOW) -> None:
+    register(cell)
+    assert fences.mark(cell, NODE, NOW, due_at)
 
 
 def outcomes(cell: sa.Connection) -> list[tuple[int, bool, str | None]]:
@@ -39,7 +45,7 @@ def test_builds_go_to_another_host(cell: sa.Connection, state: State) -> None:
     assert state_of(cell) is State.RESCHEDULING
     assert outcomes(cell) == [(1, False, "fenced")]
     assert builds.built(cell, ONE, 1, HOST, NOW, PowerState.RUNNING, NOW) is False
-    assert fence(cell) == fences.Closed()
+    assert fences.close(cell, DEAD, NOW, 10) == fences.Closed()
 
 
 @pytest.mark.parametrize("state", [State.ACTIVE, State.STOPPED])
@@ -98,14 +104,15 @@ def test_a_host_that_comes_back_is_told_to_undo_all_that_it_had(cell: sa.Connect
     bring_to(cell, State.ACTIVE)
     if deleted:
         deletes.begin(cell, ONE, context("req-d"), NOW)
-    assert fences.declare(cell, NODE, NOW)
-    assert fences.declare(cell, NODE, NOW + 5), "it may be repeated"
-    assert fences.declare(cell, NodeUuid("unknown"), NOW) is False
+    assert fences.mark(cell, NODE, NOW, NOW)
+    assert fences.mark(cell, NODE, NOW + 5, NOW + 5), "it may be repeated"
+    assert fences.mark(cell, NodeUuid("unknown"), NOW, NOW) is False
+    assert fences.take_effect(cell, NODE, NOW)
     assert fences.fenced(cell) == [DEAD]
     found = agents.get(cell, NODE)
     assert found is not None
-    assert found.fenced_at == NOW
-    fence(cell)
+    assert (found.fenced_at, found.fence_due_at, found.fence_in_effect) == (NOW, NOW, True)
+    fences.close(cell, DEAD, NOW, 10)
     state = state_of(cell)
     assert fences.came_back(cell, NODE) == 1
     assert fences.fenced(cell) == []
@@ -128,3 +135,62 @@ def test_what_a_host_that_came_back_has_to_undo_is_not_closed_by_who_still_takes
     before = everything(cell)
     assert fences.close(cell, DEAD, NOW, 10) == fences.Closed()
     assert everything(cell) == before
+
+
+@pytest.mark.parametrize(
+    "state", [State.SCHEDULED, State.BUILDING, State.SPAWNING, State.ACTIVE, State.STOPPED, State.ERROR]
+)
+def test_a_mark_changes_nothing_of_what_is_still_there(cell: sa.Connection, state: State) -> None:
+    bring_to(cell, state)
+    register(cell)
+    before = everything(cell)
+    mark(cell, NOW + 50)
+    assert fences.fenced(cell) == [MARKED]
+    assert fences.take_effect(cell, NODE, NOW + 49) is False
+    assert fences.settle(cell, MARKED, NOW, 10) == fences.Closed()
+    assert fences.close(cell, MARKED, NOW, 10) == fences.Closed(), "it is not in effect"
+    assert fences.take_back(cell, NODE)
+    assert everything(cell) == before
+    assert fences.take_effect(cell, NODE, NOW + 60) is False
+    assert fences.take_back(cell, NODE) is False
+
+
+def test_a_delete_does_not_wait_for_a_marked_host_and_stays_done_when_the_mark_is_taken_back(
+    cell: sa.Connection,
+) -> None:
+    bring_to(cell, State.ACTIVE)
+    mark(cell, NOW + 50)
+    deletes.begin(cell, ONE, context("req-d"), NOW)
+    assert fences.settle(cell, MARKED, NOW, 10) == fences.Closed(released=(CLAIM,), deleted=1)
+    assert fences.take_back(cell, NODE)
+    assert state_of(cell) is State.DELETED
+    [stale] = attempts.stale_due(cell, NOW, NOW, 5)
+    assert (stale.instance, stale.attempt, stale.host) == (ONE, 1, HOST)
+
+
+def test_a_task_on_a_marked_host_ends_and_the_server_stays(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    tasks.begin(cell, ONE, Task.POWERING_OFF, frozenset({State.ACTIVE}), context("req-s"), NOW)
+    mark(cell, NOW + 50)
+    fences.settle(cell, MARKED, NOW, 10)
+    [event] = actions.events_of(cell, ONE, "req-s")
+    assert event.result == "Error"
+    server = instances.get(cell, ONE)
+    assert server is not None
+    assert (server.state, server.task, server.attempt) == (State.ACTIVE, None, 1)
+
+
+def test_a_fence_that_has_taken_effect_is_not_taken_back(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    fence(cell)
+    assert fences.take_back(cell, NODE) is False
+    assert state_of(cell) is State.ERROR
+
+
+def test_a_fence_that_an_older_release_wrote_is_in_effect_at_once(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    register(cell)
+    cell.execute(tables.agents.update().values(fenced_at=NOW))
+    [found] = fences.fenced(cell)
+    assert found.in_effect
+    assert fences.close(cell, found, NOW, 10).lost == 1

@@ -7,11 +7,13 @@ import pytest
 import sqlalchemy as sa
 
 from skep.database import leases as lease_rows
-from skep.database.api import build_requests, server_groups
+from skep.database.api import build_requests, cells, moves, server_groups
 from skep.database.api import instance_mappings as mappings
-from skep.database.api.instance_mappings import Placement
+from skep.database.api.destinations import Placement
 from skep.database.api.server_groups import ServerGroup
 from skep.database.api.tables import leases, request_specs, requests, server_group_members
+from skep.domain.cells import Cell
+from skep.domain.clock import SECOND
 from skep.domain.ids import CELL0, CellUuid, GroupUuid, Incarnation, InstanceUuid, ProjectId, UserId
 from skep.domain.instances import Instance
 from skep.testing.rows import ME, context, request
@@ -20,6 +22,12 @@ OTHER = Incarnation("other")
 CELL = CellUuid("cell-a")
 NOW = 1000
 ONE, TWO, THREE = (InstanceUuid(name) for name in ("one", "two", "three"))
+
+
+@pytest.fixture(autouse=True)
+def _cells(api: sa.Connection) -> None:
+    for uuid in (CELL, CellUuid("cell-b")):
+        assert cells.add(api, Cell(uuid=uuid, name=uuid), 1)
 
 
 def store(api: sa.Connection, *uuids: InstanceUuid, name: str = "req-1", now: int = 1) -> None:
@@ -31,7 +39,7 @@ def renamed(instance: Instance) -> Instance:
 
 
 def placement(uuid: InstanceUuid, attempt: int = 1, revision: int = 0) -> Placement:
-    return Placement(instance=uuid, attempt=attempt, revision=revision)
+    return Placement(instance=uuid, attempt=attempt, revision=revision, node=None)
 
 
 def mapping(api: sa.Connection, uuid: InstanceUuid) -> mappings.Mapping:
@@ -215,6 +223,18 @@ def test_an_intent_comes_again_until_the_server_is_gone(api: sa.Connection) -> N
     assert mappings.deleting(api) == set()
 
 
+def test_a_server_that_is_gone_is_owned_by_nobody_though_its_mover_died(api: sa.Connection) -> None:
+    store(api, ONE)
+    mappings.take(api, ME, NOW, 10)
+    assert mappings.map_to_cell(api, CELL, [placement(ONE)]) == {ONE}
+    assert moves.take(api, OTHER, ONE, CELL, 1, NOW) == 2
+    assert mapping(api, ONE).owner == OTHER
+    mappings.close(api, [ONE], NOW)
+    assert mapping(api, ONE).owner is None
+    moves.give_back(api, OTHER, ONE)
+    assert moves.take(api, OTHER, ONE, CELL, 2, NOW) is None
+
+
 def test_the_cells_of_a_group_are_those_that_hold_others(api: sa.Connection) -> None:
     group = GroupUuid("group")
     new = ServerGroup(
@@ -264,3 +284,25 @@ def test_mappings_of_a_cell_are_listed_newest_first(api: sa.Connection) -> None:
     assert [one.instance for one in mappings.in_cell(api, CELL)] == [TWO, ONE]
     assert [one.instance for one in mappings.in_cell(api, CELL, limit=1)] == [TWO]
     assert [one.instance for one in mappings.in_cell(api, CELL, after=(1, TWO))] == [ONE]
+
+
+def test_how_long_nobody_could_decide_is_counted_over_the_lives_of_conductors(api: sa.Connection) -> None:
+    store(api, ONE)
+    at, waited = NOW, 0
+    for life in range(4):
+        owner = Incarnation(f"life-{life}")
+        [taken] = mappings.take(api, owner, at, 10)
+        assert taken.waited == waited
+        mappings.give_back(api, owner, [(ONE, taken.attempt)], at + SECOND, at)
+        at, waited = at + 3 * SECOND, waited + SECOND + (2 * SECOND if life else 0)
+
+
+def test_a_time_in_which_nobody_asked_is_not_waited(api: sa.Connection) -> None:
+    store(api, ONE)
+    [taken] = mappings.take(api, ME, NOW, 10)
+    mappings.give_back(api, ME, [(ONE, taken.attempt)], NOW + SECOND, NOW)
+    later = NOW + 3600 * SECOND
+    [taken] = mappings.take(api, OTHER, later, 10)
+    mappings.give_back(api, OTHER, [(ONE, taken.attempt)], later + SECOND, later)
+    [taken] = mappings.take(api, ME, later + SECOND, 10)
+    assert taken.waited == 2 * SECOND + mappings.LONGEST_GAP

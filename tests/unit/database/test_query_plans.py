@@ -26,6 +26,7 @@ from skep.database.cell import (
 )
 from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid
 from skep.domain.instances import State
+from skep.domain.patterns import Pattern
 from skep.testing.rows import ONE, bring_to
 
 ME = Incarnation("me")
@@ -72,7 +73,7 @@ LISTS = {
     "of a host": listing.ListQuery(host="a", limit=5),
     "changed since": listing.ListQuery(project_id="p", changed_since=7, limit=5),
     "deleted": listing.ListQuery(deleted=True, limit=5),
-    "by name": listing.ListQuery(project_id="p", name="a", limit=5),
+    "by name": listing.ListQuery(project_id="p", name=Pattern("a"), limit=5),
 }
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from skep.config.sections import Config
+from skep.config.urls import masked
+from skep.database.api import cells as cell_rows
+from skep.domain.cells import Cell
 from skep.domain.errors import Misconfigured
+from skep.domain.ids import CellUuid, new_uuid
+from skep.processes import addresses
+from skep.processes.databases import Places, open_database
 from skep.processes.directory import StateDirectory
-from skep.processes.installation import choose_cells, choose_hosts, refuse_missing
+from skep.processes.installation import choose_cells, choose_hosts, refuse_missing, renew_addresses
 
 
 def test_a_new_installation_has_what_was_asked_for() -> None:
@@ -64,3 +72,28 @@ def test_a_missing_database_is_refused(tmp_path: Path) -> None:
     refuse_missing(paths, ())
     with pytest.raises(Misconfigured, match=r"cell0, .*cell0\.db, is missing.*skep db forget-cell cell0 --yes"):
         refuse_missing(paths, ("cell0", "cell1"))
+
+
+async def test_addresses_of_cells_follow_servers_that_take_other_passwords(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path)
+    directory.open()
+    places = Places(Config(), directory)
+    database = await open_database("api", places.api, upgrade=True)
+    old = {"east": "postgresql://postgres@127.0.0.1:5432/east", "west": "", "south": "postgresql://u:p@far/south"}
+    for name, url in old.items():
+        cell = Cell(uuid=CellUuid(new_uuid()), name=name)
+        where = addresses.to_store(directory, url, "nats://here" if url else "")
+        await database.write(partial(cell_rows.add, cell=cell, now=1, addresses=where))
+
+    def renewed(url: str) -> str:
+        return url.replace("postgres@", "east:secret@")
+
+    assert renew_addresses(places, directory, renewed, str) == ("east",)
+    assert renew_addresses(places, directory, renewed, str) == ()
+    rows = {cell.name: where for cell, where in await database.read(cell_rows.located)}
+    assert addresses.database_url(directory, rows["east"]) == "postgresql://east:secret@127.0.0.1:5432/east"
+    assert (rows["east"].database_url, rows["east"].transport_url) == (masked(renewed(old["east"])), "nats://here")
+    assert addresses.database_url(directory, rows["south"]) == old["south"]
+    assert rows["west"] == cell_rows.NOWHERE
+    await database.close()
+    directory.close()

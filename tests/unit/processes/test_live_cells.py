@@ -18,9 +18,10 @@ from skep.domain.cells import Cell
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import CellUuid, new_uuid
 from skep.processes import addresses
-from skep.processes.cells import LiveCells
+from skep.processes.cells import LiveCells, TransportMaker
 from skep.processes.databases import Places, open_database
 from skep.processes.directory import StateDirectory
+from skep.processes.wiring import ProcessTransport
 from skep.testing.eventually import eventually
 from skep.transport.memory import MemoryTransport
 
@@ -34,7 +35,12 @@ class Installation:
         self.config = Config(state=StateSettings(directory=str(root)))
         self.places = Places(self.config, self.directory)
         self.api = api
-        self.live = LiveCells(api, self.places, self.directory, MemoryTransport(TransportSettings()))
+        self.live = self.follower()
+
+    def follower(self, make_transport: TransportMaker = lambda _cell, _url: None) -> LiveCells:
+        """Return what follows the rows, with transports of cells' own."""
+        shared = MemoryTransport(TransportSettings())
+        return LiveCells(self.api, self.places, self.directory, shared, make_transport=make_transport)
 
     async def make(self, name: str) -> Cell:
         """Make the database of a cell and its row."""
@@ -128,6 +134,33 @@ async def test_the_database_of_another_cell_is_not_used(installation: Installati
     assert await ping(installation, first) == 1
 
 
+async def test_a_cell_is_reached_all_the_while_its_sign_in_changes(installation: Installation, tmp_path: Path) -> None:
+    """The database stays the same one: the entry before goes on until the next one is open."""
+    cell = await installation.make("a")
+    await installation.live.start()
+    await installation.reached(cell)
+    kept = installation.live.databases[cell.uuid]
+    for number in range(2):
+        url = f"sqlite:///{tmp_path / 'db/a.db'}"
+        where = addresses.to_store(installation.directory, url, f"nats://u:{number}@h")
+        await installation.api.write(partial(cell_rows.move, uuid=cell.uuid, addresses=where))
+        await installation.live.refresh()
+        assert installation.live.trouble(cell.uuid) is None
+        assert await ping(installation, cell) == 1
+
+    async def is_followed() -> bool:
+        assert await ping(installation, cell) == 1
+        return installation.live.databases[cell.uuid] is not kept
+
+    await eventually(is_followed, "the next entry takes its place")
+    await installation.reached(cell)
+    elsewhere = addresses.to_store(installation.directory, f"sqlite:///{tmp_path / 'db/other.db'}", "")
+    await installation.api.write(partial(cell_rows.move, uuid=cell.uuid, addresses=elsewhere))
+    await installation.live.refresh()
+    with pytest.raises(StorageUnavailable, match="cell a cannot be reached"):
+        await ping(installation, cell)
+
+
 async def test_an_address_that_cannot_be_read_is_said(installation: Installation, tmp_path: Path) -> None:
     url = "postgresql://skep:secret@db/cell"
     where = addresses.to_store(installation.directory, url, "nats://u:p@h")
@@ -146,3 +179,51 @@ async def test_an_address_that_cannot_be_read_is_said(installation: Installation
     await (await open_database("c", installation.places.of("c"), upgrade=True)).close()
     await installation.live.refresh()
     await installation.reached(cell)
+
+
+async def test_a_cell_that_cannot_be_entered_leaves_the_others_alone(installation: Installation) -> None:
+    """Whatever is wrong with it, the process starts, the others are followed, and it joins once nothing is wrong."""
+    failing = {"b"}
+
+    def make(cell: Cell, _url: str) -> ProcessTransport | None:
+        if cell.name in failing:
+            raise TypeError("no transport")
+        return None
+
+    installation.live = live = installation.follower(make)
+    first, second = await installation.make("a"), await installation.make("b")
+    await live.start()
+    assert await ping(installation, first) == 1
+    with pytest.raises(StorageUnavailable, match="cell b cannot be reached: it failed with TypeError"):
+        await ping(installation, second)
+    third = await installation.make("c")
+    await live.refresh()
+    await installation.reached(third)
+    broken = live.databases[second.uuid]
+    await live.refresh()
+    assert live.databases[second.uuid] is broken, "it is tried again, and nothing is left for it"
+    failing.clear()
+    await live.refresh()
+    await installation.reached(second)
+    assert await ping(installation, second) == 1
+    # What fails for a cell that is reached leaves it as it is.
+    failing.add("a")
+    kept = live.databases[first.uuid]
+    where = addresses.to_store(installation.directory, "", "nats://own:4222")
+    await installation.api.write(partial(cell_rows.move, uuid=first.uuid, addresses=where))
+    await live.refresh()
+    assert live.databases[first.uuid] is kept
+    assert await ping(installation, first) == 1
+    failing.clear()
+
+    async def follows() -> bool:
+        await live.refresh()
+        return live.databases[first.uuid] is not kept
+
+    await eventually(follows, "it is followed to where its row says")
+    elsewhere = addresses.to_store(installation.directory, "sqlite:////nowhere/a.db", "")
+    failing.add("a")
+    await installation.api.write(partial(cell_rows.move, uuid=first.uuid, addresses=elsewhere))
+    await live.refresh()
+    with pytest.raises(StorageUnavailable, match="cell a cannot be reached"):
+        await ping(installation, first)

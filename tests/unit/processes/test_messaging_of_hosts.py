@@ -12,7 +12,7 @@ from skep.domain.cells import Cell
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import CellUuid, new_uuid
 from skep.processes.directory import StateDirectory
-from skep.processes.nats_accounts import messaging_of_hosts
+from skep.processes.nats_accounts import HostUser, messaging_of_hosts
 
 CELL = Cell(uuid=CellUuid(new_uuid()), name="cell1")
 ABOVE = "nats://n1:4222,nats://above:secret@n2:4222"
@@ -42,3 +42,27 @@ def test_an_address_without_a_user_or_for_hosts_is_told(tmp_path: Path) -> None:
 
 def test_with_accounts_a_host_signs_in_to_its_cells(tmp_path: Path) -> None:
     assert f"//{CELL.uuid}.compute:" in told(tmp_path, accounts=True)
+
+
+def test_a_host_with_a_user_of_its_own_is_told_no_password_of_others(tmp_path: Path) -> None:
+    transport = TransportSettings(kind="nats", url=ABOVE, host_users=True)
+    config, user = replace(Config(), transport=transport), HostUser(credentials="its own", inbox="_INBOX.n")
+    directory = StateDirectory(tmp_path)
+    told = messaging_of_hosts(config, directory, CELL, "", user)
+    assert (told.url, told.credentials, told.inbox) == ("nats://n1:4222,nats://n2:4222", "its own", "_INBOX.n")
+    assert "its own" not in repr(told)
+
+
+def test_while_servers_are_changed_over_it_is_told_both(tmp_path: Path) -> None:
+    transport = TransportSettings(kind="nats", url=ABOVE, host_users=True, accounts=True)
+    config, user = replace(Config(), transport=transport), HostUser(credentials="its own", inbox="_INBOX.n")
+    told = messaging_of_hosts(config, StateDirectory(tmp_path), CELL, "", user)
+    assert f"//{CELL.uuid}.compute:" in told.url
+    assert told.credentials == "its own"
+
+
+def test_a_cells_own_servers_know_no_users_of_hosts(tmp_path: Path) -> None:
+    transport = TransportSettings(kind="nats", url=ABOVE, host_users=True, accounts=True)
+    config, user = replace(Config(), transport=transport), HostUser(credentials="its own", inbox="_INBOX.n")
+    told = messaging_of_hosts(config, StateDirectory(tmp_path), CELL, "nats://own:4222", user)
+    assert (told.credentials, told.inbox) == ("", "")

@@ -9,9 +9,11 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
-from skep.config.sections import Config
+from skep.config.http import HttpSettings
+from skep.config.sections import LOOPBACK, Config
 from skep.domain.errors import Misconfigured, Unreachable
 from skep.processes.front import Door
+from skep.processes.ports import free_ports
 from skep.processes.process import new_process
 from skep.processes.role import Role
 from skep.testing.eventually import eventually
@@ -22,8 +24,8 @@ class Waiting(Role):
 
     name = "waiting"
 
-    def __init__(self) -> None:
-        super().__init__(new_process(Config()))
+    def __init__(self, config: Config | None = None, *, health_port: int = 0) -> None:
+        super().__init__(new_process(config or Config()), health_port=health_port, setting="waiting.health_port")
         self.here = False
         self.log: list[str] = []
 
@@ -95,3 +97,19 @@ async def test_the_door_sends_away_until_somebody_is_inside() -> None:
         assert (await client.get("/healthz")).status_code == 200
         door.inside = PlainTextResponse("inside")
         assert (await client.get("/v2.1/servers")).text == "inside"
+
+
+async def test_the_port_of_health_has_the_limits_of_all_ports() -> None:
+    (port,) = free_ports(LOOPBACK, 1)
+    role = Waiting(Config(http=HttpSettings(max_header_bytes=2000)), health_port=port)
+    role.here = True
+    await role.start()
+    try:
+        async with httpx.AsyncClient(base_url=f"http://{LOOPBACK}:{port}") as client:
+            assert (await client.get("/healthz")).status_code == 200
+            assert (await client.get("/healthz", headers={"X-Long": "a" * 2000})).status_code == 431
+            assert 'skep_http_refused_total{port="waiting.health_port",reason="headers_too_large"} 1.0' in (
+                (await client.get("/metrics")).text
+            )
+    finally:
+        await role.stop()

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from skep.database import leases as lease_rows
 from skep.database.cell.tables import leases, metadata
+from skep.database.clocks import DatabaseClock
 from skep.database.engine import Database
 from skep.domain.clock import SECOND, Clock, Timestamp
 from skep.domain.ids import Incarnation
@@ -39,7 +40,7 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 def lease_of(database: Database, clock: Clock, *, seconds: float = 3.0) -> Lease:
-    return Lease(database, leases, ME, "cell_conductor", clock, seconds=seconds)
+    return Lease(database, leases, ME, "cell_conductor", DatabaseClock(clock), seconds=seconds)
 
 
 def ends(connection: sa.Connection) -> dict[str, int]:

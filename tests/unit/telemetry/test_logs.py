@@ -5,25 +5,10 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from skep.telemetry import logs
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
-    logs._OUTPUT.stream = None
-    logs._OUTPUT.lost = 0
-    logs._OUTPUT.release(write=False)
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-import logging
-from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from skep.domain.clock import Clock, Timestamp
 from skep.domain.ids import is_uuid
 from skep.domain.notifications import payload as versioned
 from skep.telemetry import logs, notifier
 from skep.telemetry.notifier import Notification, Notifier
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
-    logs._OUTPUT.stream = None
 
 
 class Stopped(Clock):

@@ -18,7 +18,6 @@ from skep.telemetry.steps import CrashPoint, Steps
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[MutableMapping[str, Any]]]:
-    structlog.reset_defaults()
     monkeypatch.setattr(step_runner, "log", get_logger("skep.telemetry.steps"))  # whatever the old one has cached
     with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as captured:
         yield captured

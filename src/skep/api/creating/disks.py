@@ -16,6 +16,9 @@ from skep.domain.invalid_input import invalid_field
 GIB = 1024**3
 MIB_PER_GIB = 1024
 
+MOST_DEVICES = 16
+"""Disks that a request may name: each of its servers keeps all of them."""
+
 _DEVICES = "server.block_device_mapping_v2"
 _ONE_BOOT = "one boot disk: imageRef, or a device with source_type image and boot_index 0"
 
@@ -41,7 +44,7 @@ class Disks(msgspec.Struct, frozen=True, kw_only=True):
         swap = sum(one.volume_size or 0 for one in swaps)
         if swap * MIB_PER_GIB > flavor.swap_mb:
             raise invalid_field(_DEVICES, f"a swap disk of {swap} GiB", f"the flavor's {flavor.swap_mb} MiB at most")
-        ephemeral = sum(one.volume_size or 0 for one in ephemerals)
+        ephemeral = sum(one.volume_size or flavor.ephemeral_gb for one in ephemerals)
         if ephemeral > flavor.ephemeral_gb:
             expected = f"the flavor's {flavor.ephemeral_gb} GiB at most"
             raise invalid_field(_DEVICES, f"ephemeral disks of {ephemeral} GiB", expected)
@@ -62,9 +65,12 @@ def disks(server: dict[str, Any]) -> Disks:
 
     Raises BadRequest for what needs a volume service, for no or several boot disks, for devices that make no sense.
     """
+    given = server.get("block_device_mapping_v2") or ()
+    if len(given) > MOST_DEVICES:
+        raise invalid_field(_DEVICES, f"{len(given)} devices", f"at most {MOST_DEVICES} devices")
     boots: list[str] = []
     others: list[BlockDevice] = []
-    for index, device in enumerate(server.get("block_device_mapping_v2") or ()):
+    for index, device in enumerate(given):
         if device.get("no_device"):
             continue
         where = f"server.block_device_mapping_v2[{index}]"

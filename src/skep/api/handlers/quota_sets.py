@@ -12,6 +12,8 @@ from skep.database.api import quotas, server_groups
 from skep.domain.errors import BadRequest
 from skep.domain.ids import ProjectId, UserId
 
+SHOW = "os_compute_api:os-quota-sets:show"
+
 _OPTIONS = ("force", "tenant_id")
 """Keys of an update that are no resources."""
 
@@ -35,9 +37,10 @@ async def detail(request: ApiRequest) -> Answer:
 
 
 async def defaults(request: ApiRequest) -> Answer:
-    """`GET /os-quota-sets/{project}/defaults`."""
+    """`GET /os-quota-sets/{project}/defaults`: alike for all, so they tell no stranger which projects there are."""
     project = request.params["project"]
-    await check_project(request, project)
+    if request.allowed(SHOW, project_id=project):
+        await check_project(request, project)
     configured = request.services.settings.quotas.limits()
     limits = await request.services.database.read(lambda c: quotas.default_limits(c, defaults=configured))
     return Answer({"quota_set": {"id": project, **limits}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,16 +11,29 @@ import sqlalchemy as sa
 import structlog
 
 from skep.api import server_creation
+from skep.api.creating import repeats
 from skep.api.creating.contents import Secrets, check_limits
 from skep.api.creating.disks import check_image
 from skep.api.creating.hints import sent_as
+from skep.api.creating.repeats import Given
 from skep.api.handlers.server_hosts import host_states
 from skep.api.requests import Answer, ApiRequest
 from skep.api.server_creation import Resolved, Wish
-from skep.database.api import aggregates, build_requests, cells, flavors, host_mappings, quotas, server_groups
+from skep.api.services import ApiServices
+from skep.database.api import (
+    aggregates,
+    build_requests,
+    cells,
+    flavors,
+    host_mappings,
+    kept_answers,
+    quotas,
+    server_groups,
+)
 from skep.database.api.build_requests import NewRequest
+from skep.database.api.kept_answers import Kept, Question
 from skep.domain.destinations import Destination
-from skep.domain.errors import Forbidden, NotFound, QuotaExceeded, SkepError
+from skep.domain.errors import Forbidden, NotFound, OutcomeUnknown, QuotaExceeded, SkepError
 from skep.domain.flavors import Flavor
 from skep.domain.given_hints import cells_named
 from skep.domain.groups import GroupRule
@@ -40,24 +54,38 @@ async def create(request: ApiRequest) -> Answer:
     """Store a request for one or more servers; they are placed and built afterwards."""
     wish = server_creation.read(request.body, request.services.settings, request.version)
     _authorize(request, wish)
+    question = repeats.question_of(request)
+    if question is not None:
+        unit = partial(kept_answers.find, question=question, now=request.services.clock.now())
+        kept = await request.services.database.read(unit)
+        if kept is not None:
+            return _answer(request, repeats.kept_answer(request, kept), replayed=True)
+        request.refuse_overload()
     try:
         found = await _resolve(request, wish)
-        stored = await _store(request, wish, found)
+        stored = await _store(request, wish, found, question)
     except InvalidHint as error:
         raise error.under(sent_as(request.body)) from error
+    if isinstance(stored, Kept):
+        return _answer(request, repeats.kept_answer(request, stored), replayed=True)
     await _tell(request)
-    server = wish.server
-    if server.get("return_reservation_id"):
-        return Answer({"reservation_id": reservation_id(request.context.request_id)})
-    uuid = stored[0].uuid
+    return _answer(request, stored)
+
+
+def _answer(request: ApiRequest, given: Given, *, replayed: bool = False) -> Answer:
+    """Return what a create is answered; a retry under one key gets what the first one got."""
+    headers = {"Idempotency-Replayed": "true"} if replayed else {}
+    if given.reservation_id is not None:
+        return Answer({"reservation_id": given.reservation_id}, headers=headers)
+    uuid = given.servers[0]
     shown: dict[str, Any] = {
         "id": uuid,
         "links": request.links.both("servers", uuid),
-        "OS-DCF:diskConfig": stored[0].disk_config,
+        "OS-DCF:diskConfig": given.disk_config,
         "security_groups": [{"name": "default"}],
-        "adminPass": wish.password,
+        "adminPass": given.admin_password,
     }
-    return Answer({"server": shown}, headers={"Location": request.links.own("servers", uuid)})
+    return Answer({"server": shown}, headers={"Location": request.links.own("servers", uuid), **headers})
 
 
 def _authorize(request: ApiRequest, wish: Wish) -> None:
@@ -150,8 +178,12 @@ async def _check_hypervisors(request: ApiRequest, nodes: list[str], where: Desti
             raise invalid_field(f"server.{field}", node, "the name of a hypervisor")
 
 
-async def _store(request: ApiRequest, wish: Wish, found: Resolved) -> tuple[Instance, ...]:
-    """Store the request in one transaction with its quota and its group."""
+async def _store(request: ApiRequest, wish: Wish, found: Resolved, question: Question | None) -> Given | Kept:
+    """Store the request in one transaction with its quota, its group, and the answer where that is kept.
+
+    Return the answer, or one that was kept under the key meanwhile. Raises OutcomeUnknown with the ids that the servers
+    would have.
+    """
     services, context = request.services, request.context
     now = services.clock.now()
     secrets = Secrets(admin_password=wish.password, files=wish.files)
@@ -163,12 +195,47 @@ async def _store(request: ApiRequest, wish: Wish, found: Resolved) -> tuple[Inst
         now=now,
         secrets=services.seal(msgspec.json.encode(secrets)),
     )
-    unit = partial(_write, wish=wish, new=new, defaults=services.settings.quotas.limits())
-    return await services.database.write(unit, intake=True)
+    unit = partial(_write_unless_kept, wish=wish, new=new, question=question, services=services)
+    try:
+        return await services.database.write(unit, intake=True)
+    except OutcomeUnknown as error:
+        unknown = OutcomeUnknown(
+            "It is not known whether the servers were stored. They are there, under the ids that `servers` names, or "
+            f"they are not: {error}"
+        )
+        unknown.servers = tuple(instance.uuid for instance in new.instances)
+        raise unknown from error
+
+
+def _write_unless_kept(
+    connection: sa.Connection, *, wish: Wish, new: NewRequest, question: Question | None, services: ApiServices
+) -> Given | Kept:
+    """Write the request and keep its answer under the key, or return what is kept there."""
+    kept = None if question is None else kept_answers.find(connection, question, new.now)
+    if kept is not None:
+        return kept
+    given = _given(wish, new, _write(connection, wish, new, services.settings.quotas.limits()))
+    if question is not None:
+        kept_answers.keep(connection, question, services.seal(msgspec.json.encode(given)), new.now)
+    return given
+
+
+def _given(wish: Wish, new: NewRequest, stored: Sequence[Instance]) -> Given:
+    reserved = reservation_id(new.context.request_id) if wish.server.get("return_reservation_id") else None
+    return Given(
+        servers=tuple(instance.uuid for instance in stored),
+        reservation_id=reserved,
+        disk_config=stored[0].disk_config,
+        admin_password=wish.password,
+    )
 
 
 def _write(connection: sa.Connection, wish: Wish, new: NewRequest, defaults: dict[str, int]) -> tuple[Instance, ...]:
     """Charge the quota, join the group, store; what is raised here undoes all of it."""
+    flavor, project = new.spec.flavor, None if new.context.is_admin else new.context.project_id
+    if not flavors.is_usable(connection, flavor.flavorid, project):
+        # It was there a moment ago: remembered here, deleted or made private by another process.
+        raise invalid_field("server.flavorRef", flavor.flavorid, "the id of a flavor that the project may use")
     limits = quotas.limits(connection, new.context.project_id, defaults=defaults)
     check_limits(wish.metadata, wish.files, limits)
     members = new.instances[: _charge(connection, new, limits, defaults)]

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 
 from skep.api.creating.addresses import access_address
-from skep.api.handlers.server_patterns import check_pattern
 from skep.api.requests import ApiRequest
 from skep.api.schemas.fields import FALSE_WORDS, TRUE_WORDS
 from skep.database.cell.listing import ListQuery
 from skep.domain.clock import parse_iso
 from skep.domain.errors import BadRequest, Forbidden
 from skep.domain.instances import BUILD_STATES, Instance, State, Task, status, task_state, vm_state
+from skep.domain.invalid_input import shown
+from skep.domain.patterns import Pattern
 
 ALL_FILTERS = "os_compute_api:servers:allow_all_filters"
 
@@ -128,17 +129,15 @@ def selection(request: ApiRequest) -> Selection:
     for name, target in _TAG_FILTERS.items():
         if name in given:
             values[target] = frozenset(given[name].split(","))
-    wanted = given.get("name", given.get("display_name"))
-    if wanted is not None:
-        values["name"] = check_pattern(wanted)
+    names = [_pattern(key, given[key]) for key in ("name", "display_name") if key in given]
+    if names:
+        values["name"] = names[0]
     if "uuid" in given:
         values["uuids"] = (given["uuid"],)
     if "locked" in given:
         values["locked"] = _boolean("locked", given["locked"])
     values["equal"] = _equal(given)
-    addresses = [given[key] for key in ("ip", "ip6") if key in given]
-    for pattern in addresses:
-        check_pattern(pattern)
+    addresses = [_pattern(key, given[key]) for key in ("ip", "ip6") if key in given]
     query = ListQuery(**values)
     return Selection(
         query=query,
@@ -234,7 +233,10 @@ def _order(request: ApiRequest) -> tuple[tuple[str, str], ...]:
         raise BadRequest("Sort direction size exceeds sort key size")
     keys = keys or ["created_at"]
     last = directions[-1] if directions else "desc"
-    return tuple(zip(keys, directions + [last] * (len(keys) - len(directions)), strict=True))
+    chosen: dict[str, str] = {}
+    for key, direction in zip(keys, directions + [last] * (len(keys) - len(directions)), strict=True):
+        chosen.setdefault(key, direction)  # a key that stands there again decides nothing more
+    return tuple(chosen.items())
 
 
 SORT_VALUES: dict[str, Callable[[Instance], Any]] = {
@@ -281,6 +283,13 @@ def ordered(found: list[Instance], order: tuple[tuple[str, str], ...]) -> list[I
 def _sort_key(one: Instance, value: Callable[[Instance], Any]) -> tuple[bool, Any]:
     found = value(one)
     return (False, 0) if found is None else (True, found)
+
+
+def _pattern(name: str, text: str) -> Pattern:
+    try:
+        return Pattern(text)
+    except ValueError as error:
+        raise BadRequest(f"Invalid regular expression of {name}: {shown(text)}. Expected: {error}") from None
 
 
 def _boolean(name: str, text: str, *, lenient: bool = False) -> bool:

@@ -88,9 +88,9 @@ async def _mine(request: ApiRequest) -> ServerGroup:
     """Return the group of the path if the caller may know of it and do what the route does."""
     uuid = request.params["group_id"]
     group = await request.services.database.read(lambda c: server_groups.get(c, uuid))
-    if group is None or not (request.context.is_admin or group.project_id == request.context.project_id):
+    if group is None:
         raise _not_found(uuid)
-    request.authorize(project_id=group.project_id, user_id=group.user_id)
+    request.authorize_seen(_not_found(uuid), project_id=group.project_id, user_id=group.user_id)
     return group
 
 

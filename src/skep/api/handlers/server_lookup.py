@@ -63,20 +63,13 @@ async def find(request: ApiRequest, *, deleted: bool = False) -> Found:
     try:
         found = await look_up(request.services, uuid, deleted=deleted)
     except CellUnreadable as error:
-        _authorize(request, uuid, error.mapping.project_id, None)
+        request.authorize_seen(not_found(uuid), project_id=error.mapping.project_id)
         raise
     if found is None:
         raise not_found(uuid)
-    _authorize(request, uuid, found.instance.project_id, found.instance.user_id)
+    owner = found.instance
+    request.authorize_seen(not_found(uuid), project_id=owner.project_id, user_id=owner.user_id)
     return found
-
-
-def _authorize(request: ApiRequest, uuid: str, project_id: str, user_id: str | None) -> None:
-    """Check the route's rule; whose servers a caller may not touch at all are not there for it."""
-    foreign = project_id != request.context.project_id
-    if foreign and not request.allowed(request.rule, project_id=project_id, user_id=user_id):
-        raise not_found(uuid)
-    request.authorize(project_id=project_id, user_id=user_id)
 
 
 def not_found(uuid: str) -> NotFound:
@@ -109,6 +102,29 @@ async def look_up(services: ApiServices, uuid: InstanceUuid, *, deleted: bool = 
         if not await _moved(services, mapping):
             return None
     return None
+
+
+async def find_lost(request: ApiRequest) -> Mapping | None:
+    """Return the mapping of the server that the path names if its cell has no row of it, as after a restore.
+
+    All that is known of it is what was asked for; it can be deleted. Raises CellUnreadable; NotFound and Forbidden for
+    another's.
+    """
+    services, uuid = request.services, InstanceUuid(request.params["id"])
+    mapping = await services.database.read(partial(mappings.get, instance=uuid))
+    if (
+        mapping is None
+        or mapping.cell is None
+        or mapping.deleted_at is not None
+        or mapping.delete_intent_at is not None
+    ):
+        return None
+    request.authorize_seen(not_found(uuid), project_id=mapping.project_id)
+    try:
+        row = await read_cell(services, mapping.cell, partial(instances.get, uuid=uuid, deleted=True))
+    except Unavailable as error:
+        raise CellUnreadable(mapping, ()) from error
+    return mapping if row is None and not await _moved(services, mapping) else None
 
 
 async def change(request: ApiRequest, alter: Callable[[Instance], Instance]) -> Found:

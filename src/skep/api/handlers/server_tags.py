@@ -11,10 +11,11 @@ from skep.api.handlers.server_lookup import Found, change, find, refuse_if_locke
 from skep.api.requests import Answer, ApiRequest
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.instances import Instance
+from skep.domain.wording import UNSEEN
 
 MAX_TAGS = 50
 MAX_TAG = 60
-_FORBIDDEN = re.compile("[,/]")
+_FORBIDDEN = re.compile(rf"[,/{UNSEEN}]")
 
 
 async def index(request: ApiRequest) -> Answer:
@@ -93,7 +94,7 @@ def _check(tag: str) -> None:
     if not tag or len(tag) > MAX_TAG:
         raise BadRequest(f"Tag '{tag[:80]}' is too long. Maximum length of a tag is {MAX_TAG}")
     if _FORBIDDEN.search(tag):
-        raise BadRequest(f"Tag '{tag}' is invalid. It must be a string without characters '/' and ','.")
+        raise BadRequest(f"Tag {tag!r} is invalid. It must be a string without characters '/' and ',', all printable.")
 
 
 def _no_tag(instance: Instance, tag: str) -> NotFound:

@@ -11,11 +11,12 @@ import sqlalchemy as sa
 import structlog
 
 from skep.api.creating.addresses import access_address
-from skep.api.handlers.server_lookup import CellUnreadable, change, find, not_found, refuse_if_locked
+from skep.api.handlers.server_lookup import CellUnreadable, change, find, find_lost, not_found, refuse_if_locked
 from skep.api.handlers.server_views import view_for
 from skep.api.requests import Answer, ApiRequest
 from skep.database.api import build_requests, quotas, server_groups
 from skep.database.api import instance_mappings as mappings
+from skep.database.api.instance_mappings import Mapping
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
 from skep.domain.ids import InstanceUuid
@@ -26,7 +27,7 @@ from skep.transport.base import SUPER_CONDUCTOR
 log = structlog.get_logger("skep.api.servers")
 
 PARTIAL_SINCE = 69
-"""From 2.69 on a server whose cell cannot be read is shown as far as it is known."""
+"""From 2.69 on a server whose cell cannot be read, or has lost its row, is shown as far as it is known."""
 
 _CHANGES = {
     "name": "name",
@@ -50,18 +51,23 @@ async def show(request: ApiRequest) -> Answer:
     except CellUnreadable as error:
         if request.version < PARTIAL_SINCE:
             raise
-        return await _show_unknown(request, error)
+        return await _show_unknown(request, error.mapping, error.groups)
+    except NotFound:
+        lost = await find_lost(request) if request.version >= PARTIAL_SINCE else None
+        if lost is None:
+            raise
+        return await _show_unknown(request, lost, ())
     view = await view_for(request)
     return Answer({"server": view.whole(found.instance, found.groups)})
 
 
-async def _show_unknown(request: ApiRequest, error: CellUnreadable) -> Answer:
-    uuid = error.mapping.instance
-    spec = await request.services.database.read(partial(build_requests.spec_of, instance=uuid))
+async def _show_unknown(request: ApiRequest, mapping: Mapping, groups: tuple[str, ...]) -> Answer:
+    """Show what is known of a server without its row: its cell cannot be read, or has lost it."""
+    spec = await request.services.database.read(partial(build_requests.spec_of, instance=mapping.instance))
     if spec is None:
-        raise not_found(uuid)
+        raise not_found(mapping.instance)
     view = await view_for(request, hosts=False)
-    return Answer({"server": view.unknown_whole(error.mapping, spec, error.groups)})
+    return Answer({"server": view.unknown_whole(mapping, spec, groups)})
 
 
 async def update(request: ApiRequest) -> Answer:
@@ -109,6 +115,10 @@ async def delete(request: ApiRequest) -> Answer:
         found = await find(request)
     except CellUnreadable:
         log.info("delete of a server whose cell cannot be read", instance=uuid)
+    except NotFound:
+        if await find_lost(request) is None:
+            raise
+        log.warning("delete of a server whose row is lost", instance=uuid)
     else:
         refuse_if_locked(request, found.instance)
     services = request.services

@@ -5,23 +5,27 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import sqlalchemy as sa
+import structlog
 
-from skep.api.cells import read_cell
-from skep.api.operator_state import Host, hosts, publish
+from skep.api.cells import ANSWER_SECONDS, STORE_SECONDS, cell_database
+from skep.api.operator_state import Host, hosts, number_of, publish
 from skep.api.requests import Answer, ApiRequest
 from skep.api.residents import servers_by_host
-from skep.api.services import RunningService
-from skep.database.api import host_mappings, retired_hosts
+from skep.api.services import ApiServices, RunningService
+from skep.database.api import host_mappings
 from skep.database.api.operator_state import Concerned
-from skep.database.api.retired_hosts import RetiredHost
-from skep.database.cell import agents, attempts
-from skep.database.cell.agents import Agent
+from skep.database.engine import Database
+from skep.domain.cells import HostMapping
 from skep.domain.clock import isoformat_micro
-from skep.domain.errors import BadRequest, Conflict, NotFound
+from skep.domain.errors import BadRequest, Conflict, NotFound, StorageUnavailable
 from skep.domain.ids import NodeUuid, is_uuid
+from skep.reconciler import deletions
+from skep.reconciler.deletions import Left
 
 AGENT = "nova-compute"
+BEING_DELETED = "being deleted"
+
+log = structlog.get_logger("skep.api.hosts")
 
 
 async def index(request: ApiRequest) -> Answer:
@@ -30,7 +34,7 @@ async def index(request: ApiRequest) -> Answer:
     running = await request.services.running()
     zone = request.services.settings.internal_service_availability_zone
     shown = [view(host) for host in everything]
-    shown += [_own(service, len(everything) + place, zone) for place, service in enumerate(running, 1)]
+    shown += [_own(service, zone) for service in running]
     host, binary = request.first("host"), request.first("binary")
     shown = [one for one in shown if (not host or one["host"] == host) and (not binary or one["binary"] == binary)]
     return Answer({"services": shown})
@@ -88,39 +92,50 @@ async def update(request: ApiRequest) -> Answer:
 async def delete(request: ApiRequest) -> Answer:
     """`DELETE /os-services/{id}`: give up a host without servers.
 
-    Its cell forgets it too, as soon as it can be written. Whatever agent starts there afterwards is a new host.
+    Its cell forgets it too, as soon as it can be written. Whatever agent starts there afterwards is a new host. Builds
+    that are on their way there are placed elsewhere first; until then it is shown as disabled, "being deleted".
     """
     identifier = request.params["service_id"]
     if request.version >= 53:
         node = _node(request)
+        await _check_agent(request, node, "Deleting")
         mapping = await request.services.database.read(lambda c: host_mappings.get(c, node))
     else:
-        everything = await request.services.database.read(host_mappings.every)
-        place = int(identifier) if identifier.isascii() and identifier.isdigit() and len(identifier) < 10 else 0
-        mapping = everything[place - 1] if 0 < place <= len(everything) else None
+        mapping = await _numbered(request, identifier)
     if mapping is None:
         raise _not_found(identifier)
-    gone = mapping
-    if (await servers_by_host(request.services, [gone.host]))[gone.host]:
-        raise Conflict(
-            "Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
-        )
-    agent, is_held = await read_cell(request.services, gone.cell, partial(_left, node=gone.node))
-    if is_held:
-        raise Conflict(
-            f"Host {gone.host} has not said yet that it is rid of what deleted servers had there. Start its agent, or "
-            "fence the host if it is dead for good."
-        )
-    retired = RetiredHost(
-        node=gone.node,
-        host=gone.host,
-        cell=gone.cell,
-        process=agent.process if agent is not None else "",
-        retired_at=request.services.clock.now(),
-    )
-    await request.services.database.write(partial(retired_hosts.add, new=retired))
-    await publish(request.services)
+    services = request.services
+    if (await servers_by_host(services, [mapping.host]))[mapping.host]:
+        raise _hosting()
+    cell = cell_database(services, mapping.cell)
+    left = await deletions.look_at_host(services.database, cell, mapping, within=ANSWER_SECONDS)
+    if left.stays:
+        raise _kept(mapping, left)
+    began = partial(host_mappings.begin_deletion, node=mapping.node, now=services.clock.now())
+    marked = await services.database.write(began, intake=True)
+    if marked is None:
+        raise _not_found(identifier)
+    await publish(services, Concerned(nodes=(mapping.node,)))
+    await _end(services, cell, marked)
+    await publish(services)
     return Answer()
+
+
+async def _end(services: ApiServices, cell: Database, host: HostMapping) -> None:
+    """Delete a host that is marked. What is on its way there is left to the super conductor, which ends it then."""
+    now = services.clock.now()
+    try:
+        left = await deletions.close_host(services.database, cell, host, now, within=STORE_SECONDS)
+    except StorageUnavailable:
+        log.warning("a host stays marked as being deleted", host=host.host, node=host.node)
+        raise
+    if left.stays:
+        # It came between the two looks: the build was there before the mark.
+        await deletions.take_back(services.database, cell, host, left, within=STORE_SECONDS)
+        await publish(services, Concerned(nodes=(host.node,)))
+        raise _kept(host, left)
+    if left.is_empty:
+        await deletions.retire_host(services.database, host, left.agent, now)
 
 
 def view(host: Host) -> dict[str, Any]:
@@ -132,18 +147,18 @@ def view(host: Host) -> dict[str, Any]:
         "binary": AGENT,
         "host": mapping.host,
         "zone": host.zone,
-        "status": "disabled" if mapping.disabled else "enabled",
+        "status": "disabled" if mapping.disabled or mapping.deleting_at is not None else "enabled",
         "state": "up" if host.is_up else "down",
         "updated_at": isoformat_micro(heard) if heard else None,
-        "disabled_reason": mapping.disabled_reason,
+        "disabled_reason": mapping.disabled_reason if mapping.deleting_at is None else BEING_DELETED,
         "forced_down": mapping.forced_down,
     }
 
 
-def _own(service: RunningService, number: int, zone: str) -> dict[str, Any]:
+def _own(service: RunningService, zone: str) -> dict[str, Any]:
     """Return all that the API says of a process of this deployment that is no agent."""
     return {
-        "id": (number, service.uuid),
+        "id": (number_of(service.uuid), service.uuid),
         "binary": service.binary,
         "host": service.host,
         "zone": zone,
@@ -188,19 +203,45 @@ async def _store(
     await publish(request.services, Concerned(nodes=(node,)))
 
 
-async def _check_agent(request: ApiRequest, node: NodeUuid) -> None:
+async def _numbered(request: ApiRequest, number: str) -> HostMapping | None:
+    """Return the host with an integer id. Raises Conflict where two have it, BadRequest for another kind of service."""
+    found = [
+        one for one in await request.services.database.read(host_mappings.every) if str(number_of(one.node)) == number
+    ]
+    if len(found) > 1:
+        raise Conflict(f"Two compute services have the number {number}; name one by its UUID (microversion 2.53).")
+    for service in await request.services.running():
+        if not found and str(number_of(service.uuid)) == number:
+            raise _not_an_agent(service, "Deleting")
+    return found[0] if found else None
+
+
+def _not_an_agent(service: RunningService, doing: str) -> BadRequest:
+    done = {"Deleting": "deleted", "Updating": "updated"}[doing]
+    return BadRequest(f"{doing} a {service.binary} service is not supported. Only nova-compute services can be {done}.")
+
+
+async def _check_agent(request: ApiRequest, node: NodeUuid, doing: str = "Updating") -> None:
     for service in await request.services.running():
         if service.uuid == node:
-            raise BadRequest(
-                f"Updating a {service.binary} service is not supported. Only nova-compute services can be updated."
-            )
+            raise _not_an_agent(service, doing)
     if await request.services.database.read(lambda c: host_mappings.get(c, node)) is None:
         raise _not_found(node)
 
 
-def _left(connection: sa.Connection, node: NodeUuid) -> tuple[Agent | None, bool]:
-    """Return what a cell knows of a node: its agent, and whether anything may be left there."""
-    return agents.get(connection, node), attempts.any_open_on(connection, node)
+def _hosting() -> Conflict:
+    return Conflict(
+        "Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
+    )
+
+
+def _kept(host: HostMapping, left: Left) -> Conflict:
+    if left.servers:
+        return _hosting()
+    return Conflict(
+        f"Host {host.host} has not said yet that it is rid of what deleted servers had there. Start its agent, or "
+        "fence the host if it is dead for good."
+    )
 
 
 def _node(request: ApiRequest) -> NodeUuid:

@@ -15,10 +15,15 @@ from skep.api.schemas.shared import (
     shown,
 )
 from skep.api.schemas.validation import Body, Shape
+from skep.domain.wording import UNSEEN
 
 HOST = String(min=1, max=255, pattern=r"^[a-zA-Z0-9._-]*$", description="a host's name: letters, digits, `.`, `_`, `-`")
 ZONE_NAME = String(
-    min=1, max=255, nullable=True, pattern=r"^[^\s:]([^:]*[^\s:])?$", description="a zone's name, without a colon"
+    min=1,
+    max=255,
+    nullable=True,
+    pattern=rf"^[^\s:{UNSEEN}]([^:{UNSEEN}]*[^\s:{UNSEEN}])?$",
+    description="a zone's name, printable, without a colon",
 )
 METADATA = Map(value=String(max=255, nullable=True), key_pattern=METADATA_KEY)
 """Null removes a key."""

@@ -32,10 +32,11 @@ from skep.api.schemas.shared import (
     asked,
 )
 from skep.api.schemas.validation import Body
+from skep.domain.wording import UNSEEN
 
-TAG = String(min=1, max=60, pattern=r"^[^,/]*$")
+TAG = String(min=1, max=60, pattern=rf"^[^,/{UNSEEN}]*$")
 TAGS = Array(item=TAG, max=50, unique=True)
-DEVICE_TAG = String(min=1, max=60, pattern=r"^[^,/]*$")
+TAG = String(min=1, max=60, pattern=rf"^[^,/{UNSEEN}]*$")
 HOSTNAME = String(min=2, max=63, pattern=r"^[a-zA-Z0-9]+[a-zA-Z0-9-]*[a-zA-Z0-9]+$")
 FQDN = String(min=2, max=255, pattern=r"^[a-zA-Z0-9]+[a-zA-Z0-9.-]*[a-zA-Z0-9]+$")
 """Since 2.94 a hostname may be a whole domain name."""
@@ -57,8 +58,8 @@ NETWORK = fields(
     asked("fixed_ip", Either(types=(String(format="ipv4"), String(format="ipv6")))),
     asked("port", String(format="uuid", nullable=True)),
     asked("uuid", UUID),
-    asked("tag", DEVICE_TAG, since=32, until=36),
-    asked("tag", DEVICE_TAG, since=42),
+    asked("tag", TAG, since=32, until=36),
+    asked("tag", TAG, since=42),
 )
 
 BLOCK_DEVICE = fields(
@@ -77,8 +78,8 @@ BLOCK_DEVICE = fields(
     asked("boot_index", Integer(min=-MAX_INT, max=MAX_INT, nullable=True)),
     asked("delete_on_termination", Boolean()),
     asked("no_device", Anything()),
-    asked("tag", DEVICE_TAG, since=32, until=32),
-    asked("tag", DEVICE_TAG, since=42),
+    asked("tag", TAG, since=32, until=32),
+    asked("tag", TAG, since=42),
 )
 """A disk, in the words of API v2. (Device tags were broken and hidden between 2.33, here, and 2.42.)"""
 

@@ -17,6 +17,7 @@ from skep.api.schemas.fields import (
     fields,
 )
 from skep.api.schemas.validation import Parameter
+from skep.domain.wording import UNSEEN
 
 MAX_INT = 0x7FFFFFFF
 """Nova's largest integer in a database column."""
@@ -29,18 +30,20 @@ INTEGER_OR_NULL = Integer(nullable=True)
 NUMBER = Number()
 YES_NO = Boolean()
 
-VISIBLE = r"[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\ufeff]"
+VISIBLE = rf"[^{UNSEEN}]"
 """A character that can be seen (or is a space)."""
+SOLID = rf"[^\s{UNSEEN}]"
+"""A character that can be seen and is no space."""
 NAME = String(
     min=1,
     max=255,
-    pattern=rf"^(?:\S|\S{VISIBLE}*\S)$",
+    pattern=rf"^(?:{SOLID}|{SOLID}{VISIBLE}*{SOLID})$",
     description="printable, without spaces at either end",
 )
 LENIENT_NAME = String(
     min=1,
     max=255,
-    pattern=rf"^{VISIBLE}*\S{VISIBLE}*$",
+    pattern=rf"^{VISIBLE}*{SOLID}{VISIBLE}*$",
     description="printable; v2.0 let spaces be at the ends",
 )
 UUID = String(format="uuid")

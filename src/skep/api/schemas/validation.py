@@ -59,7 +59,7 @@ class Body:
         return self.description.schema(version, REQUEST)
 
     def _explain(self, validator: jsonschema_rs.Draft202012Validator, schema: Json, value: object) -> str:
-        error = _deepest(next(iter(validator.iter_errors(value))))
+        error = _deepest(_first(validator, value))
         path, found = _resolved(value, list(error.instance_path))
         reason = _reason(error, schema)
         if not path:
@@ -212,6 +212,15 @@ def _is_base64(text: str) -> bool:
     return True
 
 
+def _first(validator: jsonschema_rs.Draft202012Validator, value: object) -> jsonschema_rs.ValidationError:
+    """Return the first complaint about an invalid value. To list all of them costs a copy of an object for each key."""
+    try:
+        validator.validate(value)
+    except jsonschema_rs.ValidationError as error:
+        return error
+    raise ValueError("a value that is valid was to be explained")
+
+
 def _deepest(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationError:
     """Of an anyOf's branches take the complaint that lies deepest: the branch that the caller meant."""
     kind = error.kind
@@ -227,7 +236,7 @@ def _deepest(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationEr
 
 
 def _explain_query(validator: jsonschema_rs.Draft202012Validator, schema: Json, values: QueryValues) -> str:
-    error = _deepest(next(iter(validator.iter_errors(values))))
+    error = _deepest(_first(validator, values))
     path, found = _resolved(values, list(error.instance_path))
     reason = _reason(error, schema)
     if not path:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
+from skep.compute.drivers.contents import GuestContents
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation, Topology
@@ -59,6 +61,10 @@ class DriverError(Exception):
 class Driver(Protocol):
     """A hypervisor. Every operation may be repeated: what is there already is looked at, what is gone stays gone."""
 
+    def on_change(self, told: Callable[[], None]) -> None:
+        """Call `told`, in the agent's event loop, when a guest starts or stops by itself; a driver that cannot tell
+        calls nothing, and is looked at now and then."""
+
     async def facts(self) -> HostFacts:
         """Describe the host."""
 
@@ -69,9 +75,17 @@ class Driver(Protocol):
         """Make disks ready before the hypervisor is touched. Raises DriverError."""
 
     async def spawn(
-        self, instance: Instance, attempt: int, resources: Resources, allocation: Allocation | None = None
+        self,
+        instance: Instance,
+        attempt: int,
+        resources: Resources,
+        allocation: Allocation | None = None,
+        contents: GuestContents | None = None,
     ) -> PowerState:
-        """Make the guest, on the CPUs, pages and devices of its allocation, and start it. Raises DriverError."""
+        """Make the guest, on the CPUs, pages and devices of its allocation, and start it with its password and files.
+
+        Raises DriverError. `contents` stand in no log and outside the guest in no file.
+        """
 
     async def destroy(self, instance: InstanceUuid, attempt: int | None = None) -> None:
         """Remove the guest and its disks, only that of `attempt` when it is given. Raises DriverError."""

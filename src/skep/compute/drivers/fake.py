@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import fnmatch
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from skep.compute.drivers import fake_topology
 from skep.compute.drivers.base import DriverError, Guest, HostFacts
+from skep.compute.drivers.contents import GuestContents
+from skep.compute.drivers.fake_inside import GuestInsides
 from skep.compute.drivers.fake_topology import FakeTopology
 from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog
 from skep.domain.clock import SECOND, Clock
@@ -23,6 +27,7 @@ from skep.domain.providers import Allocation
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory, Resources
 
 GUESTS_FILE = "guests.log"
+INSIDES = "guests"
 HYPERVISOR_VERSION = 1_000_000
 
 TRAITS = (
@@ -82,8 +87,19 @@ class FakeDriver:
         self._host = host
         self._clock = clock or Clock()
         self._log = GuestLog(directory / GUESTS_FILE)
+        self._inside = GuestInsides(directory / INSIDES)
         self._opened_at = self._clock.now()
         self._matched: dict[int, int] = {}
+        self._told: Callable[[], None] = _nothing
+
+    def on_change(self, told: Callable[[], None]) -> None:
+        """Call `told` when a guest starts or stops by itself."""
+        self._told = told
+
+    def change_by_itself(self, instance: InstanceUuid, event: Literal["powered_on", "powered_off"]) -> None:
+        """Let a guest start or stop as if it did so from the inside, or an administrator of the host had."""
+        self._write(event, instance, self._log.guests[instance].attempt)
+        self._told()
 
     def close(self) -> None:
         """Close the host's file."""
@@ -129,7 +145,12 @@ class FakeDriver:
         self._fail("prepare", instance.name)
 
     async def spawn(
-        self, instance: Instance, attempt: int, resources: Resources, allocation: Allocation | None = None
+        self,
+        instance: Instance,
+        attempt: int,
+        resources: Resources,
+        allocation: Allocation | None = None,
+        contents: GuestContents | None = None,
     ) -> PowerState:
         """Make a guest; the one that exists under the same attempt is left as it is.
 
@@ -149,6 +170,8 @@ class FakeDriver:
         there = self._log.guests.get(instance.uuid)
         if there is None or there.attempt != attempt:
             raise DriverError("InstanceNotFound", f"{instance.uuid} was destroyed while it was made")
+        if contents is not None:
+            self._inside.keep(instance.uuid, attempt, contents)
         self._write("spawned", instance.uuid, attempt)
         return PowerState.RUNNING
 
@@ -159,6 +182,7 @@ class FakeDriver:
         self._fail("destroy", guest.name if guest is not None else "")
         guest = self._log.guests.get(instance)
         if guest is not None and attempt in (None, guest.attempt):
+            self._inside.remove(instance)
             self._write("destroyed", instance, guest.attempt)
 
     async def power_on(self, instance: InstanceUuid) -> PowerState:
@@ -230,6 +254,10 @@ class FakeDriver:
 async def _take(seconds: float) -> None:
     if seconds:
         await asyncio.sleep(seconds)
+
+
+def _nothing() -> None:
+    return None
 
 
 def _uptime(microseconds: int) -> str:

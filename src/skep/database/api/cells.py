@@ -5,7 +5,16 @@ from __future__ import annotations
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.api import credentials, enrolments, instance_mappings, quotas, retired_hosts, server_groups
+from skep.database.api import (
+    aggregates,
+    credentials,
+    enrolments,
+    instance_mappings,
+    quotas,
+    retired_hosts,
+    revoked_nats_users,
+    server_groups,
+)
 from skep.database.api.tables import cells, host_mappings
 from skep.database.api.tables import instance_mappings as mapping_rows
 from skep.domain.cells import Cell
@@ -44,9 +53,9 @@ def every(connection: sa.Connection) -> tuple[Cell, ...]:
 def located(connection: sa.Connection) -> tuple[tuple[Cell, Addresses], ...]:
     """Return all cells by name, each with where it is."""
     names = Addresses.__struct_fields__
+    asked = sa.select(*_OLDEST, *(cells.c[name] for name in names)).order_by(cells.c.name)
     return tuple(
-        (_cell(row), Addresses(**{name: row[name] for name in names}))
-        for row in connection.execute(sa.select(cells).order_by(cells.c.name)).mappings()
+        (_cell(row), Addresses(**{name: row[name] for name in names})) for row in connection.execute(asked).mappings()
     )
 
 
@@ -74,9 +83,21 @@ def move(connection: sa.Connection, uuid: CellUuid, addresses: Addresses) -> boo
 
 
 def set_disabled(connection: sa.Connection, uuid: CellUuid, disabled: bool) -> bool:
-    """Let a cell get new servers or not; tell whether there is such a cell."""
-    changed = connection.execute(sa.update(cells).where(cells.c.uuid == uuid).values(disabled=disabled))
-    return changed.rowcount > 0
+    """Let a cell get new servers or not; tell whether there is such a cell. To enable it takes its deletion back."""
+    values: dict[str, object] = {"disabled": disabled} if disabled else {"disabled": False, "deleting_at": None}
+    return connection.execute(sa.update(cells).where(cells.c.uuid == uuid).values(values)).rowcount > 0
+
+
+def begin_deletion(connection: sa.Connection, uuid: CellUuid, now: int) -> None:
+    """Mark a cell as being deleted: nothing is mapped to it from now on. A repeat changes nothing."""
+    mine = sa.and_(cells.c.uuid == uuid, cells.c.deleting_at.is_(None))
+    connection.execute(sa.update(cells).where(mine).values(disabled=True, deleting_at=now))
+
+
+def deleting(connection: sa.Connection) -> dict[CellUuid, int]:
+    """Return the cells that are being deleted, each with since when."""
+    query = sa.select(cells.c.uuid, cells.c.deleting_at).where(cells.c.deleting_at.is_not(None))
+    return {CellUuid(one.uuid): one.deleting_at for one in connection.execute(query)}
 
 
 def servers(connection: sa.Connection, uuid: CellUuid) -> list[InstanceUuid]:
@@ -99,11 +120,26 @@ def hosts(connection: sa.Connection, uuid: CellUuid) -> list[str]:
     return list(connection.scalars(sa.select(mapping.host).where(mapping.cell == uuid).order_by(mapping.host)))
 
 
+def remove_deleted(connection: sa.Connection, uuid: CellUuid) -> list[str] | None:
+    """Forget a cell that is being deleted, and return the hosts that went with it; None while servers are mapped to it.
+
+    None too when its deletion was taken back. Whoever calls has seen, after the mark, that its database holds nothing.
+    """
+    if uuid not in deleting(connection) or servers(connection, uuid):
+        return None
+    gone = hosts(connection, uuid)
+    remove(connection, uuid)
+    return gone
+
+
 def remove(connection: sa.Connection, uuid: CellUuid) -> None:
-    """Forget a cell, its credentials and the mappings of its hosts. Whoever calls has seen that it holds no server."""
+    """Forget a cell, its credentials and its hosts. Whoever calls has seen that it holds no server."""
+    for host in hosts(connection, uuid):
+        aggregates.forget_host(connection, host)
     credentials.remove_of(connection, Scope("cell", uuid))
     enrolments.remove_of(connection, uuid)
     retired_hosts.remove_of(connection, uuid)
+    revoked_nats_users.remove_of(connection, uuid)
     connection.execute(sa.delete(host_mappings).where(host_mappings.c.cell == uuid))
     connection.execute(sa.delete(cells).where(cells.c.uuid == uuid))
 

@@ -44,3 +44,13 @@ retired_hosts = sa.Table(
 )
 """Hosts whose mapping is gone and whose cell has not forgotten them yet. `process`: the run of the agent that the cell
 knew then, empty where it knew none; a younger one is not forgotten."""
+
+revoked_nats_users = sa.Table(
+    "revoked_nats_users",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("cell", sa.Text, nullable=False),
+    sa.Column("revoked_at", sa.BigInteger, nullable=False),
+)
+"""Hosts whose NATS users are void: what was issued to them up to then is refused, what is issued later is not."""

@@ -37,6 +37,12 @@ def get(connection: sa.Connection, flavorid: str, *, project: ProjectId | None =
     return None if body is None else load(body, Flavor)
 
 
+def is_usable(connection: sa.Connection, flavorid: str, project: ProjectId | None) -> bool:
+    """Tell whether there is a flavor that a project may use; None: that anybody may."""
+    values = {"flavorid": flavorid, "project": project}
+    return connection.execute(_THERE if project is None else _USABLE, values).first() is not None
+
+
 def find(connection: sa.Connection, query: FlavorQuery) -> tuple[Flavor, ...]:
     """Return all flavors that match, by id."""
     statement = sa.select(flavor.body).order_by(flavor.flavorid)
@@ -97,7 +103,7 @@ def revoke(connection: sa.Connection, flavorid: str, project: str) -> bool:
     return connection.execute(sa.delete(flavor_access).where(there)).rowcount > 0
 
 
-def _usable_by(project: ProjectId) -> sa.ColumnElement[bool]:
+def _usable_by(project: ProjectId | sa.BindParameter[str]) -> sa.ColumnElement[bool]:
     mine = (flavor_access.c.flavorid == flavor.flavorid) & (flavor_access.c.project_id == project)
     return sa.exists().where(mine)
 
@@ -110,3 +116,7 @@ def _columns(one: Flavor) -> dict[str, object]:
         "root_gb": one.root_gb,
         "body": dump(one),
     }
+
+
+_THERE = sa.select(sa.literal(1)).where(flavor.flavorid == sa.bindparam("flavorid", type_=sa.Text))
+_USABLE = _THERE.where(flavor.is_public | _usable_by(sa.bindparam("project", type_=sa.Text)))

@@ -86,15 +86,35 @@ def want(
 ) -> HostMapping | None:
     """Store what the operator wants of a node (None: no change) and return its mapping; None when there is none.
 
-    The reason goes with `disabled`: it is replaced whenever that is given.
+    The reason goes with `disabled`: it is replaced whenever that is given. To enable a host takes its deletion back.
     """
     values: dict[str, object] = {"updated_at": now}
     if disabled is not None:
         values.update(disabled=disabled, disabled_reason=disabled_reason if disabled else None)
+        if not disabled:
+            values["deleting_at"] = None
     if forced_down is not None:
         values["forced_down"] = forced_down
     connection.execute(sa.update(host_mappings).where(mapping.node == node).values(**values))
     return get(connection, node)
+
+
+def begin_deletion(connection: sa.Connection, node: NodeUuid, now: int) -> HostMapping | None:
+    """Mark a host as being deleted: no server is mapped to it from now on; None when it is not mapped."""
+    connection.execute(sa.update(host_mappings).where(mapping.node == node).values(deleting_at=now))
+    return get(connection, node)
+
+
+def take_deletion_back(connection: sa.Connection, node: NodeUuid, began_at: int) -> None:
+    """Let servers be mapped to a host again, unless it is being deleted anew."""
+    mine = sa.and_(mapping.node == node, mapping.deleting_at == began_at)
+    connection.execute(sa.update(host_mappings).where(mine).values(deleting_at=None))
+
+
+def deleting(connection: sa.Connection) -> list[HostMapping]:
+    """Return the hosts that are being deleted."""
+    rows = connection.execute(sa.select(host_mappings).where(mapping.deleting_at.is_not(None)).order_by(mapping.host))
+    return [_mapping(row) for row in rows]
 
 
 def remove(connection: sa.Connection, node: NodeUuid) -> bool:
@@ -112,4 +132,5 @@ def _mapping(row: sa.Row[tuple[object, ...]]) -> HostMapping:
         forced_down=row.forced_down,
         created_at=row.created_at,
         updated_at=row.updated_at,
+        deleting_at=row.deleting_at,
     )

@@ -29,6 +29,9 @@ images = sa.Table(
 )
 """`status` is `queued` until the bytes are stored whole, then `active`."""
 
+image_ids = sa.Table("image_ids", metadata, sa.Column("id", sa.Text, primary_key=True))
+"""Every id that an image ever had. A row stays when its image goes, for other projects may still name that id."""
+
 image_tags = sa.Table(
     "image_tags",
     metadata,

@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.api.image_tables import image_properties, image_tags, images
+from skep.database.api.image_tables import image_ids, image_properties, image_tags, images
+from skep.database.byte_length import byte_length
+from skep.database.upsert import insert as insert_or
 from skep.domain.errors import Conflict
 
 
@@ -42,6 +44,21 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
     is_admin: bool = False
 
 
+class Usage(msgspec.Struct, frozen=True):
+    """What a project has in the store."""
+
+    images: int
+    bytes: int
+
+
+class ImagePage(msgspec.Struct, frozen=True):
+    """Part of a list of images."""
+
+    images: list[StoredImage]
+    ended_early: bool = False
+    """Whether it is shorter than was asked for, because it would have become too large."""
+
+
 class ImageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which images, in which order. What is None does not narrow the list."""
 
@@ -61,9 +78,14 @@ class ImageQuery(msgspec.Struct, frozen=True, kw_only=True):
     sort: tuple[tuple[str, bool], ...] = ()
     """Column and whether it descends. The id always decides last."""
     limit: int = 25
+    most_bytes: int | None = None
+    """The page ends before descriptions that are together larger than that, but holds one image at least."""
     marker: StoredImage | None = None
     """The list begins behind this image."""
 
+
+ROW_BYTES, PART_BYTES = 1536, 4
+"""What an image's own fields are counted as in a page, and what stands around each text of its tags and properties."""
 
 SORTABLE = ("name", "status", "container_format", "disk_format", "size", "id", "created_at", "updated_at")
 
@@ -71,10 +93,12 @@ SORTABLE = ("name", "status", "container_format", "disk_format", "size", "id", "
 def insert(connection: sa.Connection, image: StoredImage) -> None:
     """Store a new image.
 
-    Raises Conflict when the id is taken.
+    Raises Conflict when an image has the id, or ever had it: a server that is told to boot from an id must not get
+    the bytes of another project.
     """
-    if connection.execute(sa.select(images.c.id).where(images.c.id == image.id)).first() is not None:
-        raise Conflict(f"an image with the id {image.id} exists already")
+    used = sa.select(images.c.id).where(images.c.id == image.id)
+    if not _use(connection, image.id) or connection.execute(used).first() is not None:
+        raise Conflict(f"Image ID {image.id} already exists!")
     connection.execute(images.insert().values(_columns(image)))
     _insert_parts(connection, image)
 
@@ -88,7 +112,8 @@ def update(connection: sa.Connection, image: StoredImage) -> None:
 
 
 def delete(connection: sa.Connection, image_id: str) -> None:
-    """Remove an image."""
+    """Remove an image. Its id stays used, also where an older release made it without saying so."""
+    _use(connection, image_id)
     connection.execute(images.delete().where(images.c.id == image_id))
 
 
@@ -114,14 +139,49 @@ def get(connection: sa.Connection, image_id: str, viewer: Viewer) -> StoredImage
     return next(iter(_with_parts(connection, rows)), None)
 
 
-def select(connection: sa.Connection, query: ImageQuery, viewer: Viewer) -> list[StoredImage]:
+def usage(connection: sa.Connection, project: str | None) -> Usage:
+    """Return what a project has."""
+    columns = sa.func.count(), sa.func.coalesce(sa.func.sum(images.c.size), 0)
+    number, size = connection.execute(sa.select(*columns).where(images.c.owner == project)).one()
+    return Usage(int(number), int(size))
+
+
+def select(connection: sa.Connection, query: ImageQuery, viewer: Viewer) -> ImagePage:
     """Return a page of the images that the viewer may see."""
     sort = (*query.sort, ("id", query.sort[-1][1] if query.sort else True))
     statement = images.select().where(_visible(viewer), *_conditions(query, viewer))
     if query.marker is not None:
         statement = statement.where(_behind(query.marker, sort))
     order = [_key(name).desc() if descending else _key(name).asc() for name, descending in sort]
-    return _with_parts(connection, connection.execute(statement.order_by(*order).limit(query.limit)).all())
+    rows = connection.execute(statement.order_by(*order).limit(query.limit)).all()
+    kept = _that_fit(connection, rows, query.most_bytes)
+    return ImagePage(_with_parts(connection, rows[:kept]), ended_early=kept < len(rows))
+
+
+def _that_fit(connection: sa.Connection, rows: Any, most_bytes: int | None) -> int:
+    """Return how many of the first rows fit into that many bytes; one always does."""
+    if most_bytes is None or not rows:
+        return len(rows)
+    ids = [row.id for row in rows]
+    sizes = dict.fromkeys(ids, ROW_BYTES)
+    for table, columns in ((image_tags, ("tag",)), (image_properties, ("name", "value"))):
+        size = sum((byte_length(table.c[name]) + PART_BYTES for name in columns), sa.literal(0))
+        statement = sa.select(table.c.image_id, sa.func.sum(size)).where(table.c.image_id.in_(ids))
+        for image_id, found in connection.execute(statement.group_by(table.c.image_id)):
+            sizes[image_id] += int(found)
+    total = 0
+    for kept, image_id in enumerate(ids):
+        total += sizes[image_id]
+        if total > most_bytes and kept:
+            return kept
+    return len(ids)
+
+
+def _use(connection: sa.Connection, image_id: str) -> bool:
+    """Write down that an id was used; false when it was before."""
+    return (
+        connection.execute(insert_or(connection, image_ids).values(id=image_id).on_conflict_do_nothing()).rowcount > 0
+    )
 
 
 def _columns(image: StoredImage) -> dict[str, Any]:

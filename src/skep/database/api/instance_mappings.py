@@ -10,6 +10,8 @@ import sqlalchemy as sa
 import structlog
 
 from skep.database import leases as lease_rows
+from skep.database.api import destinations, resting
+from skep.database.api.destinations import Placement
 from skep.database.api.tables import (
     build_requests,
     instance_mappings,
@@ -18,6 +20,7 @@ from skep.database.api.tables import (
     requests,
     server_group_members,
 )
+from skep.database.api.time_tables import recovering_servers
 from skep.database.stored import dump, load
 from skep.domain.clock import SECOND
 from skep.domain.context import RequestContext
@@ -46,6 +49,9 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int = 0
 
 
+LONGEST_GAP = 15 * SECOND
+
+
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """A server without a cell that is mine to place: its attempt is the one that my writes must find."""
 
@@ -58,14 +64,8 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     min_count: int
     met: bool
     created_at: int
-
-
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """A member that stands staged in a cell and waits to be mapped to it."""
-
-    instance: InstanceUuid
-    attempt: int
-    revision: int
+    waited: int = 0
+    """For how long, microseconds, schedulers could not decide, as long as a conductor ran to ask them."""
 
 
 class DeleteIntent(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +160,7 @@ def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) ->
             requests.c.min_count,
             requests.c.met,
             requests.c.created_at,
+            mappings.waited,
         )
         .join(request_specs, request_specs.c.instance == build_requests.c.instance)
         .join(instance_mappings, mappings.instance == build_requests.c.instance)
@@ -187,6 +188,7 @@ def _taken(row: Any, attempt: int) -> Taken | None:
             min_count=row.min_count,
             met=row.met,
             created_at=row.created_at,
+            waited=row.waited,
         )
     except msgspec.DecodeError as error:
         log.error("build request cannot be read", instance=row.instance, error=str(error))
@@ -234,31 +236,41 @@ def _waiting(owner: Incarnation, now: int) -> sa.ColumnElement[bool]:
         mappings.cell.is_(None),
         mappings.deleted_at.is_(None),
         mappings.not_before <= now,
+        ~resting.RESTS,
         sa.or_(mappings.owner == owner, lease_rows.unowned(leases, mappings.owner, now)),
     )
 
 
 def give_back(
-    connection: sa.Connection, owner: Incarnation, held: Sequence[tuple[InstanceUuid, int]], not_before: int
+    connection: sa.Connection,
+    owner: Incarnation,
+    held: Sequence[tuple[InstanceUuid, int]],
+    not_before: int,
+    undecided_at: int | None = None,
 ) -> None:
-    """Let anybody take these servers, which `owner` holds under these attempts, again from `not_before` on."""
-    connection.execute(
-        instance_mappings.update()
-        .where(
-            sa.tuple_(mappings.instance, mappings.attempt).in_(held),
-            mappings.owner == owner,
-            mappings.cell.is_(None),
-        )
-        .values(owner=None, not_before=not_before)
-    )
+    """Let anybody take these servers, which `owner` holds under these attempts, again from `not_before` on.
+
+    `undecided_at`: now, where no scheduler could decide; how long that has been so is counted. What lies between the
+    time from which they could be asked for again and now counts up to `LONGEST_GAP`: longer, nobody ran who could ask.
+    """
+    values: dict[str, Any] = {"owner": None, "not_before": not_before}
+    if undecided_at is not None:
+        since = undecided_at - mappings.not_before
+        gap = sa.case((mappings.not_before == 0, 0), (since > LONGEST_GAP, LONGEST_GAP), (since < 0, 0), else_=since)
+        values["waited"] = mappings.waited + gap + (not_before - undecided_at)
+    mine = sa.and_(sa.tuple_(mappings.instance, mappings.attempt).in_(held), mappings.owner == owner)
+    connection.execute(instance_mappings.update().where(mine, mappings.cell.is_(None)).values(**values))
 
 
 def map_to_cell(connection: sa.Connection, cell: CellUuid, placements: Sequence[Placement]) -> set[InstanceUuid]:
     """Map staged servers to their cell and remove their build requests; return those for which it was so.
 
     A server is left alone when its attempt was raised, its build request changed since it was copied, somebody wants
-    it deleted or it has a cell already.
+    it deleted or it has a cell already; and when the cell or its host takes no builds any more.
     """
+    placements = destinations.still_open(connection, cell, placements)
+    if not placements:
+        return set()
     copied = sa.tuple_(mappings.instance, mappings.attempt, build_requests.c.revision).in_(
         [(placement.instance, placement.attempt, placement.revision) for placement in placements]
     )
@@ -296,11 +308,12 @@ def delete_unplaced(connection: sa.Connection, instance: InstanceUuid, now: int)
     """Delete a server that has no cell: whoever is placing it finds its attempt gone. False when it has a cell."""
     result = connection.execute(
         instance_mappings.update()
-        .where(mappings.instance == instance, mappings.cell.is_(None), mappings.deleted_at.is_(None))
+        .where(mappings.instance == instance, mappings.cell.is_(None), mappings.deleted_at.is_(None), resting.MAY_END)
         .values(attempt=mappings.attempt + 1, owner=None, delete_intent_at=now, deleted_at=now)
     )
     if result.rowcount == 0:
         return False
+    connection.execute(recovering_servers.delete().where(recovering_servers.c.instance == instance))
     _forget_request(connection, [instance])
     return True
 
@@ -337,11 +350,11 @@ def deletes_due(
 
 
 def close(connection: sa.Connection, instances: Sequence[InstanceUuid], now: int) -> None:
-    """Note that servers are gone from their cell."""
+    """Note that servers are gone from their cell. A conductor that was moving one owns it no longer."""
     connection.execute(
         instance_mappings.update()
         .where(mappings.instance.in_(instances), mappings.deleted_at.is_(None))
-        .values(deleted_at=now, delete_intent_at=sa.func.coalesce(mappings.delete_intent_at, now))
+        .values(deleted_at=now, delete_intent_at=sa.func.coalesce(mappings.delete_intent_at, now), owner=None)
     )
     _forget_request(connection, instances)
 

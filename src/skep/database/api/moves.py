@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from skep.database import leases as lease_rows
+from skep.database.api import destinations
+from skep.database.api.destinations import Placement
 from skep.database.api.tables import instance_mappings, leases
 from skep.domain.ids import CellUuid, Incarnation, InstanceUuid
 
@@ -33,15 +35,20 @@ def take(
     ).scalar_one_or_none()
 
 
-def move(connection: sa.Connection, instance: InstanceUuid, attempt: int, before: CellUuid, after: CellUuid) -> bool:
-    """Point the mapping at another cell; False when I was replaced or somebody wants the server deleted."""
+def move(connection: sa.Connection, placement: Placement, before: CellUuid, after: CellUuid) -> bool:
+    """Point the mapping at another cell.
+
+    False when I was replaced, somebody wants the server deleted, or the cell or the host takes no builds any more.
+    """
+    if not destinations.still_open(connection, after, [placement]):
+        return False
     return (
         connection.execute(
             instance_mappings.update()
             .where(
-                mappings.instance == instance,
+                mappings.instance == placement.instance,
                 mappings.cell == before,
-                mappings.attempt == attempt,
+                mappings.attempt == placement.attempt,
                 mappings.delete_intent_at.is_(None),
                 mappings.deleted_at.is_(None),
             )

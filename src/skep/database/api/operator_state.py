@@ -39,7 +39,7 @@ class Concerned(msgspec.Struct, frozen=True, kw_only=True):
 def read(connection: sa.Connection) -> PublishOperatorState:
     """Read all wishes of hosts, aggregates and cells."""
     return PublishOperatorState(
-        hosts=tuple(_host(one) for one in host_mappings.every(connection)),
+        hosts=tuple(_host(one) for one in host_mappings.every(connection) if one.deleting_at is None),
         aggregates=tuple(wish for one in aggregates.every(connection) for wish in _aggregate(one)),
         cells=_cells(connection),
     )
@@ -55,8 +55,9 @@ def concerning(connection: sa.Connection, changed: Concerned) -> list[PublishOpe
     messages = []
     for node in changed.nodes:
         mapping = host_mappings.get(connection, node)
+        wishes = (_host(mapping),) if mapping is not None and mapping.deleting_at is None else ()
         part = OperatorStatePart(kind="hosts", names=(node,))
-        messages.append(_told("hosts", hosts=(_host(mapping),) if mapping is not None else (), part=part))
+        messages.append(_told("hosts", hosts=wishes, part=part))
     for number in changed.aggregates:
         found = aggregates.get(connection, number)
         after, until = aggregate_name(number - 1, _LAST_PAGE), aggregate_name(number, _LAST_PAGE)

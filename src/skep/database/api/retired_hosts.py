@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.api import aggregates, host_mappings
+from skep.database.api import aggregates, host_mappings, revoked_nats_users
 from skep.database.api.enrolment_tables import retired_hosts
+from skep.database.api.revoked_nats_users import Revoked
 from skep.database.upsert import insert
 from skep.domain.ids import CellUuid, NodeUuid
 
@@ -26,12 +27,14 @@ class RetiredHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add(connection: sa.Connection, new: RetiredHost) -> None:
-    """Take a host out of the mappings and aggregates, and note that its cell is to forget it."""
+    """Take a host out of the mappings and aggregates, note that its cell is to forget it, and end its NATS user."""
     host_mappings.remove(connection, new.node)
     aggregates.forget_host(connection, new.host)
     values = msgspec.structs.asdict(new)
     statement = insert(connection, retired_hosts).values(**values)
     connection.execute(statement.on_conflict_do_update(index_elements=["node"], set_=values))
+    ended = Revoked(node=new.node, host=new.host, cell=new.cell, revoked_at=new.retired_at)
+    revoked_nats_users.add(connection, ended)
 
 
 def every(connection: sa.Connection) -> list[RetiredHost]:

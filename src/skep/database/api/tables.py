@@ -53,6 +53,7 @@ instance_mappings = sa.Table(
     sa.Column("attempt", sa.Integer, nullable=False, default=0),
     sa.Column("owner", sa.Text),
     sa.Column("not_before", sa.BigInteger, nullable=False, default=0),
+    sa.Column("waited", sa.BigInteger, nullable=False, default=0, server_default="0"),
     sa.Column("delete_intent_at", sa.BigInteger),
     json_bytes("delete_context", nullable=True),
     sa.Column("deleted_at", sa.BigInteger),
@@ -66,7 +67,9 @@ instance_mappings = sa.Table(
     sa.Index("instance_mappings_request", "request_id"),
     sa.Index("instance_mappings_purge", "deleted_at", **where("deleted_at IS NOT NULL")),
 )
-"""Where each server is. While `cell` is null the attempt that counts stands here, afterwards in the cell's row."""
+"""Where each server is. While `cell` is null the attempt that counts stands here, afterwards in the cell's row.
+`waited`: for how long, microseconds, nobody could say whether there is a host; time in which no conductor ran left out.
+"""
 
 cells = sa.Table(
     "cells",
@@ -79,8 +82,10 @@ cells = sa.Table(
     sa.Column("database_url_sealed", sa.LargeBinary),
     sa.Column("transport_url", sa.Text, nullable=False, server_default=sa.text("''")),
     sa.Column("transport_url_sealed", sa.LargeBinary),
+    sa.Column("deleting_at", sa.BigInteger),
 )
-"""An empty URL follows from the configuration. One with a password stands here twice: without it, and sealed."""
+"""An empty URL follows from the configuration. One with a password stands here twice: without it, and sealed.
+`deleting_at`: since when the cell is being deleted: nothing is mapped to it any more."""
 
 host_mappings = sa.Table(
     "host_mappings",
@@ -93,8 +98,10 @@ host_mappings = sa.Table(
     sa.Column("forced_down", sa.Boolean, nullable=False, default=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("updated_at", sa.BigInteger),
+    sa.Column("deleting_at", sa.BigInteger),
 )
-"""Which cell a node belongs to, and what the operator wants of it."""
+"""Which cell a node belongs to, and what the operator wants of it. `deleting_at`: since when the host is being deleted:
+no server is mapped to it any more."""
 
 aggregates = sa.Table(
     "aggregates",
@@ -195,6 +202,19 @@ quota_class_limits = sa.Table(
     sa.Column("hard_limit", sa.BigInteger, nullable=False),
 )
 
+kept_answers = sa.Table(
+    "kept_answers",
+    metadata,
+    sa.Column("project_id", sa.Text, primary_key=True),
+    sa.Column("user_id", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("asked", sa.LargeBinary, nullable=False),
+    sa.Column("answer", sa.LargeBinary, nullable=False),
+    sa.Column("expires_at", sa.BigInteger, nullable=False),
+    sa.Index("kept_answers_expired", "expires_at"),
+)
+"""What creates with an idempotency key were answered, sealed: it holds the password; `asked`: a digest of the body."""
+
 leases = sa.Table(
     "leases",
     metadata,
@@ -202,5 +222,8 @@ leases = sa.Table(
     sa.Column("role", sa.Text, nullable=False),
     sa.Column("lapses_at", sa.BigInteger, nullable=False),
     sa.Column("host", sa.Text, nullable=False, server_default=sa.text("''")),
+    sa.Column("length", sa.BigInteger),
+    sa.Column("clock_ahead", sa.BigInteger),
 )
-"""Which process runs own work here. A lapsed lease lets others take its rows."""
+"""Which process runs own work here. A lapsed lease lets others take its rows. `length`: how far ahead it lies when it
+is renewed; `clock_ahead`: by how much its process' clock is ahead of the database's; microseconds both."""

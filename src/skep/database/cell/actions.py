@@ -63,13 +63,24 @@ def action_of(instance: InstanceUuid, action: str, context: RequestContext, now:
 
 
 def finish(connection: sa.Connection, event: ActionEvent) -> None:
-    """Write an event that is over, and its action's outcome with it."""
+    """Write an event that is over, and its action's outcome with it: an error, unless this very event ends well later.
+
+    So it does where nothing was known of it for a while.
+    """
+    doubted = connection.execute(
+        sa.select(action_events.c.id).where(
+            action_events.c.instance == event.instance,
+            action_events.c.request_id == event.request_id,
+            action_events.c.event == event.event,
+        )
+    ).first()
     connection.execute(action_events.insert(), msgspec.structs.asdict(event))
     message = "Error" if event.result == "Error" else None
+    kept = message if doubted is not None else sa.func.coalesce(message, actions.c.message)
     connection.execute(
         actions.update()
         .where(actions.c.instance == event.instance, actions.c.request_id == event.request_id)
-        .values(updated_at=event.finished_at, message=sa.func.coalesce(message, actions.c.message))
+        .values(updated_at=event.finished_at, message=kept)
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import host_keys, resending
+from skep.database.cell import host_keys, resending, sessions
 from skep.database.cell.tables import agents, retired_agents
 from skep.domain.errors import StaleAgent
 from skep.domain.hosts import AgentIdentity
@@ -27,10 +27,16 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     mapped: bool
     fenced_at: int | None = None
     """Since when an operator says that its host is dead for good."""
+    fence_due_at: int | None = None
+    """When that takes effect, unless it is taken back before."""
+    fence_in_effect: bool = False
+    """What was on the host is given up."""
     stale_incarnation: int | None = None
     """The latest older run that spoke beside a younger one: two agents have this identity."""
     stale_at: int | None = None
     """When that was, microseconds since the epoch."""
+    deleting_at: int | None = None
+    """Since when the host is being deleted; no build goes there any more."""
 
 
 def register(connection: sa.Connection, identity: AgentIdentity, now: int) -> Agent:
@@ -96,9 +102,10 @@ def note_stale(connection: sa.Connection, node: NodeUuid, incarnation: int, now:
     connection.execute(agents.update().where(row.node == node).values(stale_incarnation=incarnation, stale_at=now))
 
 
-def stale(connection: sa.Connection) -> list[Agent]:
-    """Return the agents beside which an older one with the same identity spoke."""
-    return [_agent(found) for found in connection.execute(sa.select(agents).where(row.stale_at.is_not(None)))]
+def noted(connection: sa.Connection) -> list[Agent]:
+    """Return the agents of fenced hosts, marked ones too, and those beside which an older one spoke."""
+    where = sa.or_(row.stale_at.is_not(None), row.fenced_at.is_not(None), row.fence_marked_at.is_not(None))
+    return [_agent(found) for found in connection.execute(sa.select(agents).where(where))]
 
 
 def raise_incarnation(connection: sa.Connection, node: NodeUuid, process: str, above: int) -> int | None:
@@ -137,9 +144,34 @@ def retire(connection: sa.Connection, node: NodeUuid, process: str) -> bool:
     if number is not None:
         connection.execute(sa.insert(retired_agents).values(node=node, incarnation=number))
         host_keys.release(connection, node)
+        sessions.forget(connection, node)
         return True
-    connection.execute(agents.update().where(row.node == node).values(mapped=False))
+    connection.execute(agents.update().where(row.node == node).values(mapped=False, deleting_at=None))
     return False
+
+
+def begin_deletion(connection: sa.Connection, node: NodeUuid, now: int) -> Agent | None:
+    """Mark a host as being deleted: no build is sent there from now on; return its agent if the cell knows it."""
+    connection.execute(agents.update().where(row.node == node).values(deleting_at=now))
+    return get(connection, node)
+
+
+def take_deletion_back(connection: sa.Connection, node: NodeUuid, began_at: int) -> None:
+    """Let builds go to a host again, unless it is being deleted anew."""
+    mine = sa.and_(row.node == node, row.deleting_at == began_at)
+    connection.execute(agents.update().where(mine).values(deleting_at=None))
+
+
+def deleting(connection: sa.Connection) -> list[Agent]:
+    """Return the agents of hosts that are being deleted."""
+    return [_agent(found) for found in connection.execute(sa.select(agents).where(row.deleting_at.is_not(None)))]
+
+
+def closed(connection: sa.Connection, nodes: Collection[NodeUuid]) -> set[NodeUuid]:
+    """Return those of `nodes` to which no build may go: their hosts are being deleted, or were."""
+    being = sa.select(row.node).where(row.node.in_(set(nodes)), row.deleting_at.is_not(None))
+    gone = sa.select(retired_agents.c.node).where(retired_agents.c.node.in_(set(nodes)))
+    return {NodeUuid(node) for node in connection.scalars(being.union(gone))}
 
 
 def _after_retirement(connection: sa.Connection, node: NodeUuid) -> int:
@@ -155,9 +187,12 @@ def _agent(found: Any) -> Agent:
         incarnation=found.incarnation,
         process=found.process,
         mapped=found.mapped,
-        fenced_at=found.fenced_at,
+        fenced_at=found.fenced_at if found.fence_marked_at is None else found.fence_marked_at,
+        fence_due_at=found.fenced_at if found.fence_due_at is None else found.fence_due_at,
+        fence_in_effect=found.fenced_at is not None,
         stale_incarnation=found.stale_incarnation,
         stale_at=found.stale_at,
+        deleting_at=found.deleting_at,
     )
 
 

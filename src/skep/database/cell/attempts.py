@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import resending
+from skep.database.cell import resending, resting
 from skep.database.cell.tables import NOT_BUILT, attempts, instances
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
@@ -41,6 +41,8 @@ class StaleAttempt(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     sends: int
     """How often the host has been told, this time included."""
+    deleted: bool
+    """Whether the instance is deleted, or is being deleted."""
 
 
 def begin(connection: sa.Connection, new: Iterable[NewAttempt]) -> None:
@@ -130,6 +132,8 @@ def stale_due(connection: sa.Connection, now: int, resend_before: int, limit: in
     lower = sa.and_(
         row.open,
         row.attempt < instances.c.attempt,
+        ~resting.resting(row.instance),
+        ~resting.awaited(row.host),
         resending.due_by_count(row.sent_at, row.sends, now, resend_before),
     )
     both = instances.c.uuid == row.instance
@@ -140,7 +144,8 @@ def stale_due(connection: sa.Connection, now: int, resend_before: int, limit: in
         .where(instances.c.task == Task.DELETING.value, lower)
         .limit(limit)
     )
-    due = {(one.instance, one.attempt) for query in (replaced, deleting) for one in connection.execute(query)}
+    doomed = {(one.instance, one.attempt) for one in connection.execute(deleting)}
+    due = doomed | {(one.instance, one.attempt) for one in connection.execute(replaced)}
     if not due:
         return []
     told = (
@@ -150,7 +155,13 @@ def stale_due(connection: sa.Connection, now: int, resend_before: int, limit: in
         .returning(row.instance, row.attempt, row.host, row.sends)
     )
     return [
-        StaleAttempt(instance=one.instance, attempt=one.attempt, host=one.host, sends=one.sends)
+        StaleAttempt(
+            instance=one.instance,
+            attempt=one.attempt,
+            host=one.host,
+            sends=one.sends,
+            deleted=(one.instance, one.attempt) in doomed,
+        )
         for one in connection.execute(told)
     ]
 

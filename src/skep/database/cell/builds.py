@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, attempts, resending, unreadable
+from skep.database.cell import actions, agents, attempts, resending, resting, unreadable
 from skep.database.cell.instances import columns_of, instance_of, live_columns
 from skep.database.cell.resending import NOTHING_COUNTS
 from skep.database.cell.tables import UNDER_WAY, instances
@@ -58,8 +58,15 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     allocation: Allocation | None = None
 
 
-def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> None:
-    """Write servers in state `staged`, over nothing or over a staged row of a lower attempt; nobody sees them yet."""
+def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> set[InstanceUuid]:
+    """Write servers in state `staged`, over nothing or over a staged row of a lower attempt; nobody sees them yet.
+
+    Return those that stand there now. What was placed on a host that is being deleted, or was, is not written.
+    """
+    shut = agents.closed(connection, {one.instance.node for one in staged if one.instance.node is not None})
+    staged = [one for one in staged if one.instance.node not in shut]
+    if not staged:
+        return set()
     connection.execute(_staging(connection), [_staged_columns(one, now) for one in staged])
     written = {
         (one.uuid, one.attempt)
@@ -91,6 +98,7 @@ def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> None
         connection,
         [actions.action_of(one.instance.uuid, "create", one.context, one.instance.created_at) for one in staged],
     )
+    return {one.instance.uuid for one in staged}
 
 
 def _staging(connection: sa.Connection) -> sa.Executable:
@@ -172,7 +180,7 @@ def staged_before(
     """Return (instance, attempt, node) of rows that have been staged since before `before`."""
     found = connection.execute(
         sa.select(row.uuid, row.attempt, row.node)
-        .where(UNDER_WAY, row.state == State.STAGED, row.step_at < before)
+        .where(UNDER_WAY, row.state == State.STAGED, row.step_at < before, ~resting.undecided(row.uuid))
         .limit(limit)
     )
     return [(one.uuid, one.attempt, one.node) for one in found]
@@ -201,6 +209,7 @@ def dispatch_due(
                     UNDER_WAY,
                     row.state == State.SCHEDULED,
                     row.task.is_(None),
+                    ~resting.resting(row.uuid),
                     resending.due(row.sent_at, row.step_at, now, resend_before, progress_before),
                     *([] if epoch is None else [row.epoch == epoch]),
                 )
@@ -234,8 +243,12 @@ def may_build(connection: sa.Connection, uuid: InstanceUuid, attempt: int, host:
 
 
 def may_spawn(connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str, now: int) -> bool:
-    """Write building -> spawning for this attempt on this host: the point of no return."""
-    return _advance(connection, uuid, attempt, host, State.BUILDING, State.SPAWNING, now)
+    """Write building -> spawning for this attempt on this host: the point of no return.
+
+    A row that went back in time to `scheduled` has lost that its host may build, but not the host.
+    """
+    states = (State.BUILDING, State.SCHEDULED)
+    return any(_advance(connection, uuid, attempt, host, before, State.SPAWNING, now) for before in states)
 
 
 def _advance(
@@ -257,16 +270,16 @@ def _advance(
 _MINE = (row.uuid == sa.bindparam("of"), row.attempt == sa.bindparam("mine"), row.host == sa.bindparam("on"))
 _ADVANCE = (
     instances.update()
-    .where(*_MINE, row.task.is_(None), row.state == sa.bindparam("before"))
+    .where(*_MINE, row.task.is_(None), row.state == sa.bindparam("before"), ~resting.resting(row.uuid))
     .values(state=sa.bindparam("after"), step_at=sa.bindparam("now"), changed_at=sa.bindparam("now"))
 )
-_ADVANCED = sa.select(row.uuid).where(*_MINE, row.task.is_(None))
+_ADVANCED = sa.select(row.uuid).where(*_MINE, row.task.is_(None), ~resting.resting(row.uuid))
 _BUILT = (
     instances.update()
     .where(
         *_MINE,
         row.task.is_distinct_from(Task.DELETING.value),
-        row.state.in_((State.SPAWNING, State.ERROR)),
+        row.state.in_((State.SCHEDULED, State.BUILDING, State.SPAWNING, State.ERROR)),
         row.launched_at.is_(None),
     )
     .values(
@@ -294,6 +307,7 @@ def built(
     now: int,
 ) -> bool:
     """Write spawning -> active. A host that was given up (ERROR) and is heard again with a whole guest clears it.
+    So does that of a row which went back in time to `scheduled` or `building`.
 
     A task that was asked of the ERROR meanwhile is none of this write's business: it stays, and its host ends it.
     """

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, unreadable
-from skep.database.cell.tables import action_events, instances
+from skep.database.cell import actions, resting, unreadable
+from skep.database.cell.tables import action_events, instances, recovering_instances
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.stored import load
@@ -32,13 +32,18 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
 def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext, now: int) -> bool:
     """Raise the attempt and mark the row as being deleted; at once deleted when no host can have anything of it.
 
-    False when there is no such row or it is deleted. Repeating it changes nothing.
+    False when there is no such row, it is deleted, or it rests (see `resting`). Repeating it changes nothing.
     """
     if connection.execute(_WAITS_FOR_HOSTS, {"of": uuid}).first() is not None:
         return False
     marked = connection.execute(
         instances.update()
-        .where(row.uuid == uuid, row.deleted_at.is_(None), row.task.is_distinct_from(Task.DELETING.value))
+        .where(
+            row.uuid == uuid,
+            row.deleted_at.is_(None),
+            row.task.is_distinct_from(Task.DELETING.value),
+            ~resting.undecided(row.uuid),
+        )
         .values(
             attempt=row.attempt + 1,
             task=Task.DELETING.value,
@@ -52,6 +57,7 @@ def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext
         )
     ).rowcount
     if marked:
+        connection.execute(_LET_GO, {"of": uuid})
         actions.begin(connection, [actions.action_of(uuid, "delete", context, now)])
     return finish_if_closed(connection, uuid, now) or marked == 1
 
@@ -63,6 +69,11 @@ _WAITS_FOR_HOSTS = sa.select(row.uuid).where(
     sa.exists(sa.select(attempt_rows.c.attempt).where(attempt_rows.c.instance == row.uuid, attempt_rows.c.open)),
 )
 """Made once: deletes on a dead host are begun again and again."""
+
+_LET_GO = recovering_instances.delete().where(
+    recovering_instances.c.instance == sa.bindparam("of"), recovering_instances.c.doubt.is_not(None)
+)
+"""A user's delete settles what was open about a server of which nothing is anywhere."""
 
 
 def finish_if_closed(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:

@@ -1,18 +1,20 @@
-"""Hosts that an operator declared dead for good, and what becomes of all that was on them.
+"""Hosts that an operator declared dead, and what becomes of all that was on them.
 
-Fencing raises the attempt of every row that its host still had, so that whatever a host brings back after all is stale,
-and undone like any other attempt that its row has left behind.
+A fence first only marks its host: nobody waits any more for what is given up there anyhow (deletes, builds that went
+elsewhere), and everything else stays as it is. Until it is due it can be taken back. Then it takes effect: the attempt
+of every row that its host still had is raised, so that whatever the host brings back after all is stale, and undone
+like any other attempt that its row has left behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import builds, deletes, tasks, unreadable
+from skep.database.cell import builds, deletes, resting, tasks, unreadable
 from skep.database.cell.tables import agents, instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.stored import dump, load
@@ -34,6 +36,10 @@ class FencedHost(msgspec.Struct, frozen=True, kw_only=True):
 
     node: NodeUuid
     host: str
+    in_effect: bool = True
+    """What was there is given up. False: it is only marked, and the fence can be taken back."""
+    due_at: int | None = None
+    """When a mark takes effect."""
 
 
 class Closed(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,18 +52,84 @@ class Closed(msgspec.Struct, frozen=True, kw_only=True):
     deleted: int = 0
 
 
-def declare(connection: sa.Connection, node: NodeUuid, now: int) -> bool:
-    """Write that the host of a node is dead for good; False when the cell has no such node. It may be repeated."""
-    fenced_at = sa.func.coalesce(agents.c.fenced_at, now)
-    return connection.execute(agents.update().where(agents.c.node == node).values(fenced_at=fenced_at)).rowcount == 1
+def mark(connection: sa.Connection, node: NodeUuid, now: int, due_at: int) -> bool:
+    """Write that the host of a node is dead, which takes effect at `due_at`; False when the cell has no such node.
+
+    It may be repeated: the first mark counts.
+    """
+    marked_at, due = agents.c.fence_marked_at, agents.c.fence_due_at
+    return (
+        connection.execute(
+            agents.update()
+            .where(agents.c.node == node)
+            .values(
+                fence_marked_at=sa.func.coalesce(marked_at, agents.c.fenced_at, now),
+                fence_due_at=sa.func.coalesce(due, agents.c.fenced_at, due_at),
+            )
+        ).rowcount
+        == 1
+    )
+
+
+def take_back(connection: sa.Connection, node: NodeUuid) -> bool:
+    """Take the mark of a host back; False when it has none, or one that has taken effect.
+
+    What still is where it was goes on there. What was given up meanwhile stays given up: its host is to undo it.
+    """
+    mine = sa.and_(agents.c.node == node, agents.c.fence_marked_at.is_not(None), agents.c.fenced_at.is_(None))
+    if not connection.execute(agents.update().where(mine).values(fence_marked_at=None, fence_due_at=None)).rowcount:
+        return False
+    _reopen(connection, node)
+    return True
 
 
 def fenced(connection: sa.Connection) -> list[FencedHost]:
-    """Return the hosts that are fenced."""
+    """Return the hosts that are fenced, marked ones too."""
     found = connection.execute(
-        sa.select(agents.c.node, agents.c.host).where(agents.c.fenced_at.is_not(None)).order_by(agents.c.host)
+        sa.select(agents.c.node, agents.c.host, agents.c.fenced_at, agents.c.fence_due_at)
+        .where(sa.or_(agents.c.fenced_at.is_not(None), agents.c.fence_marked_at.is_not(None)))
+        .order_by(agents.c.host)
     )
-    return [FencedHost(node=NodeUuid(one.node), host=one.host) for one in found]
+    return [
+        FencedHost(node=NodeUuid(one.node), host=one.host, in_effect=one.fenced_at is not None, due_at=one.fence_due_at)
+        for one in found
+    ]
+
+
+def take_effect(connection: sa.Connection, node: NodeUuid, now: int) -> bool:
+    """Let the mark of a host take effect, if it is due; False when it is not, or was taken back."""
+    due = sa.and_(
+        agents.c.node == node,
+        agents.c.fence_marked_at.is_not(None),
+        agents.c.fence_due_at <= now,
+        agents.c.fenced_at.is_(None),
+        ~resting.awaited(agents.c.host),
+    )
+    return connection.execute(agents.update().where(due).values(fenced_at=now)).rowcount == 1
+
+
+def settle(connection: sa.Connection, host: FencedHost, now: int, limit: int) -> Closed:
+    """Wait no more for a marked host: close up to `limit` attempts that their rows have left behind; end its tasks.
+
+    All of this is given up already, whatever the host may say. Servers that are there stay as they are.
+    """
+    if not _is_marked(connection, host.node):
+        return Closed()
+    for task in tasks.of(connection, row.host == host.host, limit):
+        tasks.settle(connection, task, now, f"The host of the server was fenced: {tasks.UNKNOWN}")
+    rests = sa.or_(resting.awaited(attempt.host), resting.resting(row.uuid))
+    stale = sa.and_(attempt.node == host.node, attempt.open, attempt.attempt < row.attempt, ~rests)
+    left_behind = connection.execute(
+        sa.select(attempt.instance, attempt.attempt)
+        .join(instances, row.uuid == attempt.instance)
+        .where(stale)
+        .limit(limit)
+    )
+    mine = [(one.instance, one.attempt) for one in left_behind]
+    if not mine:
+        return Closed()
+    released = _close(connection, mine, _groups(connection, [instance for instance, _ in mine]), now)
+    return Closed(released=released, deleted=_finish_deletes(connection, released, now))
 
 
 def close(connection: sa.Connection, host: FencedHost, now: int, limit: int) -> Closed:
@@ -67,12 +139,19 @@ def close(connection: sa.Connection, host: FencedHost, now: int, limit: int) -> 
     ERROR and keep the host's name; those that are being deleted are deleted. Nothing is closed of a host that came back
     since it was looked up: it undoes what is open.
     """
-    if not _is_fenced(connection, host.node):
+    if not _is_in_effect(connection, host.node):
         return Closed()
     mine = [
         (one.instance, one.attempt)
         for one in connection.execute(
-            sa.select(attempt.instance, attempt.attempt).where(attempt.node == host.node, attempt.open).limit(limit)
+            sa.select(attempt.instance, attempt.attempt)
+            .where(
+                attempt.node == host.node,
+                attempt.open,
+                ~resting.awaited(attempt.host),
+                ~resting.resting(attempt.instance),
+            )
+            .limit(limit)
         )
     ]
     if not mine:
@@ -80,25 +159,43 @@ def close(connection: sa.Connection, host: FencedHost, now: int, limit: int) -> 
     groups = _groups(connection, [instance for instance, _ in mine])
     rescheduled = _reschedule(connection, mine, now)
     lost = _lose(connection, mine, host, now)
+    released = _close(connection, mine, groups, now)
+    return Closed(
+        released=released,
+        rescheduled=rescheduled,
+        lost=lost,
+        deleted=_finish_deletes(connection, released, now),
+    )
+
+
+def _close(
+    connection: sa.Connection, mine: Sequence[tuple[str, int]], groups: dict[str, GroupUuid], now: int
+) -> tuple[ClaimKey, ...]:
     closed = connection.execute(
         attempt_rows.update()
         .where(sa.tuple_(attempt.instance, attempt.attempt).in_(mine))
         .values(open=False, outcome=OUTCOME, ended_at=now)
         .returning(attempt.instance, attempt.attempt, attempt.node)
     ).all()
-    return Closed(
-        released=tuple(ClaimKey(one.instance, one.attempt, one.node, groups.get(one.instance)) for one in closed),
-        rescheduled=rescheduled,
-        lost=lost,
-        deleted=sum(
-            deletes.finish_if_closed(connection, instance, now) for instance in {one.instance for one in closed}
-        ),
-    )
+    return tuple(ClaimKey(one.instance, one.attempt, one.node, groups.get(one.instance)) for one in closed)
+
+
+def _finish_deletes(connection: sa.Connection, released: Iterable[ClaimKey], now: int) -> int:
+    return sum(deletes.finish_if_closed(connection, instance, now) for instance in {key.instance for key in released})
 
 
 def came_back(connection: sa.Connection, node: NodeUuid) -> int:
-    """Take a fence back, because its host is heard: all that it had is to be undone there. Return how many attempts."""
-    connection.execute(agents.update().where(agents.c.node == node).values(fenced_at=None))
+    """Take a fence back, because its host is heard. Return how many attempts are to be undone there.
+
+    Those are the ones that were closed: all of the host's if the fence had taken effect, or else those alone that were
+    given up meanwhile.
+    """
+    unfenced = {"fenced_at": None, "fence_marked_at": None, "fence_due_at": None}
+    connection.execute(agents.update().where(agents.c.node == node).values(**unfenced))
+    return _reopen(connection, node)
+
+
+def _reopen(connection: sa.Connection, node: NodeUuid) -> int:
     return connection.execute(
         attempt_rows.update()
         .where(attempt.node == node, attempt.outcome == OUTCOME, ~attempt.open)
@@ -106,10 +203,16 @@ def came_back(connection: sa.Connection, node: NodeUuid) -> int:
     ).rowcount
 
 
-def _is_fenced(connection: sa.Connection, node: NodeUuid) -> bool:
-    """Whether the host of a node is still fenced; it stays so until the transaction ends, for the row is written."""
+def _is_in_effect(connection: sa.Connection, node: NodeUuid) -> bool:
+    """Whether the fence of a host is still in effect; it stays so until the transaction ends: the row is written."""
     mine = sa.and_(agents.c.node == node, agents.c.fenced_at.is_not(None))
     return connection.execute(agents.update().where(mine).values(fenced_at=agents.c.fenced_at)).rowcount == 1
+
+
+def _is_marked(connection: sa.Connection, node: NodeUuid) -> bool:
+    """Whether a host is still marked; it stays so until the transaction ends, for the row is written."""
+    mine = sa.and_(agents.c.node == node, agents.c.fence_marked_at.is_not(None))
+    return connection.execute(agents.update().where(mine).values(fence_due_at=agents.c.fence_due_at)).rowcount == 1
 
 
 def _groups(connection: sa.Connection, uuids: Sequence[InstanceUuid]) -> dict[str, GroupUuid]:
@@ -135,7 +238,7 @@ def _lose(connection: sa.Connection, mine: Sequence[tuple[str, int]], host: Fenc
     """Write ERROR for what ran there. One that is ERROR for another reason, and has no host, keeps its fault."""
     current = sa.and_(sa.tuple_(row.uuid, row.attempt).in_(mine), row.task.is_distinct_from(Task.DELETING.value))
     for task in tasks.of(connection, current):
-        tasks.give_up(connection, task, now)
+        tasks.settle(connection, task, now, f"The host of the server was fenced: {tasks.UNKNOWN}")
     fault = Fault(
         code=500,
         message="The host of the server was fenced: it is dead for good",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from skep.database.cell.tables import host_keys
+from skep.database.cell.tables import agents, host_keys
 from skep.domain.ids import NodeUuid
 
 row = host_keys.c
@@ -25,6 +25,14 @@ def bind(connection: sa.Connection, node: NodeUuid, host: str, public_key: bytes
     return public_key
 
 
+def replace(connection: sa.Connection, node: NodeUuid, old: bytes, new: bytes, now: int) -> bytes | None:
+    """Bind another key in the place of this one; return the one that is bound, which may be a third."""
+    changed = sa.update(host_keys).where(row.node == node, row.public_key == old)
+    connection.execute(changed.values(public_key=new, bound_at=now))
+    return get(connection, node)
+
+
 def release(connection: sa.Connection, node: NodeUuid) -> bool:
     """Forget a node's key, so that the next registration binds one; tell whether it had any."""
+    connection.execute(sa.update(agents).where(agents.c.node == node).values(process=""))
     return connection.execute(sa.delete(host_keys).where(row.node == node)).rowcount > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import msgspec
@@ -12,6 +11,7 @@ from skep.database.cell.instances import instance_of, live_columns
 from skep.database.cell.tables import UNDER_WAY, instances
 from skep.database.cell.unreadable import or_none
 from skep.domain.instances import FROZEN, Instance, State, Task, status
+from skep.domain.patterns import Pattern
 
 row = instances.c
 
@@ -31,8 +31,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Only deleted ones; otherwise only living ones, unless `changed_since` is given: then both."""
     changed_since: int | None = None
     changed_before: int | None = None
-    name: str | None = None
-    """A regular expression."""
+    name: Pattern | None = None
     statuses: frozenset[str] | None = None
     """As the API names them: `ACTIVE`, `BUILD`."""
     states: tuple[State, ...] | None = None
@@ -88,7 +87,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     def accepts_details(self, instance: Instance) -> bool:
         """Tell whether an instance passes what no statement judges."""
-        if self.name is not None and re.search(self.name, instance.name) is None:
+        if self.name is not None and not self.name.found_in(instance.name):
             return False
         if any(getattr(instance, attribute) != wanted for attribute, wanted in self.equal.items()):
             return False

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import builds
+from skep.database.cell import builds, resting
 from skep.database.cell.builds import Work
 from skep.database.cell.tables import UNDER_WAY, instances
 from skep.database.cell.unreadable import give_up, or_none
@@ -57,6 +57,7 @@ def waiting(connection: sa.Connection, now: int, limit: int) -> list[Leaver]:
             UNDER_WAY,
             row.state.in_((State.HANDED_BACK.value, State.LEAVING.value)),
             row.task.is_(None),
+            ~resting.resting(row.uuid),
             sa.or_(row.sent_at.is_(None), row.sent_at <= now),
         )
         .order_by(row.step_at)
@@ -121,6 +122,20 @@ def left(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
         ).rowcount
         == 1
     )
+
+
+def left_since(connection: sa.Connection, uuid: InstanceUuid, above: int, now: int) -> bool:
+    """Write any state of a build, and error -> moved, of a row that went back in time to before its move.
+
+    Only for who has read that the mapping names another cell, and when no host has anything of it. Its attempt is
+    raised above all that were ever made here (`above` is the newest that hosts have heard of), so that those which are
+    open again are undone.
+    """
+    higher = sa.case((row.attempt > above, row.attempt), else_=above) + 1
+    connection.execute(
+        instances.update().where(row.uuid == uuid, UNDER_WAY).values(attempt=higher, state=State.HANDED_BACK.value)
+    )
+    return left(connection, uuid, now)
 
 
 def cells_left(connection: sa.Connection, uuid: InstanceUuid) -> tuple[CellUuid, ...]:

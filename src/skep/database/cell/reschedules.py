@@ -6,7 +6,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database import leases as lease_rows
-from skep.database.cell import attempts, builds, unreadable
+from skep.database.cell import agents, attempts, builds, resting, unreadable
 from skep.database.cell.builds import Work
 from skep.database.cell.resending import AGAIN_AT_ONCE
 from skep.database.cell.tables import UNDER_WAY, instances, leases
@@ -32,6 +32,7 @@ def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) ->
         UNDER_WAY,
         row.state == State.RESCHEDULING,
         row.task.is_(None),
+        ~resting.resting(row.uuid),
         sa.or_(row.sent_at.is_(None), row.sent_at <= now),
         sa.or_(row.owner == owner, lease_rows.unowned(leases, row.owner, now)),
     )
@@ -54,7 +55,9 @@ def give_back(connection: sa.Connection, uuid: InstanceUuid, attempt: int, not_b
 
 
 def rescheduled(connection: sa.Connection, uuid: InstanceUuid, attempt: int, placed: Placed, now: int) -> bool:
-    """Write rescheduling -> scheduled on the next host; False when the attempt was replaced."""
+    """Write rescheduling -> scheduled on the next host; False when the attempt was replaced or the host is deleted."""
+    if agents.closed(connection, [placed.node]):
+        return False
     moved = connection.execute(
         instances.update()
         .where(row.uuid == uuid, row.attempt == attempt, row.state == State.RESCHEDULING, row.task.is_(None))
@@ -114,6 +117,8 @@ def overdue(connection: sa.Connection, state: State, before: int, limit: int) ->
             row.state == state,
             row.task.is_(None),
             row.step_at < before,
+            ~resting.resting(row.uuid),
+            ~resting.awaited(row.host),
             sa.or_(row.state != State.SCHEDULED, row.sent_at > AGAIN_AT_ONCE),
         )
         .order_by(row.step_at)
@@ -132,6 +137,7 @@ def replace_silent(connection: sa.Connection, uuid: InstanceUuid, attempt: int, 
         row.attempt == attempt,
         row.task.is_(None),
         row.state.in_((State.SCHEDULED, State.BUILDING)),
+        ~resting.resting(row.uuid),
     )
     unsent = connection.execute(sa.select(row.uuid).where(mine, row.state == State.SCHEDULED, row.sent_at.is_(None)))
     if unsent.first() is not None:

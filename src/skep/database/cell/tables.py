@@ -5,8 +5,11 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from skep.database.partial_index import where
+from skep.database.timelines import tables_of
 
 metadata = sa.MetaData()
+
+time = tables_of(metadata)
 
 UNDER_WAY = sa.text("state NOT IN ('active','stopped','error','deleted','moved')")
 """Says of an instance that it is being built. A statement that looks for one build state says this too: only then does
@@ -37,6 +40,8 @@ instances = sa.Table(
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("task", sa.Text),
     sa.Column("task_id", sa.Text),
+    sa.Column("acted_id", sa.Text),
+    sa.Column("in_doubt_at", sa.BigInteger),
     sa.Column("power_state", sa.Integer, nullable=False, default=0),
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("owner", sa.Text),
@@ -75,8 +80,10 @@ instances = sa.Table(
 )
 """One row per instance of the cell. `body` is the whole `Instance` as it was staged; columns beside it are what
 statements look at or change afterwards. `sent_at`: when the host was last told of the work at hand; `step_at`: when the
-state or task began, or last reported progress; `forgotten`: the API level knows that the row is deleted;
-`left_cells`: the cells that it was in before this one; `allocation`: which CPUs, pages and devices of its host it gets.
+state or task began, or last reported progress; `forgotten`: the API level knows that the row is deleted; `acted_id`:
+the latest start, stop or reboot that its host was allowed to begin; `in_doubt_at`: since when only the host knows what
+came of the task; `left_cells`: the cells that it was in before this one; `allocation`: which CPUs, pages and devices of
+its host it gets.
 """
 
 attempts = sa.Table(
@@ -144,11 +151,18 @@ agents = sa.Table(
     sa.Column("fenced_at", sa.BigInteger),
     sa.Column("stale_incarnation", sa.Integer),
     sa.Column("stale_at", sa.BigInteger),
+    sa.Column("fence_marked_at", sa.BigInteger),
+    sa.Column("fence_due_at", sa.BigInteger),
+    sa.Column("deleting_at", sa.BigInteger),
     sa.Index("agents_fenced", "fenced_at", **where("fenced_at IS NOT NULL")),
+    sa.Index("agents_fence_marked", "fence_marked_at", **where("fence_marked_at IS NOT NULL")),
+    sa.Index("agents_deleting", "deleting_at", **where("deleting_at IS NOT NULL")),
 )
-"""The agents of the cell. The super conductor maps what is not mapped yet. `fenced_at`: since when an operator says
-that the host is dead for good. `stale_incarnation`, `stale_at`: the latest older run of the agent that spoke beside a
-younger one, and when: two agents have one identity."""
+"""The agents of the cell. The super conductor maps what is not mapped yet. `fence_marked_at`: since when an operator
+says that the host is dead for good; `fence_due_at`: when that takes effect unless it is taken back; `fenced_at`: when
+it did take effect (releases before 0.6.0 write it alone, and mean both). `stale_incarnation`, `stale_at`: the latest
+older run of the agent that spoke beside a younger one, and when: two agents have one identity. `deleting_at`: since
+when the host is being deleted: no build goes there any more."""
 
 retired_agents = sa.Table(
     "retired_agents",
@@ -165,9 +179,31 @@ host_keys = sa.Table(
     sa.Column("host", sa.Text, nullable=False),
     sa.Column("public_key", sa.LargeBinary, nullable=False),
     sa.Column("bound_at", sa.BigInteger, nullable=False),
+    sa.Column("run", sa.BigInteger),
+    sa.Column("process", sa.Text),
+    sa.Column("exchange_key", sa.LargeBinary),
 )
 """Public keys (Ed25519) by which agents sign what they say of their hosts. A node that was enrolled has one before its
-agent registers for the first time."""
+agent registers for the first time. `run`, `process`: of the agent's youngest run that began a session; `exchange_key`:
+what it brought into it (X25519). The cell's conductors derive the session's keys from it and from the cell's."""
+
+unsigned_hosts = sa.Table(
+    "unsigned_hosts",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("host", sa.Text, nullable=False),
+)
+"""Hosts that were there before agents had sessions: theirs are believed without one until the first begins, then never
+again. The revision that made this table filled it; nothing adds a row."""
+
+cell_keys = sa.Table(
+    "cell_keys",
+    metadata,
+    sa.Column("only", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("private_key", sa.LargeBinary, nullable=False),
+    sa.Column("made_at", sa.BigInteger, nullable=False),
+)
+"""The cell's key (X25519), in one row: by it agents know their conductors, which all read it here."""
 
 leases = sa.Table(
     "leases",
@@ -176,8 +212,11 @@ leases = sa.Table(
     sa.Column("role", sa.Text, nullable=False),
     sa.Column("lapses_at", sa.BigInteger, nullable=False),
     sa.Column("host", sa.Text, nullable=False, server_default=sa.text("''")),
+    sa.Column("length", sa.BigInteger),
+    sa.Column("clock_ahead", sa.BigInteger),
 )
-"""Which process runs own work here."""
+"""Which process runs own work here. `length`: how far ahead a lease lies when it is renewed; `clock_ahead`: by how much
+its process' clock is ahead of the database's; microseconds both."""
 
 identity = sa.Table(
     "cell_identity",
@@ -188,3 +227,44 @@ identity = sa.Table(
     sa.Column("created_at", sa.BigInteger, nullable=False),
 )
 """Which cell this is, in one row: its conductors see no other database that could tell them."""
+
+recovering_hosts = sa.Table(
+    "recovering_hosts",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("told_at", sa.BigInteger),
+    sa.Column("reported_at", sa.BigInteger),
+    sa.Column("released_at", sa.BigInteger),
+    sa.Index("recovering_hosts_awaited", "host", **where("reported_at IS NULL AND released_at IS NULL")),
+)
+"""The hosts of a database that went back in time. On none of them is anything undone before it has told what it has
+(`reported_at`), or an operator has said that it is not waited for (`released_at`)."""
+
+recovering_instances = sa.Table(
+    "recovering_instances",
+    metadata,
+    sa.Column("instance", sa.Text, primary_key=True),
+    sa.Column("doubt", sa.Text),
+)
+"""Instances whose rows are not acted on, because what became of them since is not known. `doubt`: why an operator has
+to decide; null while hosts are waited for."""
+
+found_guests = sa.Table(
+    "found_guests",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("instance", sa.Text, primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("highest", sa.Integer, nullable=False),
+    sa.Column("phase", sa.Text, nullable=False),
+    sa.Column("power_state", sa.Integer, nullable=False, default=0),
+    sa.Column("launched_at", sa.BigInteger, nullable=False, default=0),
+    sa.Column("described", sa.LargeBinary),
+    sa.Column("deleted", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Index("found_guests_instance", "instance"),
+)
+"""What hosts told of their guests after the database went back. `phase`: `whole`, `spawning`, `building`, or `none`:
+only the highest attempt that the host has heard of is known then. `described`: the instance, as the host was told.
+`deleted`: the host was told that the server was deleted."""

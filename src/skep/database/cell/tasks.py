@@ -1,4 +1,9 @@
-"""The writes of start, stop and reboot inside a cell: a task beside the state, done by the host, resumable."""
+"""The writes of start, stop and reboot inside a cell: a task beside the state, done by the host, resumable.
+
+The host asks before it begins (`may_act`). A task that was given up before that is over, and the host hears no. After a
+yes only the host knows what comes of it: past the deadline the task is in doubt, and stays until the host has spoken,
+a report of its guests says how the guest is, or the host is fenced.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,14 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, resending
+from skep.database.cell import actions, resending, resting
 from skep.database.cell.resending import AGAIN_AT_ONCE, NOTHING_COUNTS
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import instances
 from skep.database.stored import dump
 from skep.domain.context import RequestContext
-from skep.domain.ids import InstanceUuid, ProjectId, UserId
+from skep.domain.guests import Correction, GuestKnown, state_after
+from skep.domain.ids import InstanceUuid, ProjectId, UserId, new_request_id
 from skep.domain.instances import Fault, PowerState, State, Task
 
 row = instances.c
@@ -34,6 +40,8 @@ _EVENTS = {
 
 
 NO_ANSWER = "The host did not answer"
+UNKNOWN = "whether it was done is unknown"
+SEEN = "the server is now as its guest was found"
 
 _OF_POWER = sa.and_(
     row.task.is_not(None),
@@ -80,6 +88,7 @@ def begin(
             task=task.value,
             task_id=context.request_id,
             sent_at=None,
+            in_doubt_at=None,
             step_at=now,
             changed_at=now,
             updated_at=now,
@@ -102,7 +111,11 @@ def due(
         .where(
             row.uuid.in_(
                 sa.select(row.uuid)
-                .where(_OF_POWER, resending.due(row.sent_at, row.step_at, now, resend_before, progress_before))
+                .where(
+                    _OF_POWER,
+                    ~resting.awaited(row.host),
+                    resending.due(row.sent_at, row.step_at, now, resend_before, progress_before),
+                )
                 .limit(limit)
             )
         )
@@ -121,9 +134,32 @@ def progressed(connection: sa.Connection, host: str, tasks: Sequence[tuple[Insta
     ).rowcount
 
 
+def may_act(
+    connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str, task: Task, task_id: str, now: int
+) -> bool:
+    """Let a host begin a task, unless it is over, in doubt or another's by now; a repeat gets the same answer."""
+    return (
+        connection.execute(
+            instances.update()
+            .where(
+                row.uuid == uuid,
+                row.attempt == attempt,
+                row.host == host,
+                row.task == task.value,
+                row.task_id == task_id,
+                row.in_doubt_at.is_(None),
+                row.deleted_at.is_(None),
+            )
+            .values(acted_id=task_id, step_at=now)
+        ).rowcount
+        == 1
+    )
+
+
 def overdue(connection: sa.Connection, before: int, limit: int) -> list[PowerTask]:
-    """Return tasks whose host was told of them and has been silent since before `before`."""
-    return of(connection, sa.and_(row.sent_at > AGAIN_AT_ONCE, row.step_at < before), limit)
+    """Return tasks whose host was told of them and has been silent since before `before`, those in doubt left out."""
+    told = sa.and_(row.sent_at > AGAIN_AT_ONCE, row.step_at < before)
+    return of(connection, sa.and_(told, row.in_doubt_at.is_(None), ~resting.awaited(row.host)), limit)
 
 
 def of(connection: sa.Connection, wanted: sa.ColumnElement[bool], limit: int | None = None) -> list[PowerTask]:
@@ -132,17 +168,41 @@ def of(connection: sa.Connection, wanted: sa.ColumnElement[bool], limit: int | N
 
 
 def give_up(connection: sa.Connection, task: PowerTask, now: int) -> bool:
+    """End a task whose host is silent: an error for the action, the server as it was. False when it is over.
+
+    One that the host was allowed to begin is not ended but in doubt.
+    """
+    unasked = row.acted_id.is_distinct_from(task.task_id)
+    if settle(connection, task, now, NO_ANSWER, unasked):
+        return True
+    doubted = connection.execute(
+        instances.update()
+        .where(_is(task), row.acted_id == task.task_id, row.in_doubt_at.is_(None))
+        .values(in_doubt_at=now, changed_at=now, updated_at=now)
+    ).rowcount
+    if doubted:
+        _finish(connection, task.instance, task.task, task.task_id, task.host, now, f"{NO_ANSWER}: {UNKNOWN}")
+    return doubted == 1
+
+
+def settle(
+    connection: sa.Connection, task: PowerTask, now: int, why: str, only_if: sa.ColumnElement[bool] | None = None
+) -> bool:
     """End a task that its host does not end: an error for the action, the server as it was. False when it is over."""
     ended = connection.execute(
         instances.update()
-        .where(
-            row.uuid == task.instance, row.attempt == task.attempt, row.task_id == task.task_id, row.task == task.task
-        )
-        .values(task=None, task_id=None, sent_at=None, step_at=now, changed_at=now, updated_at=now)
+        .where(_is(task), *([] if only_if is None else [only_if]))
+        .values(task=None, task_id=None, sent_at=None, in_doubt_at=None, step_at=now, changed_at=now, updated_at=now)
     ).rowcount
     if ended:
-        _finish(connection, task.instance, task.task, task.task_id, task.host, now, NO_ANSWER)
+        _finish(connection, task.instance, task.task, task.task_id, task.host, now, why)
     return ended == 1
+
+
+def _is(task: PowerTask) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        row.uuid == task.instance, row.attempt == task.attempt, row.task_id == task.task_id, row.task == task.task.value
+    )
 
 
 def done(
@@ -154,30 +214,37 @@ def done(
     power_state: PowerState,
     error: str | None,
     now: int,
+    *,
+    begun: bool = True,
 ) -> bool:
     """End a task: the state follows the power state, an error becomes the action's result and a fault.
 
     Of a server that its host has not reported as built (ERROR, its host was silent) the state stays: `built` says what
-    becomes of it, whichever of the host's two messages comes first.
+    becomes of it, whichever of the host's two messages comes first. A task that was given up is none any more; its
+    host, which has carried it out all the same (agents of before 0.6.0 do not ask), says how the guest is now.
     """
+    mine = sa.and_(row.uuid == uuid, row.attempt == attempt)
     started = connection.execute(
-        sa.select(row.host, row.state, row.launched_at, row.fault).where(
-            row.uuid == uuid, row.attempt == attempt, row.task == task.value, row.task_id == task_id
+        sa.select(row.host, row.state, row.launched_at, row.fault, row.acted_id).where(
+            mine, sa.or_(sa.and_(row.task == task.value, row.task_id == task_id), _is_late(task_id, begun=begun))
         )
     ).first()
     if started is None:
         return False
-    fault = dump(Fault(code=500, message=error, created_at=now)) if error else None
+    fault = dump(Fault(code=500, message=error, created_at=now)) if error and begun else None
     built = started.launched_at is not None
     connection.execute(
         instances.update()
         .where(row.uuid == uuid)
         .values(
-            state=_state_after(State(started.state), power_state).value if built else started.state,
+            state=state_after(State(started.state), power_state).value if built else started.state,
             task=None,
+            task_id=task_id,
+            acted_id=task_id if begun else started.acted_id,
             power_state=int(power_state),
-            fault=fault if built else started.fault,
+            fault=fault if built and begun else started.fault,
             sent_at=None,
+            in_doubt_at=None,
             step_at=now,
             changed_at=now,
             updated_at=now,
@@ -185,6 +252,54 @@ def done(
     )
     _finish(connection, uuid, task, task_id, started.host, now, error)
     return True
+
+
+def _is_late(task_id: str, *, begun: bool) -> sa.ColumnElement[bool]:
+    """Say of a row that this task, which was given up, is the latest thing that was asked of it."""
+    action = action_rows.c
+    newest = (
+        sa.select(action.request_id)
+        .where(action.instance == row.uuid, action.action.in_(sorted(set(ACTIONS.values()))))
+        .order_by(action.started_at.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    return sa.and_(sa.literal(begun), row.task.is_(None), row.task_id.is_(None), newest == task_id)
+
+
+def correct(connection: sa.Connection, known: GuestKnown, found: Correction, host: str, now: int) -> PowerTask | None:
+    """Write how a guest really is, if the row is still as `known` says; return the task that this settled.
+
+    A guest that runs although its server is stopped is stopped by a task of its own.
+    """
+    doubt = row.in_doubt_at.is_not(None) if known.in_doubt else row.task.is_(None)
+    still = sa.and_(row.uuid == known.instance, row.attempt == known.attempt, row.host == host, doubt)
+    unchanged = sa.and_(row.state == known.state.value, row.acted_id.is_not_distinct_from(known.acted_id))
+    settled = of(connection, sa.and_(still, unchanged))
+    written = connection.execute(
+        instances.update()
+        .where(still, unchanged)
+        .values(
+            state=found.state.value,
+            power_state=int(found.power_state),
+            task=None,
+            sent_at=None,
+            in_doubt_at=None,
+            changed_at=now,
+            updated_at=now,
+        )
+    ).rowcount
+    for task in settled:
+        _finish(connection, task.instance, task.task, task.task_id, host, now, f"{NO_ANSWER}: {SEEN}")
+    if written and found.stop:
+        stop_running(connection, known.instance, now)
+    return settled[0] if settled else None
+
+
+def stop_running(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
+    """Have the guest of a stopped server stopped: Skep asks for it by itself."""
+    context = RequestContext(request_id=new_request_id(), project_id=ProjectId(""), user_id=UserId(""))
+    return begin(connection, uuid, Task.POWERING_OFF, frozenset({State.STOPPED}), context, now)
 
 
 def _finish(
@@ -218,11 +333,3 @@ def _task(found: Any) -> PowerTask:
         project_id=found.project_id,
         user_id=found.user_id,
     )
-
-
-def _state_after(before: State, power_state: PowerState) -> State:
-    if power_state is PowerState.RUNNING:
-        return State.ACTIVE
-    if power_state is PowerState.SHUTDOWN:
-        return State.STOPPED
-    return before

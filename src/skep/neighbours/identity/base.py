@@ -8,6 +8,7 @@ import msgspec
 
 from skep.domain.context import RequestContext
 from skep.domain.ids import ProjectId, RequestId, UserId
+from skep.neighbours.identity.access_rules import Use
 
 MAX_TOKEN_LENGTH = 8192
 """Longer tokens are refused unseen; Keystone's Fernet tokens have about 200 characters."""
@@ -51,10 +52,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 class IdentityService(Protocol):
     """Answers for users and projects."""
 
-    async def validate(self, token: str) -> Identity | None:
-        """Return whom the token speaks for, or None when it is not (or no longer) valid.
+    async def validate(self, token: str, use: Use | None = None) -> Identity | None:
+        """Return whom the token speaks for, or None when it is not (or no longer) valid, or not for this use.
 
-        Raises Unavailable when nobody can tell now.
+        Without a use a token that is bound to certain requests counts as not valid. Raises Unavailable when the service
+        cannot tell now.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import urllib.parse
 
 import httpx
@@ -10,9 +11,13 @@ import msgspec
 from skep.domain.clock import SECOND, Clock, parse_iso
 from skep.domain.errors import Unavailable
 from skep.domain.ids import ProjectId, UserId
+from skep.neighbours.identity.access_rules import AccessRule, Use, permits
 from skep.neighbours.identity.base import Identity, well_formed
 from skep.neighbours.identity.token_cache import TokenCache
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession, decode
+
+ACCESS_RULES = {"OpenStack-Identity-Access-Rules": "1.0"}
+"""Says that access rules are kept here; without it Keystone knows no token that has some."""
 
 
 class KeystoneSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +26,8 @@ class KeystoneSettings(msgspec.Struct, frozen=True, kw_only=True):
     credentials: ServiceCredentials
     cache_seconds: int = 300
     """How long an answer is trusted before Keystone is asked again (keystonemiddleware's token_cache_time)."""
+    change_cache_seconds: int = 15
+    """The same limit for a request that changes something. A refused token is remembered for so long, too."""
     cache_size: int = 10_000
 
 
@@ -35,16 +42,31 @@ class _Owner(msgspec.Struct):
     domain: _Named
 
 
+class _ApplicationCredential(msgspec.Struct):
+    access_rules: list[AccessRule] | None = None
+
+
 class _Token(msgspec.Struct):
     expires_at: str
     user: _Owner
     project: _Owner | None = None
     roles: list[_Named] = []
     system: dict[str, bool] = {}
+    application_credential: _ApplicationCredential | None = None
 
 
 class _TokenBody(msgspec.Struct):
     token: _Token
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What Keystone said of a token."""
+
+    identity: Identity | None
+    """None: it knows no such token."""
+    access_rules: tuple[AccessRule, ...] | None
+    """None: the token is good for every request."""
+    asked_at: int
 
 
 class KeystoneIdentity:
@@ -53,34 +75,71 @@ class KeystoneIdentity:
     def __init__(self, settings: KeystoneSettings, client: httpx.AsyncClient, clock: Clock) -> None:
         self._settings = settings
         self._v3 = settings.credentials.v3
-        self._session = ServiceSession(settings.credentials, client, clock)
+        self.session = ServiceSession(settings.credentials, client, clock)
+        """What requests to Keystone, and to services of its catalogue, are sent with."""
         self._clock = clock
-        self._cache: TokenCache[Identity] = TokenCache(settings.cache_size)
+        self._cache: TokenCache[_Known] = TokenCache(settings.cache_size)
+        self._refused: TokenCache[_Known] = TokenCache(settings.cache_size)
+        """Apart, so that made-up tokens push no valid one out."""
+        self._asking: dict[str, asyncio.Task[_Known]] = {}
 
-    async def validate(self, token: str) -> Identity | None:
+    async def validate(self, token: str, use: Use | None = None) -> Identity | None:
         """Return whom the token speaks for, from the cache while that is fresh."""
         if not well_formed(token):
             return None
+        known = self._remembered(token, use)
+        if known is None:
+            known = await self._ask_once(token)
+        rules = known.access_rules
+        allowed = rules is None or (use is not None and permits(rules, use))
+        return known.identity if allowed else None
+
+    def _remembered(self, token: str, use: Use | None) -> _Known | None:
         now = self._clock.now()
-        known = self._cache.get(token, now)
-        if known is not None:
+        known = self._cache.get(token, now) or self._refused.get(token, now)
+        if known is None or use is None or not use.changes:
             return known
-        generation = self._cache.generation
-        response = await self._session.get(f"{self._v3}/auth/tokens?nocatalog", {"X-Subject-Token": token})
-        if response.status_code == 404:
-            return None
-        if response.status_code != 200:
+        return known if now - known.asked_at < self._settings.change_cache_seconds * SECOND else None
+
+    async def _ask_once(self, token: str) -> _Known:
+        """Ask Keystone; requests that come with one token meanwhile wait for one answer."""
+        asking = self._asking.get(token)
+        if asking is None:
+            asking = asyncio.create_task(self._ask(token))
+            self._asking[token] = asking
+            asking.add_done_callback(lambda task: self._answered(token, task))
+        # A client that goes away takes the answer from nobody else.
+        return await asyncio.shield(asking)
+
+    def _answered(self, token: str, task: asyncio.Task[_Known]) -> None:
+        del self._asking[token]
+        if not task.cancelled():
+            task.exception()  # every waiting request may have gone away meanwhile
+
+    async def _ask(self, token: str) -> _Known:
+        asked_at = self._clock.now()
+        generation, refused_generation = self._cache.generation, self._refused.generation
+        headers = {**ACCESS_RULES, "X-Subject-Token": token}
+        response = await self.session.get(f"{self._v3}/auth/tokens?nocatalog", headers)
+        if response.status_code not in (200, 404):
             raise Unavailable(f"the identity service answered {response.status_code} to the validation of a token")
-        identity = _identity(decode(response, _TokenBody).token)
-        if identity.expires_at <= now:
-            return None
-        until = min(identity.expires_at, now + self._settings.cache_seconds * SECOND)
-        self._cache.put(token, identity, until, generation)
-        return identity
+        body = decode(response, _TokenBody).token if response.status_code == 200 else None
+        if body is None or parse_iso(body.expires_at) <= asked_at:
+            refused = _Known(None, None, asked_at)
+            until = asked_at + self._settings.change_cache_seconds * SECOND
+            self._refused.put(token, refused, until, refused_generation)
+            return refused
+        credential = body.application_credential
+        rules = credential.access_rules if credential is not None else None
+        identity = _identity(body)
+        known = _Known(identity, tuple(rules) if rules is not None else None, asked_at)
+        until = min(identity.expires_at, asked_at + self._settings.cache_seconds * SECOND)
+        self._cache.put(token, known, until, generation)
+        return known
 
     async def project_exists(self, project_id: str) -> bool | None:
         """Ask for the project; None when Skep's user may not see projects."""
-        response = await self._session.get(f"{self._v3}/projects/{urllib.parse.quote(project_id, safe='')}")
+        response = await self.session.get(f"{self._v3}/projects/{urllib.parse.quote(project_id, safe='')}")
         return {200: True, 404: False}.get(response.status_code)
 
 

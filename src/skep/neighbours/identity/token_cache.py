@@ -1,4 +1,4 @@
-"""What is remembered of tokens: bounded, by a hash of the token, never the token."""
+"""What is remembered of tokens: bounded, by a hash of the token or of its id, never the token."""
 
 from __future__ import annotations
 

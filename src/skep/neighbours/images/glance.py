@@ -8,12 +8,11 @@ from typing import Any
 import httpx
 import msgspec
 
-from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, Unavailable
 from skep.domain.ids import is_uuid
 from skep.domain.images import Image
-from skep.neighbours.service_session import ServiceCredentials, ServiceSession, decode
+from skep.neighbours.service_session import ServiceSession, decode
 
 BASE_FIELDS = frozenset(
     "id name status visibility owner protected os_hidden container_format disk_format min_disk min_ram size "
@@ -23,22 +22,15 @@ BASE_FIELDS = frozenset(
 """What the images API itself says of an image; every other text is a property of its own."""
 
 
-class GlanceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How Glance is asked."""
-
-    credentials: ServiceCredentials
-    endpoint: str = ""
-    """Address without `/v2`; empty: what the catalogue says."""
-
-
 class GlanceImages:
     """Reads images with Skep's own user (which must be allowed to see all of them) and applies Glance's rule of
     visibility for the caller itself: queued work has no token of its user any more.
     """
 
-    def __init__(self, settings: GlanceSettings, client: httpx.AsyncClient, clock: Clock) -> None:
-        self._settings = settings
-        self._session = ServiceSession(settings.credentials, client, clock)
+    def __init__(self, session: ServiceSession, endpoint: str = "") -> None:
+        """`endpoint` is Glance's address without `/v2`; empty: what the catalogue says."""
+        self._session = session
+        self._endpoint = endpoint.rstrip("/")
 
     async def get(self, image_id: str, context: RequestContext) -> Image:
         """Return an image that the caller may use."""
@@ -64,7 +56,7 @@ class GlanceImages:
         return (await self._get(f"/images/{fields['id']}/members/{project}")).status_code == 200
 
     async def _get(self, path: str) -> httpx.Response:
-        base = self._settings.endpoint.rstrip("/") or await self._session.endpoint("image")
+        base = self._endpoint or await self._session.endpoint("image")
         return await self._session.get(f"{base.removesuffix('/v2')}/v2{path}")
 
 

@@ -12,9 +12,6 @@ from typing import Self
 
 from skep.processes.servers.programs import find_program
 
-START_SECONDS = 60.0
-"""A server that does not answer within this time after its start has failed."""
-
 STOP_SECONDS = 5.0
 """A server that was asked to stop and has not within this time is killed."""
 
@@ -26,6 +23,8 @@ class ChildServer(ABC):
 
     program: str
     """The name of its program."""
+    start_seconds = 60.0
+    """A server that does not answer within this time after its start has failed."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -101,7 +100,7 @@ class ChildServer(ABC):
 
     async def _until_it_answers(self) -> None:
         loop = asyncio.get_running_loop()
-        end = loop.time() + START_SECONDS
+        end = loop.time() + self.start_seconds
         while True:
             process = self._process
             if process is None or process.poll() is not None:
@@ -109,7 +108,7 @@ class ChildServer(ABC):
             if await asyncio.to_thread(self._answers, process.pid):
                 return
             if loop.time() > end:
-                raise AssertionError(f"{self.program} does not answer: not within {START_SECONDS:g} s")
+                raise AssertionError(f"{self.program} does not answer: not within {self.start_seconds:g} s")
             await asyncio.sleep(POLL_SECONDS)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Sequence
@@ -61,6 +62,16 @@ class NatsServer(ChildServer):
             raise RuntimeError("the server runs")
         if self.store.exists():
             shutil.rmtree(self.store)
+
+    def reconfigure(self, config: str) -> None:
+        """Take other text of its configuration file from now on; a server that runs reads it soon (SIGHUP).
+
+        Clients that the new text lets in stay connected.
+        """
+        self._config = config
+        if self.running:
+            self._write_config()
+            self._signal(signal.SIGHUP)
 
     def _launch(self, program: Path) -> subprocess.Popen[bytes]:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -14,12 +14,13 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,6 +28,7 @@ import psycopg
 from psycopg import sql
 
 from skep.processes.ports import free_port
+from skep.processes.servers import postgres_access as access
 from skep.processes.servers.programs import find_program
 
 START_SECONDS = 60.0
@@ -52,20 +54,29 @@ class PostgresServer:
     """
 
     def __init__(
-        self, folder: Path | None = None, *, prefix: Sequence[str] = (), own_session: bool = False, **settings: str
+        self,
+        folder: Path | None = None,
+        *,
+        password: str = "",
+        prefix: Sequence[str] = (),
+        own_session: bool = False,
+        **settings: str,
     ) -> None:
         """Prepare a server; `settings` are its own parameters (`fsync="on"` for measuring).
 
-        The folder is a temporary one unless one is given; `prefix` is a command that becomes the server, as whoever
-        runs it, e.g. `setpriv`. With `own_session` a Ctrl-C on our terminal does not reach it.
+        The folder is a temporary one unless one is given. `password` is the superuser's: a random one unless it has to
+        be known later; the server gets it at its start, if it has another or none. `prefix` is a command that becomes
+        the server, as whoever runs it, e.g. `setpriv`. With `own_session` a Ctrl-C on our terminal does not reach it.
         """
         self.folder = folder if folder is not None else Path(tempfile.mkdtemp(prefix="skep-postgres-"))
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
         self._prefix = tuple(prefix)
         self._own_session = own_session
         self.data = self.folder / "data"
         self.log = self.folder / "postgres.log"
         self.port = 0
+        self.password = password or secrets.token_urlsafe(24)
         self._settings = SETTINGS | settings
         self._process: subprocess.Popen[bytes] | None = None
         self._as: dict[str, Any] = _somebody()
@@ -84,12 +95,22 @@ class PostgresServer:
 
     def url(self, database: str = "postgres") -> str:
         """Return the SQLAlchemy URL of a database; the same after each start."""
-        return f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/{database}"
+        return self.url_of(access.SUPERUSER, self.password, database)
+
+    def url_of(self, role: str, password: str, database: str) -> str:
+        """Return the SQLAlchemy URL of a database for a role."""
+        return f"postgresql+psycopg://{role}:{password}@127.0.0.1:{self.port}/{database}"
 
     def connect(self, database: str = "postgres") -> psycopg.Connection[tuple[Any, ...]]:
         """Return a connection of the superuser, in autocommit; the caller closes it."""
         return psycopg.connect(
-            host="127.0.0.1", port=self.port, user="postgres", dbname=database, autocommit=True, connect_timeout=5
+            host="127.0.0.1",
+            port=self.port,
+            user=access.SUPERUSER,
+            password=self.password,
+            dbname=database,
+            autocommit=True,
+            connect_timeout=5,
         )
 
     def create_database(self, name: str) -> str:
@@ -97,6 +118,41 @@ class PostgresServer:
         with self.connect() as connection:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return self.url(name)
+
+    def give_database(self, name: str, password: str) -> None:
+        """Make a database and a role of its name that owns it and sees no other, or bring what is there to that."""
+        with self.connect() as connection:
+            access.give(connection, name, password)
+        with self.connect(name) as connection:
+            access.give_content(connection, name)
+
+    def set_passwords(self, password: str, roles: Mapping[str, str], given: Callable[[str], None]) -> None:
+        """Give the superuser and those of the roles that are there other passwords, while the server runs.
+
+        `given` is called with each role at once: until whoever signs in by it knows, he is refused.
+        """
+        with self._connect_while_given(password) as connection:
+            if password != self.password or not access.is_closed(self.data, password):
+                access.set_password(connection, access.SUPERUSER, password)
+                self.password = password
+                access.write_rules(self.data, password, self._as)
+            known = {name for (name,) in connection.execute("SELECT rolname FROM pg_roles")}
+            for name, one in roles.items():
+                if name in known:
+                    access.set_password(connection, name, one)
+                    given(name)
+
+    def _connect_while_given(self, password: str) -> psycopg.Connection[tuple[Any, ...]]:
+        """Connect as the superuser, who may have a new password already: the answer to that may have been lost."""
+        try:
+            return self.connect()
+        except psycopg.OperationalError:
+            before, self.password = self.password, password
+            try:
+                return self.connect()
+            except psycopg.OperationalError:
+                self.password = before
+            raise
 
     def drop_database(self, name: str) -> None:
         """Remove a database, whoever is connected."""
@@ -111,6 +167,9 @@ class PostgresServer:
         """
         if not self.data.exists():
             self._initdb()
+        # A new one lets nobody in yet; one of an older release lets everybody in, or its password was lost.
+        if not access.is_closed(self.data, self.password):
+            access.close(self.data, self.password, _program("postgres"), self._as)
         self.port = self.port or free_port()
         settings = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
         command = [
@@ -124,7 +183,8 @@ class PostgresServer:
             str(self.port),
             *settings,
         ]
-        with self.log.open("ab") as log:
+        with os.fdopen(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+            os.fchmod(log.fileno(), 0o600)
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -202,7 +262,7 @@ class PostgresServer:
         self.remove()
 
     def _initdb(self) -> None:
-        options = ["-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale=C"]
+        options = ["-A", "reject", "-U", access.SUPERUSER, "--no-sync", "-E", "UTF8", "--locale=C"]
         made = subprocess.run(
             [_program("initdb"), "-D", str(self.data), *options],
             capture_output=True,

@@ -99,9 +99,11 @@ class Child:
         """Run the child once; return its status."""
         command = [sys.executable, "-m", "skep.cli", "serve", self.order.role, *self.order.arguments]
         self.starts += 1
-        with self.log.open("ab") as output:
+        with self.log.open("ab") as output:  # for what it says before it can log, as of a setting that is wrong
             self._process = await asyncio.create_subprocess_exec(
                 *command,
+                "--log-file",
+                str(self.log),
                 "--parent",
                 str(os.getpid()),
                 env=self._environment,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,7 +20,14 @@ from skep.domain.errors import Misconfigured, Unavailable
 from skep.processes.databases import Location, Places
 from skep.processes.directory import StateDirectory, write_private
 from skep.processes.http_services import HttpServices
-from skep.processes.installation import CELL0_NAME, choose_cells, choose_hosts, known_cells, open_installation
+from skep.processes.installation import (
+    CELL0_NAME,
+    choose_cells,
+    choose_hosts,
+    known_cells,
+    open_installation,
+    renew_addresses,
+)
 from skep.processes.ports import free_ports
 from skep.processes.process import new_process
 from skep.processes.stopping import stop_part
@@ -38,9 +46,6 @@ LOOK_SECONDS = 2.0
 
 NOT_FOR_ALL = ("SKEP_DATABASE__API_URL", "SKEP_DATABASE__CELL0_URL", "SKEP_CELLS", "SKEP_SYNCHRONIZER__URL")
 """Variables that hold what some roles must not know."""
-
-SERVERS = "servers"
-"""Below the state directory: the data of NATS and PostgreSQL."""
 
 log = get_logger(__name__)
 
@@ -86,6 +91,11 @@ class ProcessCloud:
         """The cells whose children run, by name."""
         self._cells_kept = Loop("cells", self._keep_cells, every=LOOK_SECONDS)
         self._lock: int | None = None
+
+    @property
+    def keystone_url(self) -> str | None:
+        """Address of the Keystone whose tokens are taken; None: identity is embedded."""
+        return self.identity_url if self.config.identity.kind == "keystone" else None
 
     @property
     def clouds_yaml(self) -> Path:
@@ -179,7 +189,8 @@ class ProcessCloud:
 
     def _hold(self) -> None:
         """Hold the directory: API processes share it with us, nobody else starts such a cloud on it."""
-        self.directory.open(shared=True)
+        self.directory.open(shared=True, passed=self._has_own_servers and os.geteuid() == 0)
+        self.notes += self.directory.notes()
         self._lock = os.open(self.directory.root / "supervisor.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -192,23 +203,29 @@ class ProcessCloud:
                 "choose another directory (SKEP_STATE__DIRECTORY) for one of many processes"
             )
 
+    @property
+    def _has_own_servers(self) -> bool:
+        """Whether the configuration leaves out a server, which is started here then."""
+        config = self.config
+        return not config.database.api_url or MEMORY in (config.transport.kind, config.synchronizer.backend)
+
     async def _with_servers(self) -> Config:
         """Start the servers that are not configured; return the configuration with where they are."""
         config = self.config
         own_database, own_messaging = not config.database.api_url, config.transport.kind == MEMORY
-        if own_database or own_messaging or config.synchronizer.backend == MEMORY:
-            self.servers = LocalServers(self.directory.root / SERVERS)
+        if self._has_own_servers:
+            self.servers = LocalServers(self.directory.servers)
             if not self.servers.postgres_folder.is_relative_to(self.directory.root):
                 self.notes.append(
                     f"PostgreSQL, which does not run as root, keeps its data in {self.servers.postgres_folder}: nobody "
                     f"else can get to {self.directory.root}"
                 )
             await self.servers.start()
-            nats = self.servers.nats_url
+            nats = {"url": self.servers.nats_url, "sign_in_file": str(self.servers.nats_sign_in)}
             if own_messaging:
-                config = replace(config, transport=replace(config.transport, kind="nats", url=nats))
+                config = replace(config, transport=replace(config.transport, kind="nats", **nats))
             if config.synchronizer.backend == MEMORY:
-                config = replace(config, synchronizer=replace(config.synchronizer, backend="nats", url=nats))
+                config = replace(config, synchronizer=replace(config.synchronizer, backend="nats", **nats))
             if own_database:
                 for name in ("api", CELL0_NAME):
                     await self.servers.make_database(name)
@@ -222,7 +239,11 @@ class ProcessCloud:
 
     async def _with_cells(self, config: Config) -> tuple[Config, Sequence[str]]:
         """Choose the cells, and give those a database of their own that have none."""
-        there = await asyncio.to_thread(known_cells, Places(config, self.directory), self.directory)
+        places = Places(config, self.directory)
+        if self.servers is not None:
+            renewed = self.servers.renewed_database_url, self.servers.renewed_nats_url
+            await asyncio.to_thread(renew_addresses, places, self.directory, *renewed)
+        there = await asyncio.to_thread(known_cells, places, self.directory)
         known = [name for name in there if name != CELL0_NAME]
         chosen = choose_cells(known, [cell.name for cell in config.cells], self.cells)
         self.notes += chosen.notes
@@ -234,6 +255,10 @@ class ProcessCloud:
             elif not cell.database_url and self.servers is not None:
                 await self.servers.make_database(name)
                 cell = replace(cell, database_url=self.servers.database_url(name))
+            elif self.servers is not None:
+                url = await asyncio.to_thread(self.servers.renewed_database_url, cell.database_url)
+                transport = self.servers.renewed_nats_url(cell.transport_url)
+                cell = replace(cell, database_url=url, transport_url=transport)
             settings[name] = cell
         return replace(config, cells=tuple(settings.values())), chosen.names
 
@@ -269,8 +294,8 @@ class ProcessCloud:
 
     def _write_settings(self, config: Config) -> None:
         """Write what other commands need to reach the same databases and servers, as variables for a shell."""
-        lines = [f"export {name}='{value}'" for name, value in settings_above(config)]
-        lines.append(f"export SKEP_STATE__DIRECTORY='{self.directory.root}'")
+        variables = (*settings_above(config), ("SKEP_STATE__DIRECTORY", str(self.directory.root)))
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in variables]
         write_private(self.directory.processes_env, ("\n".join(lines) + "\n").encode())
 
     async def _until_answered(self) -> None:

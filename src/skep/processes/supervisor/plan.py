@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from skep.config.nats_security import NatsSecurity
 from skep.config.sections import CellSettings, Config
 from skep.domain.cells import Cell
 from skep.processes.supervisor.child import Order
@@ -69,7 +70,16 @@ def settings_above(config: Config) -> tuple[tuple[str, str], ...]:
 
 
 def _shared(config: Config) -> tuple[tuple[str, str], ...]:
-    return (("SKEP_TRANSPORT__KIND", config.transport.kind), ("SKEP_TRANSPORT__URL", config.transport.url))
+    transport = config.transport
+    return (
+        ("SKEP_TRANSPORT__KIND", transport.kind),
+        ("SKEP_TRANSPORT__URL", transport.url),
+        *_sign_in("TRANSPORT", transport),
+    )
+
+
+def _sign_in(section: str, settings: NatsSecurity) -> tuple[tuple[str, str], ...]:
+    return ((f"SKEP_{section}__SIGN_IN_FILE", settings.sign_in_file),) if settings.sign_in_file else ()
 
 
 def _above(config: Config) -> tuple[tuple[str, str], ...]:
@@ -86,6 +96,7 @@ def _scheduler(config: Config) -> tuple[tuple[str, str], ...]:
         *_shared(config),
         ("SKEP_SYNCHRONIZER__BACKEND", synchronizer.backend),
         ("SKEP_SYNCHRONIZER__URL", synchronizer.url),
+        *_sign_in("SYNCHRONIZER", synchronizer),
     )
 
 

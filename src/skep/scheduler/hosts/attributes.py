@@ -86,6 +86,8 @@ def _leaves(hosts: HostView, path: Path) -> Iterator[tuple[object, Any]]:
 def _below(value: Any, keys: Path) -> Any:
     """Return what is at `keys` inside a value, which may be JSON in a text; None where nothing is."""
     for key in keys:
+        if value is None:
+            return None
         if isinstance(value, str):
             try:
                 value = msgspec.json.decode(value)

@@ -46,6 +46,11 @@ class Members:
             if member.changed is not None and now - member.changed <= LAPSE_SECONDS
         )
 
+    def age(self, run: str, now: float) -> float | None:
+        """Return how long ago a scheduler's record changed; None where that is not known."""
+        member = self._members.get(run)
+        return None if member is None or member.changed is None else now - member.changed
+
     def gone(self, now: float) -> list[str]:
         """Return the schedulers that have been silent for so long that they are no more."""
         silent = []

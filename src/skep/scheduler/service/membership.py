@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
-from skep.domain.clock import Clock
+from skep.domain.clock import SECOND, Clock
 from skep.domain.errors import SkepError
 from skep.domain.ids import new_uuid
 from skep.messages.to_scheduler import LivingScheduler
@@ -76,11 +76,13 @@ class Membership:
 
     def living(self) -> tuple[LivingScheduler, ...]:
         """Return the schedulers that are known to live now, this one too."""
-        found = [LivingScheduler(run=self.run, host=self._host)]
-        for run in self._states.members.living(self._monotonic()):
+        found, now = [LivingScheduler(run=self.run, host=self._host, now=self._clock.now())], self._monotonic()
+        for run in self._states.members.living(now):
             value = self._states.held(self._key(run)).value
             if run != self.run and isinstance(value, SchedulerValue):
-                found.append(LivingScheduler(run=run, host=value.host))
+                age = self._states.members.age(run, now)
+                its = None if age is None else value.at + round(age * SECOND)
+                found.append(LivingScheduler(run=run, host=value.host, now=its))
         return tuple(sorted(found, key=lambda one: (one.host, one.run)))
 
     async def leave(self) -> None:

@@ -150,6 +150,8 @@ def _told_faults(usage: HostUsage) -> Iterator[str]:
             yield f"usage.metrics.{name}: {value} is no finite number"
         elif abs(value) > MOST_MEASURED:
             yield f"usage.metrics.{name}: {value} is not within -{MOST_MEASURED:g} and {MOST_MEASURED:g}"
+    if not abs(usage.clock_ahead) <= MOST_MEASURED:
+        yield f"usage.clock_ahead: {usage.clock_ahead} is not within -{MOST_MEASURED:g} and {MOST_MEASURED:g}"
     for name, count in usage.image_properties.items():
         if not 0 <= count <= MOST or len(name) > 2 * LONGEST_NAME:
             yield f"usage.image_properties: {name[:LONGEST_NAME]!r} is too long, or {count} not within 0 and {MOST}"

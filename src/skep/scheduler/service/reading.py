@@ -67,7 +67,13 @@ class Reading:
             documents=tuple(documents),
             epoch=self._states.epoch,
             next_marker=marker,
+            silent=tuple(node for node in message.nodes or () if self._is_silent(node)),
         )
+
+    def _is_silent(self, node: NodeUuid) -> bool:
+        table = self._states.table
+        row = table.row_of.get(node)
+        return row is not None and table.is_living(row) and not table.heard[row]
 
     def _mask(self, message: GetHostStates) -> Mask:
         table = self._states.table

@@ -9,13 +9,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 import structlog
 
 from skep.domain.builds import Decision, NoValidHost, Placed
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import CellUuid, InstanceUuid
+from skep.domain.timelines import Moment, later
 from skep.messages.base import Done
 from skep.messages.to_scheduler import (
     AssertClaims,
@@ -41,6 +43,7 @@ from skep.messages.to_scheduler import (
 )
 from skep.scheduler.service.asserting import assert_claims
 from skep.scheduler.service.capacity import CountingRoom
+from skep.scheduler.service.clocks import Clocks, OnClock, ignore
 from skep.scheduler.service.commits import Commits
 from skep.scheduler.service.decision_log.recording import Log, RecordedDeciding, RecordedStates
 from skep.scheduler.service.for_cells import ForCells
@@ -89,6 +92,7 @@ class SchedulerService:
         on_refused: Callable[[], None] | None = None,
         on_plugin_failure: Callable[[str], None] | None = None,
         on_plugin_slow: Callable[[str], None] | None = None,
+        on_clock: OnClock = ignore,
         monotonic: Callable[[], float] = time.monotonic,
         decision_log: Log | None = None,
     ) -> None:
@@ -103,6 +107,8 @@ class SchedulerService:
         self._on_decision = on_decision
         self._on_plugin_failure = on_plugin_failure
         self._decision_log = decision_log
+        self._moments: dict[CellUuid, Moment] = {}
+        """The latest moment of each cell's database that a beat told of."""
         begin: Begin | None = None
         if decision_log is None:
             self._states = HostStates(config)
@@ -117,6 +123,7 @@ class SchedulerService:
         self._membership = Membership(
             self._states, self._commits, clock, monotonic, partition=config.partition, host=config.host
         )
+        self._clocks = Clocks(clock, self._membership.run, on_clock)
         self._selecting = Selecting(self._states, self._commits, config, on_conflict, begin)
         self._reading = Reading(self._states)
         self._counting = CountingRoom(self._states, config, monotonic)
@@ -145,6 +152,7 @@ class SchedulerService:
         await self._mirror.load()
         self._plugin_watch.start()
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._membership.live())]
+        self._tasks.append(asyncio.create_task(self._clocks.live()))
         handlers: Handlers = {
             SelectDestinations: self._select,
             UpdateHostState: self._update_host_state,
@@ -265,7 +273,13 @@ class SchedulerService:
     async def _beat(self, message: Beat, _: RequestContext | None) -> BeatReply:
         now = self._monotonic()
         self._states.observe(now)
-        return await take_beat(self._states, self._commits, message, self._clock.now(), now)
+        self._clocks.take(message)
+        reply = await take_beat(self._states, self._commits, message, self._clock.now(), now)
+        seen = self._moments.get(message.cell)
+        latest = later(seen, message.moment)
+        if latest is not None:
+            self._moments[message.cell] = latest
+        return msgspec.structs.replace(reply, seen=seen, run=self._membership.run, elapsed=self._clock.elapsed())
 
     async def _publish_operator_state(self, message: PublishOperatorState, _: RequestContext | None) -> Done:
         await publish_operator_state(self._states, self._commits, message)

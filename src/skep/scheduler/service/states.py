@@ -360,6 +360,7 @@ class HostStates(Knowledge):
             disabled_reason=wish.disabled_reason,
             forced_down=wish.forced_down,
             up=bool(self.table.up[row]),
+            silent=not bool(self.table.heard[row]) if self.table.is_living(row) else None,
             last_heard=int(self.table.last_heard[row]),
             zone=self.table.zone_of(row),
             aggregates=self.table.aggregates_of(wish.host),

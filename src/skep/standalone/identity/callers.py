@@ -34,6 +34,16 @@ def allow(grant: Grant, *roles: str, user_id: str | None = None) -> Grant:
 
     Raises Forbidden.
     """
-    if grant.user.id == user_id or not set(roles).isdisjoint(grant.identity.roles):
+    if may(grant, *roles, user_id=user_id):
         return grant
     raise Forbidden("You are not authorized to perform the requested action.")
+
+
+def may(grant: Grant, *roles: str, user_id: str | None = None) -> bool:
+    """Tell whether the caller has one of the roles, or is the user himself."""
+    return grant.user.id == user_id or not set(roles).isdisjoint(grant.identity.roles)
+
+
+def address_of(request: Request) -> str:
+    """Return where a request comes from."""
+    return request.client.host if request.client else ""

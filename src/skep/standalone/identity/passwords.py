@@ -8,13 +8,18 @@ import binascii
 import hashlib
 import hmac
 import secrets
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 
-from skep.domain.errors import Overloaded
+from skep.standalone.identity.turns import Place, Turns
 
 BLOCK_SIZE = 8
 PARALLELISM = 1
 HASH_BYTES = 32
+
+OWN = Place()
+"""Where the service's own work and an admin's waits."""
 
 
 class Passwords:
@@ -23,9 +28,13 @@ class Passwords:
     def __init__(self, *, cost: int = 14, threads: int = 2, waiting: int = 64) -> None:
         """`cost` is the logarithm of scrypt's N; more than `waiting` calls beyond the running ones are refused."""
         self._cost = cost
-        self._limit = threads + waiting
-        self._inside = 0
+        self._turns = Turns(threads, waiting)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="password")
+
+    @property
+    def waiting(self) -> int:
+        """How many passwords wait for a thread."""
+        return self._turns.waiting
 
     async def hash(self, password: str) -> str:
         """Return a hash to store: `$scrypt$ln=..,r=..,p=..$salt$hash`.
@@ -33,7 +42,8 @@ class Passwords:
         Raises Overloaded when too many wait.
         """
         salt = secrets.token_bytes(16)
-        derived = await self._derive(password, salt, self._cost, BLOCK_SIZE, PARALLELISM)
+        async with self.turn(OWN) as turn:
+            derived = await turn.derive(password, salt, self._cost, BLOCK_SIZE, PARALLELISM)
         return f"$scrypt$ln={self._cost},r={BLOCK_SIZE},p={PARALLELISM}${_b64(salt)}${_b64(derived)}"
 
     async def verify(self, password: str, stored: str | None) -> bool:
@@ -41,30 +51,56 @@ class Passwords:
 
         Raises Overloaded when too many wait.
         """
-        if stored is None:
-            await self._derive(password, b"nobody's salt...", self._cost, BLOCK_SIZE, PARALLELISM)
-            return False
-        cost, block_size, parallelism, salt, expected = _parse(stored)
-        derived = await self._derive(password, salt, cost, block_size, parallelism)
-        return hmac.compare_digest(derived, expected)
+        async with self.turn(OWN) as turn:
+            return await turn.verify(password, stored)
+
+    @asynccontextmanager
+    async def turn(self, place: Place) -> AsyncIterator[Turn]:
+        """Wait at a place for a thread; the block may use it, and the next one's turn comes when the block has ended.
+
+        Raises Overloaded when too many wait.
+        """
+        await self._turns.begin(place)
+        turn = Turn(self._pool, self._cost)
+        try:
+            yield turn
+        finally:
+            turn.when_done(self._turns.end)
 
     def close(self) -> None:
         """Finish what runs."""
         self._pool.shutdown()
 
-    async def _derive(self, password: str, salt: bytes, cost: int, block_size: int, parallelism: int) -> bytes:
-        if self._inside >= self._limit:
-            raise Overloaded("too many sign-ins are waiting")
-        self._inside += 1
-        work = asyncio.get_running_loop().run_in_executor(
+
+class Turn:
+    """One use of a thread."""
+
+    def __init__(self, pool: ThreadPoolExecutor, cost: int) -> None:
+        self._pool = pool
+        self._cost = cost
+        self._work: asyncio.Future[bytes] | None = None
+
+    async def verify(self, password: str, stored: str | None) -> bool:
+        """Tell whether the password belongs to a stored hash; without one it takes as long and is false."""
+        if stored is None:
+            await self.derive(password, b"nobody's salt...", self._cost, BLOCK_SIZE, PARALLELISM)
+            return False
+        cost, block_size, parallelism, salt, expected = _parse(stored)
+        return hmac.compare_digest(await self.derive(password, salt, cost, block_size, parallelism), expected)
+
+    async def derive(self, password: str, salt: bytes, cost: int, block_size: int, parallelism: int) -> bytes:
+        """Return what scrypt makes of a password."""
+        self._work = asyncio.get_running_loop().run_in_executor(
             self._pool, _scrypt, password.encode(), salt, cost, block_size, parallelism
         )
-        # Counted until the thread is done: a caller that gives up does not make room for another.
-        work.add_done_callback(self._left)
-        return await asyncio.shield(work)
+        return await asyncio.shield(self._work)
 
-    def _left(self, _work: asyncio.Future[bytes]) -> None:
-        self._inside -= 1
+    def when_done(self, step: Callable[[], None]) -> None:
+        """Take a step when the thread is free again: a caller that gives up does not make room for another."""
+        if self._work is None or self._work.done():
+            step()
+        else:
+            self._work.add_done_callback(lambda _: step())
 
 
 def _scrypt(password: bytes, salt: bytes, cost: int, block_size: int, parallelism: int) -> bytes:

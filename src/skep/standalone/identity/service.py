@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import sqlalchemy as sa
 import structlog
 
@@ -9,19 +11,26 @@ from skep.database.api import projects, revoked_tokens, users
 from skep.database.api.users import User
 from skep.database.engine import Database, T, Unit
 from skep.domain.clock import SECOND, Clock
-from skep.domain.errors import Unauthenticated
+from skep.domain.errors import Overloaded, TooManyAttempts, Unauthenticated
+from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import Identity
 from skep.neighbours.identity.token_cache import TokenCache
 from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.identity import credentials, grants
+from skep.standalone.identity.attempts import Applicant, Attempts, Rules, network_of
 from skep.standalone.identity.credentials import Auth, ProjectReference, Scope, UserPassword
 from skep.standalone.identity.grants import Grant
-from skep.standalone.identity.keys import TokenKeys
 from skep.standalone.identity.passwords import Passwords
 from skep.standalone.identity.settings import IdentitySettings
 from skep.standalone.identity.tokens import TokenPayload, Tokens, new_audit_id
+from skep.standalone.identity.turns import Place
+from skep.standalone.key_ring import KeyRing
 
 log = structlog.get_logger("skep.identity")
+
+
+def _to_nobody(_outcome: str) -> None:
+    return
 
 
 class StandaloneIdentity:
@@ -30,25 +39,34 @@ class StandaloneIdentity:
     What this process changes counts at once; what another process changes, after `cache_seconds`.
     """
 
-    def __init__(self, settings: IdentitySettings, database: Database, clock: Clock) -> None:
-        """Open the service.
+    def __init__(
+        self,
+        settings: IdentitySettings,
+        database: Database,
+        clock: Clock,
+        *,
+        said: Callable[[str], None] = _to_nobody,
+    ) -> None:
+        """Open the service; `said` is told how each check of a password ended.
 
         Raises Misconfigured when the key file cannot be used.
         """
+        self._said = said
+        self._attempts = Attempts(Rules(free=settings.sign_in_failures, longest_delay=settings.sign_in_longest_delay))
         self.settings = settings
         self.database = database
         self.clock = clock
         self.passwords = Passwords(
             cost=settings.scrypt_cost, threads=settings.password_threads, waiting=settings.passwords_waiting
         )
-        self._tokens = Tokens(TokenKeys(settings.key_file))
+        self._tokens = Tokens(KeyRing(settings.key_file))
         self._cache: TokenCache[Grant] = TokenCache(settings.cache_size)
 
     def close(self) -> None:
         """Finish what runs. The database stays open: it belongs to the caller."""
         self.passwords.close()
 
-    async def validate(self, token: str) -> Identity | None:
+    async def validate(self, token: str, use: Use | None = None) -> Identity | None:  # noqa: ARG002 - no rules here
         """Return whom the token speaks for, or None when it is not valid."""
         grant = await self.grant(token)
         return None if grant is None else grant.identity
@@ -60,28 +78,30 @@ class StandaloneIdentity:
     async def grant(self, token: str) -> Grant | None:
         """Return all that a valid token stands for, or None."""
         now = self.clock.now()
-        known = self._cache.get(token, now)
-        if known is not None:
-            return known
-        generation = self._cache.generation
         payload = self._tokens.decode(token)
         if payload is None or payload.expires_at <= now:
             return None
+        # By what the token says, not by how it is spelled: it is revoked by that as well.
+        audit_id = payload.audit_ids[0]
+        known = self._cache.get(audit_id, now)
+        if known is not None:
+            return known
+        generation = self._cache.generation
         grant = await self.database.read(lambda connection: grants.load(connection, payload))
         if grant is not None:
             until = min(payload.expires_at, now + self.settings.cache_seconds * SECOND)
-            self._cache.put(token, grant, until, generation)
+            self._cache.put(audit_id, grant, until, generation)
         return grant
 
-    async def sign_in(self, auth: Auth) -> tuple[str, Grant]:
-        """Check the proof and return a new token and what it is good for.
+    async def sign_in(self, auth: Auth, address: str) -> tuple[str, Grant]:
+        """Check the proof that came from an address and return a new token and what it is good for.
 
         Raises BadRequest for an incomplete body, Unauthenticated without a reason for a wrong proof or scope,
-        Overloaded when too many passwords wait to be checked.
+        TooManyAttempts after too many wrong passwords, Overloaded when too many passwords wait to be checked.
         """
         credentials.check(auth)
         parent = await self._parent(auth)
-        by_password = await self._by_password(auth)
+        by_password = await self._by_password(auth, address)
         if parent is not None and by_password is not None and parent.user.id != by_password.id:
             raise Unauthenticated(UNAUTHENTICATED)
         user = by_password or (parent.user if parent else None)
@@ -93,14 +113,14 @@ class StandaloneIdentity:
             raise Unauthenticated(UNAUTHENTICATED)
         return self._tokens.encode(grant.payload), grant
 
-    async def revoke(self, token: str, grant: Grant) -> None:
-        """Take a token back, for good and at once."""
+    async def revoke(self, grant: Grant) -> None:
+        """Take the token of a grant back, for good and at once."""
         payload = grant.payload
         now = self.clock.now()
         await self.database.write(
             lambda connection: revoked_tokens.insert(connection, payload.audit_ids[0], payload.expires_at, now)
         )
-        self._cache.forget(token)
+        self._cache.forget(payload.audit_ids[0])
 
     async def change(self, unit: Unit[T]) -> T:
         """Write users, projects or roles; tokens are looked up anew afterwards."""
@@ -117,15 +137,46 @@ class StandaloneIdentity:
             raise Unauthenticated(UNAUTHENTICATED)
         return grant
 
-    async def _by_password(self, auth: Auth) -> User | None:
+    async def _by_password(self, auth: Auth, address: str) -> User | None:
         if "password" not in auth.identity.methods or auth.identity.password is None:
             return None
         given = auth.identity.password.user
         user = await self.database.read(lambda connection: _find_user(connection, given))
-        right = await self.passwords.verify(given.password, user.password_hash if user else None)
-        if user is None or not right or not user.enabled:
-            log.info("sign-in refused", user=given.id or given.name, reason="wrong user or password, or disabled")
-            raise Unauthenticated(UNAUTHENTICATED)
+        return await self.proven(user, given.id or given.name or "", given.password, address)
+
+    async def proven(self, user: User | None, named: str, password: str, address: str) -> User:
+        """Return the user, if the password is right. `named` is who was asked for, whether there is such a user or not.
+
+        Raises Unauthenticated without a reason, TooManyAttempts, Overloaded.
+        """
+        who = Applicant(user.id if user else named, address)
+
+        def check() -> None:
+            seconds = self._attempts.wait(who, self.clock.now())
+            if seconds:
+                self._said("delayed")
+                log.warning("sign-in delayed", user=named[:255], address=address, retry_after=seconds)
+                raise TooManyAttempts.until(seconds)
+
+        check()
+        place = Place(network_of(address), who.user, self._attempts.is_proven(who))
+        try:
+            async with self.passwords.turn(place) as turn:
+                # Others of this place may have failed since: none of them is ahead of the count.
+                check()
+                right = await turn.verify(password, user.password_hash if user else None)
+                if user is None or not right or not user.enabled:
+                    self._attempts.failed(who, self.clock.now())
+                    raise Unauthenticated(UNAUTHENTICATED)
+        except Overloaded:
+            self._said("overloaded")
+            raise
+        except Unauthenticated:
+            self._said("wrong")
+            log.info("sign-in refused", user=named[:255], address=address, reason="wrong user or password, or disabled")
+            raise
+        self._attempts.succeeded(who)
+        self._said("right")
         return user
 
     def _new_grant(self, connection: sa.Connection, auth: Auth, user: User, parent: Grant | None) -> Grant | None:

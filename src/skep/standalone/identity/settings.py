@@ -33,7 +33,11 @@ class IdentitySettings(msgspec.Struct, frozen=True, kw_only=True):
     scrypt_cost: int = 14
     """N = 2 to this power, r = 8, p = 1."""
     password_threads: int = 2
-    passwords_waiting: int = 64
+    sign_in_failures: int = 5
+    """Wrong passwords of a user from one address that cost no delay."""
+    sign_in_longest_delay: int = 300
+    """Seconds of the longest delay after more of them."""
+    passwords_waiting: int = 256
     """Sign-ins that may wait for a thread; beyond it the answer is 503 with Retry-After."""
     cache_size: int = 10_000
     """Tokens that are remembered once validated."""

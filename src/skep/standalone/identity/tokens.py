@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import secrets
+from functools import lru_cache
 
 import msgspec
 
 from skep.neighbours.identity.base import well_formed
-from skep.standalone.identity.keys import TokenKeys
+from skep.standalone.key_ring import KeyRing
+
+REMEMBERED = 4096
+"""Tokens."""
 
 
 class TokenPayload(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -27,16 +33,21 @@ class TokenPayload(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Its own id first, then that of the token it was made from."""
 
 
+class _NotOurs(Exception):
+    """No key of ours has made this token, or it is spelled in another way."""
+
+
 def new_audit_id() -> str:
     """Return a random id that names a token in the list of revoked ones."""
     return secrets.token_urlsafe(16)
 
 
 class Tokens:
-    """Turns payloads into tokens and back."""
+    """Turns payloads into tokens and back. What a token was decrypted to is remembered while no key changes."""
 
-    def __init__(self, keys: TokenKeys) -> None:
+    def __init__(self, keys: KeyRing) -> None:
         self._keys = keys
+        self._remembered = lru_cache(REMEMBERED)(self._decrypted)
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(TokenPayload)
 
@@ -45,13 +56,29 @@ class Tokens:
         return self._keys.encrypt(self._encoder.encode(payload), payload.issued_at).decode().rstrip("=")
 
     def decode(self, token: str) -> TokenPayload | None:
-        """Return the payload of a token of ours, or None for anything else."""
-        if not well_formed(token):
+        """Return the payload of a token of ours, or None for anything else: another spelling of one included."""
+        try:
+            return self._remembered(token, self._keys.version) if well_formed(token) else None
+        except _NotOurs:
             return None
-        plain = self._keys.decrypt(_padded(token))
-        return None if plain is None else self._decoder.decode(plain)
+
+    def _decrypted(self, token: str, _keys: object) -> TokenPayload:
+        """Return the payload of a token. Raises _NotOurs: what is no token is not remembered."""
+        padded = _padded(token)
+        plain = None if padded is None else self._keys.decrypt(padded)
+        if plain is None:
+            raise _NotOurs
+        return self._decoder.decode(plain)
 
 
-def _padded(token: str) -> bytes:
-    raw = token.encode().rstrip(b"=")
-    return raw + b"=" * (-len(raw) % 4)
+def _padded(token: str) -> bytes | None:
+    """Return the base64 of a token with its padding, or None unless the token is spelled as `encode` spells it.
+
+    Decoders of base64 pass over padding, foreign characters and spare bits, so that one token would have many names.
+    """
+    padded = token.encode() + b"=" * (-len(token) % 4)
+    try:
+        raw = base64.urlsafe_b64decode(padded)
+    except binascii.Error:
+        return None
+    return padded if base64.urlsafe_b64encode(raw) == padded and not token.endswith("=") else None

@@ -9,12 +9,19 @@ from starlette.requests import Request
 
 from skep.database.api.images import Viewer
 from skep.domain.errors import Forbidden, NotFound, Unauthenticated
+from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import Identity, IdentityService
 from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.images.fields import UUID
 from skep.standalone.images.service import StandaloneImages
 
 _UUID = re.compile(UUID)
+
+FORBIDDEN = "You are not authorized to complete this action."
+READERS = frozenset({"reader", "member", "admin", "service"})
+"""Roles that see images. Another identity service need not imply `reader` for those above it."""
+SERVICE_TYPE = "image"
+"""Our name in the catalogue and in access rules of application credentials."""
 
 
 class ImagesApi(msgspec.Struct, frozen=True):
@@ -27,9 +34,12 @@ class ImagesApi(msgspec.Struct, frozen=True):
 async def reader(api: ImagesApi, request: Request) -> Viewer:
     """Return the caller, who may see images.
 
-    Raises Unauthenticated.
+    Raises Unauthenticated or Forbidden.
     """
-    return _viewer(await _identity(api, request))
+    identity = await _identity(api, request)
+    if READERS.isdisjoint(identity.roles):
+        raise Forbidden(FORBIDDEN)
+    return _viewer(identity)
 
 
 async def member(api: ImagesApi, request: Request) -> Viewer:
@@ -39,7 +49,7 @@ async def member(api: ImagesApi, request: Request) -> Viewer:
     """
     identity = await _identity(api, request)
     if "member" not in identity.roles or (identity.project_id is None and not identity.is_admin):
-        raise Forbidden("You are not authorized to complete this action.")
+        raise Forbidden(FORBIDDEN)
     return _viewer(identity)
 
 
@@ -55,7 +65,8 @@ def image_id(request: Request) -> str:
 
 
 async def _identity(api: ImagesApi, request: Request) -> Identity:
-    identity = await api.identity.validate(request.headers.get("x-auth-token", ""))
+    use = Use(SERVICE_TYPE, request.method, request.scope["path"])
+    identity = await api.identity.validate(request.headers.get("x-auth-token", ""), use)
     if identity is None:
         raise Unauthenticated(UNAUTHENTICATED)
     return identity

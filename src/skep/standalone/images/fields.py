@@ -8,8 +8,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from skep.database.api.images import StoredImage
-from skep.domain.errors import BadRequest, Conflict, Forbidden, TooLarge
-from skep.standalone.bodies import NAME, TEXT, convert
+from skep.domain.errors import BadRequest, Conflict, Forbidden
+from skep.standalone.bodies import LINE, NAME, TEXT, convert
+from skep.standalone.images.quotas import check_description
 from skep.standalone.images.settings import ImagesSettings
 
 UUID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\Z"
@@ -17,6 +18,7 @@ UUID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F
 ContainerFormat = Literal["bare", "ovf", "ova", "docker", "aki", "ari", "ami", "compressed"]
 DiskFormat = Literal["raw", "qcow2", "vhd", "vhdx", "vmdk", "vdi", "iso", "ploop", "aki", "ari", "ami", "gpt", "luks"]
 Visibility = Literal["public", "private", "shared", "community"]
+Line = Annotated[str, Meta(max_length=255, pattern=LINE)]
 Text = Annotated[str, Meta(max_length=255, pattern=TEXT)]
 Tag = Annotated[str, Meta(min_length=1, max_length=255, pattern=NAME)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -28,7 +30,7 @@ class ImageFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The fields of the images API that a client may set."""
 
     id: Annotated[str, Meta(pattern=UUID)] | UnsetType = UNSET
-    name: Text | UnsetType | None = UNSET
+    name: Line | UnsetType | None = UNSET
     visibility: Visibility | UnsetType = UNSET
     owner: Text | UnsetType | None = UNSET
     protected: bool | UnsetType = UNSET
@@ -89,6 +91,39 @@ def with_fields(image: StoredImage, said: dict[str, Any], settings: ImagesSettin
 
     Raises BadRequest naming the field, Forbidden for fields that only the service sets, TooLarge for too many.
     """
+    values, properties = _read(said)
+    return _with(image, values, {**image.properties, **properties}, settings)
+
+
+def patched(image: StoredImage, operations: list[Operation], settings: ImagesSettings) -> StoredImage:
+    """Return the image after a JSON patch.
+
+    Raises as `with_fields`, and Conflict when a property to replace or remove is not there.
+    """
+    values: dict[str, Any] = {}
+    properties = dict(image.properties)
+    for operation in operations:
+        name = _field(operation.path)
+        if name == "id":
+            raise Forbidden("Attribute 'id' is read-only.")
+        own = name not in ImageFields.__struct_fields__ and name not in READ_ONLY
+        if own and operation.op != "add" and name not in properties:
+            raise Conflict(f"the image has no property {name!r}")
+        if operation.op == "remove":
+            if not own:
+                raise Forbidden(f"Property {name} may not be removed.")
+            del properties[name]
+        elif operation.value is UNSET:
+            raise BadRequest(f"{operation.path}: `value` is required")
+        else:
+            fields, added = _read({name: operation.value})
+            values |= fields
+            properties |= added
+    return _with(image, values, properties, settings)
+
+
+def _read(said: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the fields of the API that were said, and the properties beside them."""
     for name in said:
         if name in READ_ONLY:
             raise Forbidden(f"Attribute '{name}' is read-only.")
@@ -101,35 +136,20 @@ def with_fields(image: StoredImage, said: dict[str, Any], settings: ImagesSettin
         values["id"] = values["id"].lower()
     if "tags" in values:
         values["tags"] = tuple(sorted(set(values["tags"])))
-    properties = dict(image.properties)
-    for name, value in said.items():
-        if name not in known:
-            properties[convert(name, PropertyName, "property name")] = convert(value, PropertyValue, name)
-    return _within_quota(msgspec.structs.replace(image, **values, properties=properties), settings)
+    properties = {
+        convert(name, PropertyName, "property name"): convert(value, PropertyValue, name)
+        for name, value in said.items()
+        if name not in known
+    }
+    return values, properties
 
 
-def patched(image: StoredImage, operations: list[Operation], settings: ImagesSettings) -> StoredImage:
-    """Return the image after a JSON patch.
-
-    Raises as `with_fields`, and Conflict when a property to replace or remove is not there.
-    """
-    for operation in operations:
-        name = _field(operation.path)
-        if name == "id":
-            raise Forbidden("Attribute 'id' is read-only.")
-        own = name not in ImageFields.__struct_fields__ and name not in READ_ONLY
-        if own and operation.op != "add" and name not in image.properties:
-            raise Conflict(f"the image has no property {name!r}")
-        if operation.op == "remove":
-            if not own:
-                raise Forbidden(f"Property {name} may not be removed.")
-            left = {key: value for key, value in image.properties.items() if key != name}
-            image = msgspec.structs.replace(image, properties=left)
-        elif operation.value is UNSET:
-            raise BadRequest(f"{operation.path}: `value` is required")
-        else:
-            image = with_fields(image, {name: operation.value}, settings)
-    return image
+def _with(
+    image: StoredImage, values: dict[str, Any], properties: dict[str, str], settings: ImagesSettings
+) -> StoredImage:
+    after = msgspec.structs.replace(image, **values, properties=properties)
+    check_description(image, after, settings)
+    return after
 
 
 def _field(path: str) -> str:
@@ -137,11 +157,3 @@ def _field(path: str) -> str:
     if "/" in name:
         raise BadRequest(f"{path}: only whole fields can be changed")
     return name.replace("~1", "/").replace("~0", "~")
-
-
-def _within_quota(image: StoredImage, settings: ImagesSettings) -> StoredImage:
-    if len(image.tags) > settings.image_tag_quota:
-        raise TooLarge(f"an image has at most {settings.image_tag_quota} tags")
-    if len(image.properties) > settings.image_property_quota:
-        raise TooLarge(f"an image has at most {settings.image_property_quota} properties")
-    return image

@@ -8,16 +8,18 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import msgspec
 import structlog
 
-from skep.domain.errors import StorageUnavailable, TooLarge
+from skep.domain.errors import StorageUnavailable
+from skep.standalone.images.refusals import Beyond
 
 log = structlog.get_logger("skep.images")
 
@@ -25,6 +27,19 @@ PIECE = 1 << 20
 """Bytes that are held in memory before they go to the disk, and read from it at once."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL_TEXT = "Image storage media is full: the rest of the disk is not for images."
+
+
+class Space(Protocol):
+    """How large a disk is, in bytes."""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+
+    @property
+    def free(self) -> int:
+        """What a process that is not root may still write."""
 
 
 NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9]+")
@@ -46,8 +61,16 @@ class Received(msgspec.Struct, frozen=True):
 class ImageFiles:
     """A directory with one file per image, and `incoming/` for what is not whole yet."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        kept_free: Callable[[int], int] = lambda _total: 0,
+        space: Callable[[Path], Space] = shutil.disk_usage,
+    ) -> None:
+        """`kept_free` says how many bytes stay free on a disk of that size: the databases may be on it as well."""
         self._directory = directory
+        self._kept_free = kept_free
+        self._space = space
         self._incoming = directory / "incoming"
         self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(0o700)
@@ -60,14 +83,27 @@ class ImageFiles:
             path.unlink()
         return len(orphans)
 
+    def check_room(self, more: int) -> None:
+        """Refuse bytes that would leave less of the disk free than is kept.
+
+        Raises TooLarge.
+        """
+        space = self._space(self._incoming)
+        kept = self._kept_free(space.total)
+        if space.free - more < kept:
+            log.warning(
+                "no room for an image", bytes=more, free=space.free, kept_free=kept, setting="[images] free_mib"
+            )
+            raise Beyond("disk", FULL_TEXT)
+
     @contextlib.asynccontextmanager
     async def receive(self, name: str, limit: int) -> AsyncIterator[Incoming]:
         """Take in the bytes of an image; unless they are kept, nothing is left of them.
 
-        Raises StorageUnavailable when the disk is full or fails.
+        Raises TooLarge when the disk is full, StorageUnavailable when it fails.
         """
         target = self._path(name)
-        incoming = Incoming(self._incoming / f"{target.name}.{uuid.uuid4().hex}", target, limit)
+        incoming = Incoming(self._incoming / f"{target.name}.{uuid.uuid4().hex}", target, limit, self.check_room)
         try:
             await incoming.open()
             yield incoming
@@ -95,10 +131,11 @@ class ImageFiles:
 class Incoming:
     """Bytes on their way in."""
 
-    def __init__(self, partial: Path, target: Path, limit: int) -> None:
+    def __init__(self, partial: Path, target: Path, limit: int, check_room: Callable[[int], None]) -> None:
         self._partial = partial
         self._target = target
         self._limit = limit
+        self._check_room = check_room
         self._size = 0
         self._waiting = bytearray()
         self._md5 = hashlib.md5(usedforsecurity=False)
@@ -114,11 +151,11 @@ class Incoming:
     async def write(self, chunk: bytes) -> None:
         """Add some bytes.
 
-        Raises TooLarge beyond the limit, StorageUnavailable when the disk is full or fails.
+        Raises TooLarge beyond the limit or when the disk is full, StorageUnavailable when it fails.
         """
         self._size += len(chunk)
         if self._size > self._limit:
-            raise TooLarge(f"the image has more than {self._limit} bytes")
+            raise Beyond("size", f"The incoming image is too large: it has more than {self._limit} bytes.")
         self._waiting += chunk
         if len(self._waiting) >= PIECE:
             await asyncio.to_thread(self._guarded, self._flush)
@@ -126,7 +163,7 @@ class Incoming:
     async def keep(self) -> Received:
         """Make the bytes the image's own, durably.
 
-        Raises StorageUnavailable when the disk is full or fails.
+        Raises TooLarge when the disk is full, StorageUnavailable when it fails.
         """
         await asyncio.to_thread(self._guarded, self._finish)
         return Received(self._size, self._md5.hexdigest(), self._sha512.hexdigest())
@@ -149,8 +186,9 @@ class Incoming:
             try:
                 work()
             except OSError as error:
-                reason = "the disk is full" if error.errno in FULL else f"the disk fails ({error.strerror})"
-                raise StorageUnavailable(f"the image cannot be stored: {reason}") from error
+                if error.errno in FULL:
+                    raise Beyond("disk", FULL_TEXT) from error
+                raise StorageUnavailable(f"the image cannot be stored: the disk fails ({error.strerror})") from error
 
     def _create(self) -> None:
         self._file = self._partial.open("xb", buffering=0)
@@ -158,6 +196,7 @@ class Incoming:
     def _flush(self) -> None:
         if self._file is None:
             return
+        self._check_room(len(self._waiting))
         view = memoryview(self._waiting)
         self._md5.update(view)
         self._sha512.update(view)

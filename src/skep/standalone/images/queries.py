@@ -29,7 +29,7 @@ def parse(parameters: Iterable[tuple[str, str]], settings: ImagesSettings) -> tu
     given = list(parameters)
     if len(given) > MAX_PARAMETERS:
         raise BadRequest(f"the query: has {len(given)} parameters; at most {MAX_PARAMETERS} are accepted")
-    query = ImageQuery(sort=_sort(given), limit=settings.limit_param_default)
+    query = ImageQuery(sort=_sort(given), limit=settings.limit_param_default, most_bytes=settings.page_bytes)
     marker: str | None = None
     for name, value in given:
         if "\x00" in name or "\x00" in value:
@@ -73,6 +73,14 @@ def _values(name: str, value: str) -> tuple[str, ...]:
 
 
 def _sort(given: list[tuple[str, str]]) -> tuple[tuple[str, bool], ...]:
+    """Return keys and whether they descend, each key once: one that stands there again decides nothing more."""
+    chosen: dict[str, bool] = {}
+    for key, descends in _pairs(given):
+        chosen.setdefault(key, descends)
+    return tuple(chosen.items())
+
+
+def _pairs(given: list[tuple[str, str]]) -> tuple[tuple[str, bool], ...]:
     keys = [value for name, value in given if name == "sort_key"]
     directions = [value for name, value in given if name == "sort_dir"]
     combined = [item for name, value in given if name == "sort" for item in value.split(",")]

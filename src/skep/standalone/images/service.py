@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import uuid
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
@@ -12,26 +14,46 @@ import sqlalchemy as sa
 import structlog
 
 from skep.database.api import images
-from skep.database.api.images import ImageQuery, StoredImage, Viewer
+from skep.database.api.images import ImagePage, ImageQuery, StoredImage, Viewer
 from skep.database.engine import Database
 from skep.domain.clock import Clock
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, SkepError
 from skep.standalone.images.fields import Operation, patched, with_fields
-from skep.standalone.images.files import ImageFiles, Received, file_name
+from skep.standalone.images.files import ImageFiles, Received, Space, file_name
+from skep.standalone.images.quotas import Arriving, check_bytes, check_number, has_room, kept_free
+from skep.standalone.images.refusals import Beyond, told
 from skep.standalone.images.settings import ImagesSettings
 
 log = structlog.get_logger("skep.images")
+
+EVERYBODY = Viewer(project_id=None, is_admin=True)
+"""Sees all images."""
+
+
+def _to_nobody(_limit: str) -> None:
+    return
 
 
 class StandaloneImages:
     """Rows in the API database, bytes in a directory that belongs to this process."""
 
-    def __init__(self, settings: ImagesSettings, database: Database, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: ImagesSettings,
+        database: Database,
+        clock: Clock,
+        space: Callable[[Path], Space] = shutil.disk_usage,
+        *,
+        refused: Callable[[str], None] = _to_nobody,
+    ) -> None:
+        """`space` says how large the disk of a directory is; `refused` is told the limit of each refusal (413)."""
         self.settings = settings
+        self._refused = refused
         self._database = database
         self._clock = clock
-        self._files = ImageFiles(settings.directory)
+        self._files = ImageFiles(settings.directory, lambda total: kept_free(total, settings), space)
         self._uploading: set[str] = set()
+        self._arriving = Arriving()
 
     async def open(self) -> None:
         """Remove what interrupted uploads and deletes left. To be called once, before anything is served."""
@@ -47,13 +69,13 @@ class StandaloneImages:
         """
         return await self._database.read(lambda connection: _visible(connection, image_id, viewer))
 
-    async def select(self, query: ImageQuery, marker: str | None, viewer: Viewer) -> list[StoredImage]:
+    async def select(self, query: ImageQuery, marker: str | None, viewer: Viewer) -> ImagePage:
         """Return a page of images.
 
         Raises BadRequest when the marker is not an image that the viewer may see.
         """
 
-        def unit(connection: sa.Connection) -> list[StoredImage]:
+        def unit(connection: sa.Connection) -> ImagePage:
             if marker is None:
                 return images.select(connection, query, viewer)
             found = images.get(connection, marker, viewer)
@@ -66,12 +88,21 @@ class StandaloneImages:
     async def create(self, said: dict[str, Any], viewer: Viewer) -> StoredImage:
         """Make an image without bytes.
 
-        Raises BadRequest naming the field, Forbidden, Conflict when the id is taken.
+        Raises BadRequest naming the field, Forbidden, Conflict when the id is taken or was, TooLarge beyond a quota.
         """
+        with told(self._refused):
+            return await self._create(said, viewer)
+
+    async def _create(self, said: dict[str, Any], viewer: Viewer) -> StoredImage:
         now = self._clock.now()
         blank = StoredImage(id=str(uuid.uuid4()), owner=viewer.project_id, created_at=now, updated_at=now)
         image = _allowed(blank, with_fields(blank, said, self.settings), viewer)
-        await self._database.write(lambda connection: images.insert(connection, image), intake=True)
+
+        def unit(connection: sa.Connection) -> None:
+            check_number(image.owner, images.usage(connection, image.owner), self.settings)
+            images.insert(connection, image)
+
+        await self._database.write(unit, intake=True)
         return image
 
     async def patch(self, image_id: str, operations: list[Operation], viewer: Viewer) -> StoredImage:
@@ -118,19 +149,20 @@ class StandaloneImages:
         deleted = await self._database.write(unit, intake=True)
         await self._files.remove(file_name(deleted.id, deleted.created_at))
 
-    async def upload(self, image_id: str, chunks: AsyncIterator[bytes], viewer: Viewer) -> None:
-        """Store the bytes of an image, whole or not at all.
+    async def upload(self, image_id: str, chunks: AsyncIterator[bytes], viewer: Viewer, *, declared: int = 0) -> None:
+        """Store the bytes of an image, whole or not at all. `declared` is how many the client says that there are.
 
         Raises NotFound, Forbidden, Conflict when it has bytes already or gets them just now, BadRequest when its
-        formats are not said, TooLarge, StorageUnavailable when the disk is full.
+        formats are not said, TooLarge beyond a quota or what the disk has room for, StorageUnavailable when it fails.
         """
         _own(await self.get(image_id, viewer), viewer)
         if image_id in self._uploading:
             raise Conflict(f"image {image_id} is just getting its data")
         self._uploading.add(image_id)
         try:
-            # Read again, now that nobody else can be storing it.
-            await self._store(_ready_for_data(await self.get(image_id, viewer)), chunks)
+            with told(self._refused):
+                # Read again, now that nobody else can be storing it.
+                await self._store(_ready_for_data(await self.get(image_id, viewer)), chunks, declared)
         finally:
             self._uploading.discard(image_id)
 
@@ -149,41 +181,86 @@ class StandaloneImages:
             log.warning("image has no file", image=image_id)
             raise NotFound(f"No image data could be found for image {image_id}.") from error
 
-    async def _store(self, image: StoredImage, chunks: AsyncIterator[bytes]) -> None:
+    async def _store(self, image: StoredImage, chunks: AsyncIterator[bytes], declared: int) -> None:
+        with self._arriving.upload(image.owner) as count:
+            await self._look_at_use(image.owner)
+            self._check_declared(image.owner, declared)
+            await self._receive(image, self._within_quota(image.owner, chunks, count))
+
+    async def _look_at_use(self, project: str | None) -> None:
+        used = await self._database.read(lambda connection: images.usage(connection, project))
+        self._arriving.know(project, used.bytes)
+
+    def _check_declared(self, project: str | None, declared: int) -> None:
+        """Refuse at once what could only be refused later."""
+        most = self.settings.image_size_cap
+        if declared > most:
+            raise Beyond(
+                "size", f"The incoming image is too large: it has {declared} bytes, at most {most} are accepted."
+            )
+        check_bytes(project, self._arriving.used(project), declared, self.settings)
+        self._files.check_room(declared)
+
+    async def _within_quota(
+        self, project: str | None, chunks: AsyncIterator[bytes], count: Callable[[int], None]
+    ) -> AsyncIterator[bytes]:
+        """Give on the bytes of an upload for as long as its project may have more."""
+        async for chunk in chunks:
+            if not has_room(project, self._arriving.used(project), len(chunk), self.settings):
+                await self._look_at_use(project)
+                check_bytes(project, self._arriving.used(project), len(chunk), self.settings)
+            count(len(chunk))
+            yield chunk
+
+    async def _receive(self, image: StoredImage, chunks: AsyncIterator[bytes]) -> None:
         name = file_name(image.id, image.created_at)
         async with self._files.receive(name, self.settings.image_size_cap) as incoming:
             async for chunk in chunks:
                 await incoming.write(chunk)
             received = await incoming.keep()
         try:
-            stored = await self._activate(image, received)
+            used = await self._activate(image, received)
         except SkepError:
             # Surely not committed. A caller that is cancelled here leaves the file to the row, or to the next sweep.
             await self._files.remove(name)
             raise
-        if not stored:
+        if used is None:
             await self._files.remove(name)
             raise NotFound(f"image {image.id} was deleted while its data arrived")
+        self._arriving.know(image.owner, used)
         log.info("image stored", image=image.id, size=received.size)
 
-    async def _activate(self, image: StoredImage, received: Received) -> bool:
+    async def _activate(self, image: StoredImage, received: Received) -> int | None:
+        """Say that the bytes are stored; return how many its project has then, None when the image is gone."""
         now = self._clock.now()
-        return await self._database.write(
-            lambda connection: images.activate(
+
+        def unit(connection: sa.Connection) -> int | None:
+            found = images.get(connection, image.id, EVERYBODY)
+            if found is None:
+                return None
+            used = images.usage(connection, found.owner).bytes
+            check_bytes(found.owner, used, received.size, self.settings)
+            stored = images.activate(
                 connection, image, size=received.size, md5=received.md5, sha512=received.sha512, now=now
-            ),
-            intake=True,
-        )
+            )
+            return used + received.size if stored else None
+
+        return await self._database.write(unit, intake=True)
 
     async def _change(self, image_id: str, viewer: Viewer, change: Callable[[StoredImage], StoredImage]) -> StoredImage:
         def unit(connection: sa.Connection) -> StoredImage:
             before = _own(_visible(connection, image_id, viewer), viewer)
             after = _allowed(before, change(before), viewer)
+            if after.owner != before.owner:
+                used = images.usage(connection, after.owner)
+                check_number(after.owner, used, self.settings)
+                check_bytes(after.owner, used.bytes, after.size or 0, self.settings)
             after = msgspec.structs.replace(after, updated_at=self._clock.now())
             images.update(connection, after)
             return after
 
-        return await self._database.write(unit, intake=True)
+        with told(self._refused):
+            return await self._database.write(unit, intake=True)
 
 
 def _visible(connection: sa.Connection, image_id: str, viewer: Viewer) -> StoredImage:

@@ -10,7 +10,7 @@ from skep.domain.errors import Forbidden, NotFound
 from skep.standalone.application import base_url
 from skep.standalone.bodies import json_response, read_json
 from skep.standalone.identity import views
-from skep.standalone.identity.callers import allow, caller
+from skep.standalone.identity.callers import address_of, caller, may
 from skep.standalone.identity.credentials import AuthBody
 from skep.standalone.identity.grants import Grant
 from skep.standalone.identity.service import StandaloneIdentity
@@ -19,7 +19,7 @@ from skep.standalone.identity.service import StandaloneIdentity
 async def create(identity: StandaloneIdentity, request: Request) -> Response:
     """Sign in."""
     body = await read_json(request, AuthBody)
-    token, grant = await identity.sign_in(body.auth)
+    token, grant = await identity.sign_in(body.auth, address_of(request))
     shown = views.token(grant, identity.settings, with_catalogue="nocatalog" not in request.query_params)
     return json_response(shown, 201, {"X-Subject-Token": token, "Vary": "X-Auth-Token"})
 
@@ -33,8 +33,8 @@ async def show(identity: StandaloneIdentity, request: Request) -> Response:
 
 async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     """Take a token back."""
-    token, grant = await _subject(identity, request, "admin")
-    await identity.revoke(token, grant)
+    _, grant = await _subject(identity, request, "admin")
+    await identity.revoke(grant)
     return Response(status_code=204)
 
 
@@ -77,8 +77,7 @@ async def _subject(identity: StandaloneIdentity, request: Request, *roles_allowe
     who = await caller(identity, request)
     token = request.headers.get("x-subject-token", "")
     grant = await identity.grant(token)
-    if grant is None:
-        # As Keystone, also to those who may validate only their own: that is how they learn that theirs has ended.
+    if grant is None or not may(who, *roles_allowed, user_id=grant.user.id):
+        # That theirs has ended is told to all. Whether another's is valid is for those who may know whose it is.
         raise NotFound("This is not a valid token.")
-    allow(who, *roles_allowed, user_id=grant.user.id)
     return token, grant

@@ -18,7 +18,7 @@ from skep.standalone.application import base_url
 from skep.standalone.bodies import NAME, TEXT, json_response, read_json
 from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.identity import views
-from skep.standalone.identity.callers import admin, allow, caller
+from skep.standalone.identity.callers import address_of, admin, allow, caller
 from skep.standalone.identity.filters import check_default_domain, check_same_id, chosen, flag
 from skep.standalone.identity.service import StandaloneIdentity
 
@@ -140,10 +140,8 @@ async def change_password(identity: StandaloneIdentity, request: Request) -> Res
     """Change one's own password: the old one is the proof, no token is needed."""
     user_id = request.path_params["user_id"]
     fields = (await read_json(request, PasswordBody)).user
-    user = await identity.database.read(lambda connection: users.get(connection, user_id))
-    right = await identity.passwords.verify(fields.original_password, user.password_hash if user else None)
-    if user is None or not right or not user.enabled:
-        raise Unauthenticated(UNAUTHENTICATED)
+    known = await identity.database.read(lambda connection: users.get(connection, user_id))
+    user = await identity.proven(known, user_id, fields.original_password, address_of(request))
     proven = user.password_hash
     password_hash = await identity.passwords.hash(fields.password)
 

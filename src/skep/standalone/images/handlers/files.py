@@ -10,11 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from skep.database.api.images import StoredImage
-from skep.domain.errors import TooLarge
 from skep.standalone.bodies import check_media_type
 from skep.standalone.images.callers import ImagesApi, image_id, member, reader
 from skep.standalone.images.files import PIECE
 
+MOST_DIGITS = 18
+"""Of a length that a client says; no disk has more bytes."""
 BYTES = "application/octet-stream"
 
 
@@ -22,10 +23,7 @@ async def upload(api: ImagesApi, request: Request) -> Response:
     """Take in the data of an image."""
     viewer = await member(api, request)
     check_media_type(request, (BYTES,))
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > api.images.settings.image_size_cap:
-        raise TooLarge(f"the image has {declared} bytes; at most {api.images.settings.image_size_cap} are accepted")
-    await api.images.upload(image_id(request), request.stream(), viewer)
+    await api.images.upload(image_id(request), request.stream(), viewer, declared=_declared(request))
     return Response(status_code=204)
 
 
@@ -40,6 +38,12 @@ async def download(api: ImagesApi, request: Request) -> Response:
         file.close()
         return Response(None, 200, headers, BYTES)
     return StreamingResponse(_pieces(file), 200, headers, BYTES)
+
+
+def _declared(request: Request) -> int:
+    """Return how many bytes a client said that it sends; 0 when it did not."""
+    said = request.headers.get("content-length", "")
+    return int(said) if said.isascii() and said.isdigit() and len(said) <= MOST_DIGITS else 0
 
 
 def _headers(image: StoredImage) -> dict[str, str]:

@@ -25,14 +25,14 @@ async def list_(api: ImagesApi, request: Request) -> Response:
     viewer = await reader(api, request)
     given = request.query_params.multi_items()
     query, marker = queries.parse(given, api.images.settings)
-    found = await api.images.select(query, marker, viewer)
+    page = await api.images.select(query, marker, viewer)
     shown: dict[str, Any] = {
-        "images": [views.image(item) for item in found],
+        "images": [views.image(item) for item in page.images],
         "schema": "/v2/schemas/images",
         "first": _page(given, None),
     }
-    if found and len(found) == query.limit:
-        shown["next"] = _page(given, found[-1].id)
+    if page.ended_early or (page.images and len(page.images) == query.limit):
+        shown["next"] = _page(given, page.images[-1].id)
     return json_response(shown)
 
 

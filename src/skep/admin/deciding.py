@@ -1,0 +1,218 @@
+"""What an operator decides about a server in doubt: which guest it is, which goes, or that there is none."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.admin.every_cell import ask_all
+from skep.admin.services import CELL_SECONDS, AdminServices
+from skep.database.api import instance_mappings, quotas
+from skep.database.api import recovery as above
+from skep.database.cell import comparing
+from skep.database.cell import recovery as below
+from skep.database.cell.resting import is_unknown
+from skep.domain import recovery
+from skep.domain.context import RequestContext
+from skep.domain.errors import Conflict, NotFound
+from skep.domain.ids import CellUuid, InstanceUuid
+from skep.domain.instances import PLACELESS, State
+from skep.domain.quotas import COUNTED, charge_of
+from skep.domain.recovery import Adopt, FoundGuest
+from skep.domain.request_specs import RequestSpec
+
+_UNLIMITED = dict.fromkeys(COUNTED, quotas.UNLIMITED)
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A guest that a decision is about."""
+
+    cell: CellUuid
+    guest: FoundGuest
+    is_only_one: bool
+    """Whether no other host has told of a guest of the server."""
+
+
+async def found(services: AdminServices, uuid: InstanceUuid, host: str) -> Found:
+    """Return the newest guest of a server that a host told of. Raises NotFound when there is none."""
+    told = await ask_all(services, partial(below.guests_of, uuids=[uuid]))
+    there = [
+        (cell, one)
+        for cell, guests in told.items()
+        for one in guests.get(uuid, [])
+        if one.phase not in ("none", below.UNDO)
+    ]
+    mine = [(cell, one) for cell, one in there if one.host == host]
+    if not mine:
+        raise NotFound(f"host {host[:80]!r} has told of no guest of server {uuid}; see `skep recovery list`.")
+    cell = mine[0][0]
+    newest = max((one for where, one in mine if where == cell), key=lambda one: one.attempt)
+    return Found(cell=cell, guest=newest, is_only_one={one.host for _, one in there} == {host})
+
+
+async def undo(services: AdminServices, found: Found) -> None:
+    """Have a guest destroyed. Raises Conflict when it is the server, and nothing is open about that.
+
+    So is the only guest of a server that the API database knows: its row is made anew when all hosts have told.
+    """
+    mapping = await services.database.read(partial(instance_mappings.get, instance=found.guest.instance))
+    is_mapped = (
+        mapping is not None
+        and mapping.cell == found.cell
+        and mapping.deleted_at is None
+        and mapping.delete_intent_at is None
+    )
+    unit = partial(_undo, guest=found.guest, is_mapped=found.is_only_one and is_mapped)
+    await services.cell(found.cell).write(unit, intake=True, within=CELL_SECONDS)
+
+
+def _undo(connection: sa.Connection, guest: FoundGuest, *, is_mapped: bool) -> None:
+    """Note that a guest is to be destroyed; `is_mapped`: it is the only one of a server that is mapped to this cell."""
+    row = below.rows_before(connection, [guest.instance]).get(guest.instance)
+    if row is None and is_mapped and is_unknown(connection, guest.instance):
+        raise Conflict(
+            f"the guest on {guest.host} is the only one of server {guest.instance}, which the API database knows: once "
+            "all hosts have told what they have, or by keep, it is a server again. Delete the server if it is to go."
+        )
+    is_server = row is not None and not row.deleting and (row.attempt, row.host) == (guest.attempt, guest.host)
+    if is_server and not below.is_held(connection, guest.instance):
+        raise Conflict(
+            f"attempt {guest.attempt} on {guest.host} is the server {guest.instance}: delete the server if it is to go."
+        )
+    below.want_undone(connection, guest)
+
+
+async def go_on(services: AdminServices, uuid: InstanceUuid) -> None:
+    """Let a server be built that is nowhere. Raises Conflict while any host has something of it, or had its guest."""
+    now = services.clock.now()
+    told = await ask_all(services, partial(_standing, uuid=uuid))
+    said = list(told.values())
+    hosts = [host for one in said for host in one.hosts]
+    if hosts:
+        raise Conflict(
+            f"hosts have something of server {uuid}: {', '.join(hosts)}. Say which is the server (keep), and "
+            "have the others destroyed (undo); go on when none is left."
+        )
+    if any(one.built for one in said):
+        raise Conflict(
+            f"server {uuid} was built, and its guest is gone: delete the server, or restore the guest on its host."
+        )
+    for cell, one in told.items():
+        if one.row is not None:
+            await services.database.write(partial(_map_if_lost, server=one.row, cell=cell), intake=True)
+    highest = max((one.highest for one in said), default=0)
+    held = await services.database.write(partial(above.go_on, instance=uuid, highest=highest, now=now), intake=True)
+    mapping = await services.database.read(partial(instance_mappings.get, instance=uuid))
+    home = mapping.cell if mapping is not None else None
+    for cell in services.cells:
+        below_too = partial(_go_on_below, uuid=uuid, highest=highest, now=now, moved=home not in (None, cell))
+        held |= await services.cell(cell).write(below_too, intake=True, within=CELL_SECONDS)
+    if not held:
+        raise Conflict(f"server {uuid} is not in doubt.")
+
+
+class _Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cell knows of a server that may go on."""
+
+    hosts: tuple[str, ...]
+    """Hosts with a guest or a build of it, also where that is to be destroyed and is not yet."""
+    built: bool
+    """Whether its row says that it has a guest."""
+    highest: int
+    row: above.Mapped | None
+    """The server as its row has it, where that waits for the decision and may be seen."""
+
+
+def _standing(connection: sa.Connection, uuid: InstanceUuid) -> _Standing:
+    told = below.guests_of(connection, [uuid]).get(uuid, [])
+    row = below.rows_before(connection, [uuid]).get(uuid)
+    [said] = comparing.say(connection, [uuid])
+    held = below.is_held(connection, uuid)
+    return _Standing(
+        hosts=tuple(sorted({one.host for one in told if one.phase != "none"})),
+        built=row is not None and row.state in (State.ACTIVE, State.STOPPED) and held,
+        highest=said.highest,
+        row=_row_of(connection, uuid) if held and said.living is not None else None,
+    )
+
+
+def _go_on_below(connection: sa.Connection, uuid: InstanceUuid, highest: int, now: int, *, moved: bool) -> bool:
+    """Let a row go on as if no host had anything of it; its next attempt is above all that any host has heard of.
+
+    The row of a server that has `moved` to another cell is over: there it goes on.
+    """
+    row = below.rows_before(connection, [uuid]).get(uuid)
+    if row is None or not below.is_held(connection, uuid):
+        return below.let_go(connection, uuid)
+    if moved:
+        return comparing.leave(connection, uuid, now)
+    below.go_on(connection, uuid, recovery.go_on(row, highest), now)
+    return True
+
+
+async def keep(services: AdminServices, found: Found) -> None:
+    """Have the row follow the guest; make the row, and the mapping, where there is none."""
+    cell, guest = found.cell, found.guest
+    now, database, uuid = services.clock.now(), services.cell(cell), guest.instance
+    for other, [said] in (await ask_all(services, partial(comparing.say, uuids=[uuid]))).items():
+        if other != cell and said.living is not None and said.living.state not in PLACELESS:
+            raise Conflict(
+                f"cell {services.cell_name(other)} has a living row of server {uuid}, attempt "
+                f"{said.living.attempt}: undo the guest on {guest.host}, or delete the server."
+            )
+    server = await database.read(partial(_row_of, uuid=uuid), within=CELL_SECONDS) or await _described(services, guest)
+    await services.database.write(partial(_map, server=server, cell=cell), intake=True)
+
+    def follow(connection: sa.Connection) -> None:
+        if uuid in below.rows_before(connection, [uuid]):
+            below.adopt(connection, uuid, Adopt(guest), now)
+        else:
+            comparing.remake(connection, guest=guest, spec=server.spec, context=server.context, now=now)
+
+    await database.write(follow, intake=True, within=CELL_SECONDS)
+
+
+def _row_of(connection: sa.Connection, uuid: InstanceUuid) -> above.Mapped | None:
+    """Return a server as its row has it; None without a row. Raises Conflict when the row is deleted."""
+    if uuid not in below.rows_before(connection, [uuid]) and not is_unknown(connection, uuid):
+        raise Conflict(f"id: server {uuid} is deleted in its cell: undo its guest.")
+    known = comparing.server(connection, uuid)
+    if known is None:
+        return None
+    return above.Mapped(instance=known.instance, spec=known.spec, context=known.context)
+
+
+async def _described(services: AdminServices, guest: FoundGuest) -> above.Mapped:
+    """Return a server as its host remembers it. Raises Conflict when the host does not."""
+    told = guest.described
+    if told is None:
+        raise Conflict(f"host {guest.host} does not remember what server {guest.instance} is: only undo is possible.")
+    specs = await services.database.read(partial(above.specs_of, instances=[guest.instance]))
+    spec = specs.get(guest.instance) or RequestSpec(
+        project_id=told.project_id, user_id=told.user_id, flavor=told.flavor, image=told.image
+    )
+    context = RequestContext(request_id=told.request_id, project_id=told.project_id, user_id=told.user_id)
+    return above.Mapped(instance=told, spec=spec, context=context)
+
+
+def _map_if_lost(connection: sa.Connection, server: above.Mapped, cell: CellUuid) -> None:
+    """Map a server that is not known above."""
+    if instance_mappings.get(connection, server.instance.uuid) is None:
+        _map(connection, server, cell)
+
+
+def _map(connection: sa.Connection, server: above.Mapped, cell: CellUuid) -> None:
+    """Have the mapping name a cell, and the project be charged. Raises Conflict when the server is deleted above."""
+    instance = server.instance
+    mapping = instance_mappings.get(connection, instance.uuid)
+    if mapping is not None and mapping.deleted_at is not None:
+        raise Conflict(f"id: server {instance.uuid} is deleted above: undo its guest.")
+    if mapping is None:
+        above.store_mapped(connection, server, cell)
+    elif mapping.cell != cell:
+        above.follow(connection, instance.uuid, mapping.cell, cell)
+    if not above.is_charged(connection, instance.uuid):
+        charges = {instance.uuid: charge_of(instance.flavor)}
+        quotas.charge(connection, instance.project_id, instance.user_id, charges, _UNLIMITED)

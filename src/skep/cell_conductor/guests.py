@@ -1,0 +1,55 @@
+"""The story of guests that are otherwise than their rows say: hosts tell how their guests are, and rows follow."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from skep.cell_conductor.parts import Parts
+from skep.cell_conductor.tasks import Tasks
+from skep.database.cell import agents, guests, tasks
+from skep.domain.context import RequestContext
+from skep.domain.guests import Correction, GuestKnown, correction
+from skep.messages.to_cell_conductor import ReportGuests
+from skep.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+
+class Guests:
+    """Corrects rows by what hosts report of their guests."""
+
+    def __init__(self, parts: Parts, tasks_story: Tasks) -> None:
+        self._parts = parts
+        self._telling = tasks_story.telling
+
+    async def reported(self, message: ReportGuests, _context: RequestContext | None) -> None:
+        """Correct the rows that differ. Most reports differ in nothing, and write nothing."""
+        differ = await self._parts.database.read(lambda connection: _differences(connection, message))
+        if not differ:
+            return
+        now = self._parts.clock.now()
+
+        def unit(connection: sa.Connection) -> list[tuple[GuestKnown, Correction]]:
+            agents.check_current(connection, message.host, message.incarnation)
+            written = _differences(connection, message)
+            for known, found in written:
+                tasks.correct(connection, known, found, message.host, now)
+            return written
+
+        for known, found in await self._parts.database.write(unit):
+            log.warning(
+                "a guest is otherwise than its server",
+                instance=known.instance,
+                host=message.host,
+                state=known.state.value,
+                power_state=found.power_state.name,
+                becomes="stopped again" if found.stop else found.state.value,
+            )
+            if found.stop:
+                self._telling.nudge()
+
+
+def _differences(connection: sa.Connection, message: ReportGuests) -> list[tuple[GuestKnown, Correction]]:
+    seen = {one.instance: one for one in message.guests}
+    compared = ((one, correction(one, seen[one.instance])) for one in guests.known(connection, message.host, seen))
+    return [(one, found) for one, found in compared if found is not None]

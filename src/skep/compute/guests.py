@@ -1,0 +1,92 @@
+"""Tells the cell conductor how the host's guests really are: rows follow what happened without an order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+
+from skep.compute.attempts import InstanceRecord
+from skep.compute.host import Host
+from skep.compute.power import Power
+from skep.domain.builds import BuildFailure
+from skep.domain.errors import SkepError
+from skep.domain.guests import GuestSeen
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import PowerState
+from skep.messages.to_cell_conductor import ReportGuests
+
+log = structlog.get_logger("skep.compute")
+
+IN_ONE_MESSAGE = 500
+
+
+class Guests:
+    """Looks at all guests now and then, and when the driver says that one has changed by itself."""
+
+    def __init__(self, host: Host, power: Power) -> None:
+        self._host = host
+        self._power = power
+        self._nudge = asyncio.Event()
+        host.driver.on_change(self.changed)
+
+    def changed(self) -> None:
+        """Look soon."""
+        self._nudge.set()
+
+    async def run(self) -> None:
+        """Look and tell until cancelled."""
+        settings = self._host.settings
+        while True:
+            self._host.work.check()
+            self._nudge.clear()
+            if self._host.upcalls.takes_guests:
+                await self._tell(await self.look())
+            try:
+                async with asyncio.timeout(settings.report_interval_seconds):
+                    await self._nudge.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(settings.report_delay_seconds)
+
+    async def look(self) -> tuple[GuestSeen, ...]:
+        """Return how the guests are of which nothing is being done.
+
+        What was begun is read before the hypervisor is: who compares sees from it how old the look is at most.
+        """
+        host = self._host
+        before = {(instance, attempt): tasks for instance, attempt, tasks in self._built()}
+        busy = self._busy()
+        found = await host.drive(host.driver.guests())
+        if isinstance(found, BuildFailure):
+            log.warning("guests not read", host=host.name, error=found.message)
+            return ()
+        states = {(guest.instance, guest.attempt): guest.power_state for guest in found if guest.whole}
+        busy |= self._busy()
+        return tuple(
+            GuestSeen(instance, attempt, states.get((instance, attempt), PowerState.NOSTATE), before[instance, attempt])
+            for instance, attempt, _ in self._built()
+            if (instance, attempt) in before and instance not in busy
+        )
+
+    def _built(self) -> list[tuple[InstanceUuid, int, tuple[str, ...]]]:
+        records: Mapping[InstanceUuid, InstanceRecord] = self._host.journal.attempts.records
+        return [
+            (instance, attempt, record.begun_tasks())
+            for instance, record in records.items()
+            for attempt, opened in record.open.items()
+            if opened.built is not None and attempt > record.terminate_up_to
+        ]
+
+    def _busy(self) -> set[InstanceUuid]:
+        return {task.instance for task in self._power.in_hand()}
+
+    async def _tell(self, seen: tuple[GuestSeen, ...]) -> None:
+        for start in range(0, len(seen), IN_ONE_MESSAGE):
+            part = seen[start : start + IN_ONE_MESSAGE]
+            try:
+                await self._host.upcalls.cast(ReportGuests(host=self._host.name, guests=part))
+            except SkepError as error:
+                log.info("guests not reported", host=self._host.name, error=str(error))
+                return

@@ -1,0 +1,322 @@
+"""The writes of a cell's database that went back in time: who is waited for, what hosts told, what rows follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database import timelines
+from skep.database.cell import attempts
+from skep.database.cell.resting import AWAITED, MISSING
+from skep.database.cell.tables import (
+    UNDER_WAY,
+    agents,
+    found_guests,
+    instances,
+    recovering_hosts,
+    recovering_instances,
+    time,
+)
+from skep.database.cell.tables import attempts as attempt_rows
+from skep.database.stored import dump, load
+from skep.database.timelines import Recovery
+from skep.database.upsert import insert
+from skep.domain.ids import InstanceUuid, NodeUuid
+from skep.domain.instances import Instance, PowerState, State, Task
+from skep.domain.recovery import Adopt, Doubt, FoundGuest, GoOn, RowBefore
+from skep.domain.timelines import Moment
+
+row = instances.c
+host = recovering_hosts.c
+found = found_guests.c
+
+
+UNDO = "undo"
+"""Phase of a guest that an operator wants destroyed."""
+
+
+class AwaitedHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A host that has not told what it has."""
+
+    node: NodeUuid
+    host: str
+    told_at: int | None
+
+
+def begin(connection: sa.Connection, seen: Moment | None, reason: str, now: int) -> None:
+    """Begin a recovery: all hosts are waited for, and so is every instance that was being built."""
+    timelines.begin_anew(connection, time, seen, reason, now)
+    connection.execute(recovering_hosts.delete())
+    connection.execute(found_guests.delete())
+    connection.execute(recovering_instances.delete())
+    connection.execute(recovering_hosts.insert().from_select(["node", "host"], sa.select(agents.c.node, agents.c.host)))
+    under_way = sa.select(row.uuid).where(UNDER_WAY, row.deleted_at.is_(None))
+    connection.execute(recovering_instances.insert().from_select(["instance"], under_way))
+
+
+def has_lost(connection: sa.Connection, seen: Moment) -> bool:
+    """Tell whether this database does not hold a moment of its own that somebody saw."""
+    return timelines.has_lost(connection, time, seen)
+
+
+def begin_if_lost(connection: sa.Connection, seen: Moment, who: str, now: int) -> bool:
+    """Begin a recovery if the database has lost what `who` saw; tell whether it did."""
+    if not has_lost(connection, seen):
+        return False
+    begin(connection, seen, f"{who} saw timeline {seen.timeline}, tick {seen.tick}", now)
+    return True
+
+
+def under_way(connection: sa.Connection) -> Recovery | None:
+    """Return how the recovery stands; None when there is none."""
+    return timelines.recovery(connection, time)
+
+
+def expect(connection: sa.Connection, node: NodeUuid, name: str) -> None:
+    """Wait for a host too that the database does not know, because it came in the time that is lost."""
+    statement = insert(connection, recovering_hosts).values(node=node, host=name)
+    connection.execute(statement.on_conflict_do_nothing())
+
+
+def awaited_hosts(connection: sa.Connection) -> list[AwaitedHost]:
+    """Return the hosts that have not told yet what they have."""
+    rows = connection.execute(sa.select(host.node, host.host, host.told_at).where(AWAITED).order_by(host.host))
+    return [AwaitedHost(node=NodeUuid(one.node), host=one.host, told_at=one.told_at) for one in rows]
+
+
+def note_told(connection: sa.Connection, nodes: Sequence[NodeUuid], now: int) -> None:
+    """Note that hosts were asked for what they have."""
+    connection.execute(recovering_hosts.update().where(host.node.in_(nodes)).values(told_at=now))
+
+
+def release(connection: sa.Connection, node: NodeUuid, now: int) -> bool:
+    """Wait for a host no longer; False when it is not waited for."""
+    mine = sa.and_(host.node == node, AWAITED)
+    return connection.execute(recovering_hosts.update().where(mine).values(released_at=now)).rowcount == 1
+
+
+def take_report(connection: sa.Connection, guests: Sequence[FoundGuest]) -> None:
+    """Store what a host tells of its guests, over what it told before of the same attempts."""
+    if not guests:
+        return
+    statement = insert(connection, found_guests)
+    columns = {column.name: statement.excluded[column.name] for column in found_guests.c if not column.primary_key}
+    keys = ["node", "instance", "attempt"]
+    values = [
+        {
+            "node": one.node,
+            "instance": one.instance,
+            "attempt": one.attempt,
+            "host": one.host,
+            "highest": one.highest,
+            "phase": one.phase,
+            "power_state": int(one.power_state),
+            "launched_at": one.launched_at,
+            "described": dump(one.described) if one.described is not None else None,
+            "deleted": one.deleted,
+        }
+        for one in guests
+    ]
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=columns), values)
+
+
+def end_report(connection: sa.Connection, node: NodeUuid, name: str, now: int) -> None:
+    """Note that a host has told all. What it has beyond its rows is decided about; what it lacks is noted."""
+    connection.execute(recovering_hosts.update().where(host.node == node).values(reported_at=now))
+    ahead = (
+        sa.select(found.instance)
+        .join(instances, row.uuid == found.instance)
+        .where(
+            found.node == node,
+            found.phase != "none",
+            row.deleted_at.is_(None),
+            sa.or_(
+                found.attempt > row.attempt,
+                sa.and_(found.attempt == row.attempt, row.host.is_distinct_from(name)),
+                sa.and_(
+                    found.attempt == row.attempt,
+                    found.phase == "whole",
+                    row.state == State.ERROR.value,
+                    row.launched_at.is_(None),
+                ),
+            ),
+        )
+        .distinct()
+    )
+    _hold(connection, list(connection.scalars(ahead)), None)
+    there = sa.exists().where(found.node == node, found.instance == row.uuid, found.phase != "none")
+    settled = [State.ACTIVE.value, State.STOPPED.value]
+    missing = sa.select(row.uuid).where(
+        row.host == name,
+        row.node == node,
+        row.state.in_(settled),
+        row.task.is_distinct_from(Task.DELETING.value),
+        row.deleted_at.is_(None),
+        ~there,
+    )
+    _hold(connection, list(connection.scalars(missing)), MISSING)
+
+
+def _hold(connection: sa.Connection, uuids: Sequence[str], doubt: str | None) -> None:
+    if uuids:
+        values = [{"instance": uuid, "doubt": doubt} for uuid in uuids]
+        connection.execute(insert(connection, recovering_instances).on_conflict_do_nothing(), values)
+
+
+def undecided(connection: sa.Connection, after: str, limit: int) -> list[InstanceUuid]:
+    """Return instances that are held and not doubtful, by their UUIDs, some at a time."""
+    held = recovering_instances.c
+    query = sa.select(held.instance).where(held.doubt.is_(None), held.instance > after)
+    return [InstanceUuid(one) for one in connection.scalars(query.order_by(held.instance).limit(limit))]
+
+
+def guests_of(connection: sa.Connection, uuids: Sequence[str]) -> dict[str, list[FoundGuest]]:
+    """Return what hosts told of instances."""
+    rows = connection.execute(sa.select(found_guests).where(found.instance.in_(uuids)))
+    guests: dict[str, list[FoundGuest]] = {}
+    for one in rows:
+        guests.setdefault(one.instance, []).append(_guest(one))
+    return guests
+
+
+def rows_before(connection: sa.Connection, uuids: Sequence[str]) -> dict[str, RowBefore]:
+    """Return the rows of instances that are not deleted, as a decision looks at them."""
+    told = sa.exists(sa.select(host.node).where(host.host == row.host, host.reported_at.is_not(None)))
+    query = sa.select(row.uuid, row.state, row.attempt, row.host, row.task, row.launched_at, told.label("told"))
+    return {
+        one.uuid: RowBefore(
+            state=State(one.state),
+            attempt=one.attempt,
+            host=one.host,
+            built=one.launched_at is not None,
+            deleting=one.task == Task.DELETING.value,
+            host_told=bool(one.told),
+        )
+        for one in connection.execute(query.where(row.uuid.in_(uuids), row.deleted_at.is_(None)))
+    }
+
+
+def is_held(connection: sa.Connection, uuid: InstanceUuid) -> bool:
+    """Tell whether an instance is held."""
+    held = sa.select(recovering_instances.c.instance).where(recovering_instances.c.instance == uuid)
+    return connection.execute(held).first() is not None
+
+
+def let_go(connection: sa.Connection, uuid: InstanceUuid) -> bool:
+    """Hold an instance no longer; False when it was not held."""
+    gone = recovering_instances.delete().where(recovering_instances.c.instance == uuid)
+    return connection.execute(gone).rowcount == 1
+
+
+def want_undone(connection: sa.Connection, guest: FoundGuest) -> None:
+    """Note that an operator wants this guest destroyed: this attempt, on this host."""
+    mine = sa.and_(found.instance == guest.instance, found.node == guest.node, found.attempt == guest.attempt)
+    connection.execute(found_guests.update().where(mine).values(phase=UNDO))
+
+
+def to_undo(connection: sa.Connection) -> list[FoundGuest]:
+    """Return the guests that are to be destroyed because an operator says so."""
+    return [_guest(one) for one in connection.execute(sa.select(found_guests).where(found.phase == UNDO))]
+
+
+def note_undone(connection: sa.Connection, uuid: InstanceUuid, name: str, upto: int) -> None:
+    """Note that a host has nothing of an instance any more, up to an attempt; which it has heard of stays known."""
+    mine = sa.and_(found.instance == uuid, found.host == name, found.attempt <= upto, found.phase != "none")
+    connection.execute(found_guests.update().where(mine).values(phase="none", described=None))
+
+
+def doubt(connection: sa.Connection, uuid: InstanceUuid, why: Doubt) -> None:
+    """Leave an instance to an operator."""
+    connection.execute(
+        recovering_instances.update().where(recovering_instances.c.instance == uuid).values(doubt=why.reason)
+    )
+
+
+def adopt(connection: sa.Connection, uuid: InstanceUuid, wanted: Adopt, now: int) -> None:
+    """Have the row follow a guest or build: its attempt, its host, and the state that goes with it."""
+    guest = wanted.guest
+    built = guest.phase == "whole"
+    state = State.ACTIVE if built else State.SPAWNING if guest.phase == "spawning" else State.BUILDING
+    if built and guest.power_state is PowerState.SHUTDOWN:
+        state = State.STOPPED
+    before = connection.execute(sa.select(row.attempt, row.state, row.launched_at).where(row.uuid == uuid)).first()
+    if before is None:
+        return
+    values: dict[str, Any] = {
+        "attempt": guest.attempt,
+        "host": guest.host,
+        "node": guest.node,
+        "owner": None,
+        "sent_at": now,
+        "step_at": now,
+        "changed_at": now,
+        "updated_at": now,
+    }
+    settled = before.state in (State.ACTIVE.value, State.STOPPED.value) and before.attempt == guest.attempt
+    if not settled:
+        values |= {"state": state.value, "fault": None}
+    if built:
+        launched = before.launched_at or guest.launched_at or now
+        values |= {"secrets": None, "launched_at": launched, "power_state": int(guest.power_state)}
+    connection.execute(instances.update().where(row.uuid == uuid).values(**values))
+    fresh = attempts.NewAttempt(instance=uuid, attempt=guest.attempt, node=guest.node, host=guest.host, now=now)
+    attempts.begin(connection, [fresh])
+    connection.execute(
+        attempt_rows.update()
+        .where(attempt_rows.c.instance == uuid, attempt_rows.c.attempt == guest.attempt)
+        .values(
+            open=True,
+            node=guest.node,
+            host=guest.host,
+            outcome="built" if built else None,
+            error=None,
+            message=None,
+            ended_at=now if built else None,
+        )
+    )
+    let_go(connection, uuid)
+
+
+def go_on(connection: sa.Connection, uuid: InstanceUuid, how: GoOn, now: int) -> None:
+    """Let the row go on as it stood; its next attempt is above all that hosts have heard of."""
+    raised = sa.case((row.attempt < how.highest, how.highest), else_=row.attempt)
+    values: dict[str, Any] = {"step_at": now, "changed_at": now, "owner": None, "sent_at": None}
+    if how.elsewhere:
+        values |= {"attempt": raised, "state": State.RESCHEDULING.value, "host": None, "node": None}
+    connection.execute(instances.update().where(row.uuid == uuid, UNDER_WAY).values(**values))
+    if not how.elsewhere:
+        without = (State.RESCHEDULING.value, State.HANDED_BACK.value, State.LEAVING.value)
+        waits = sa.and_(UNDER_WAY, row.uuid == uuid, row.state.in_(without))
+        connection.execute(instances.update().where(waits).values(attempt=raised))
+    let_go(connection, uuid)
+
+
+def end_if_settled(connection: sa.Connection, timeline: int) -> bool:
+    """End the recovery if nobody is waited for and nothing is undecided; what is doubtful stays so."""
+    state = under_way(connection)
+    if state is None or state.compared_at is None or awaited_hosts(connection) or undecided(connection, "", 1):
+        return False
+    doubtful = sa.select(recovering_instances.c.instance)
+    unknown = sa.select(row.uuid).where(row.uuid == found.instance)
+    plain = sa.and_(found.instance.not_in(doubtful), sa.or_(found.phase == "none", sa.exists(unknown)))
+    connection.execute(found_guests.delete().where(plain))
+    connection.execute(recovering_hosts.delete())
+    return timelines.end(connection, time, timeline)
+
+
+def _guest(one: Any) -> FoundGuest:
+    return FoundGuest(
+        node=NodeUuid(one.node),
+        host=one.host,
+        instance=InstanceUuid(one.instance),
+        attempt=one.attempt,
+        highest=one.highest,
+        phase=one.phase,
+        power_state=PowerState(one.power_state),
+        launched_at=one.launched_at,
+        described=load(one.described, Instance) if one.described is not None else None,
+        deleted=one.deleted,
+    )

@@ -1,0 +1,202 @@
+"""The time of a database, kept inside it, and the latest moments that it has seen of others.
+
+Each lease that is renewed raises the tick and notes who raised it. Whoever saw a moment can ask whether the database
+still holds it: after a restore, or in place of a primary whose replica lagged, it does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.upsert import insert
+from skep.domain.timelines import Moment, later
+
+ONLY = 1
+REMEMBERED_RUNS = 1024
+"""Processes whose latest tick is remembered: each start of a conductor is one."""
+
+
+class Recovery(msgspec.Struct, frozen=True, kw_only=True):
+    """That a database went back in time, and how far what follows from it has come."""
+
+    timeline: int
+    since: int
+    reason: str
+    compared_at: int | None = None
+    """When it was compared with the other databases; None: not yet."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The three tables by which a database knows its time."""
+
+    now: sa.Table
+    runs: sa.Table
+    seen: sa.Table
+
+
+def tables_of(metadata: sa.MetaData) -> Tables:
+    """Declare the tables in the metadata of one kind of database."""
+    return Tables(
+        now=sa.Table(
+            "timeline",
+            metadata,
+            sa.Column("only", sa.Integer, primary_key=True, autoincrement=False),
+            sa.Column("timeline", sa.BigInteger, nullable=False),
+            sa.Column("tick", sa.BigInteger, nullable=False),
+            sa.Column("recovering_since", sa.BigInteger),
+            sa.Column("reason", sa.Text, nullable=False, server_default=sa.text("''")),
+            sa.Column("compared_at", sa.BigInteger),
+            sa.Column("looked_at", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+            sa.Column("judged_at", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+            sa.Column("runs_after", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+        ),
+        runs=sa.Table(
+            "timeline_runs",
+            metadata,
+            sa.Column("owner", sa.Text, primary_key=True),
+            sa.Column("tick", sa.BigInteger, nullable=False),
+        ),
+        seen=sa.Table(
+            "databases_seen",
+            metadata,
+            sa.Column("database", sa.Text, primary_key=True),
+            sa.Column("timeline", sa.BigInteger, nullable=False),
+            sa.Column("tick", sa.BigInteger, nullable=False),
+            sa.Column("owner", sa.Text, nullable=False),
+        ),
+    )
+
+
+def advance(connection: sa.Connection, tables: Tables, database: str, owner: str) -> Moment:
+    """Raise the tick and note that `owner` raised it; return the moment that begins."""
+    raised = tables.now.update().values(tick=tables.now.c.tick + 1).returning(tables.now.c.timeline, tables.now.c.tick)
+    found = connection.execute(raised).first()
+    if found is None:
+        connection.execute(tables.now.insert().values(only=ONLY, timeline=1, tick=0))
+        found = connection.execute(raised).one()
+    statement = insert(connection, tables.runs).values(owner=owner, tick=found.tick)
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=["owner"], set_={"tick": statement.excluded.tick})
+    )
+    return Moment(database, found.timeline, found.tick, owner)
+
+
+def current(connection: sa.Connection, tables: Tables, database: str) -> Moment | None:
+    """Return the latest moment of the database; None before its first lease."""
+    query = sa.select(tables.now.c.timeline, tables.now.c.tick, tables.runs.c.owner).join_from(
+        tables.now, tables.runs, tables.runs.c.tick == tables.now.c.tick
+    )
+    found = connection.execute(query).first()
+    return None if found is None else Moment(database, found.timeline, found.tick, found.owner)
+
+
+def has_lost(connection: sa.Connection, tables: Tables, seen: Moment) -> bool:
+    """Tell whether the database does not hold a moment of its own that somebody saw."""
+    now = connection.execute(sa.select(tables.now.c.timeline)).scalar_one_or_none()
+    if now is None or seen.timeline != now:
+        return now is None or seen.timeline > now
+    return not holds_run(connection, tables, seen)
+
+
+def begin_anew(connection: sa.Connection, tables: Tables, seen: Moment | None, reason: str, now: int) -> None:
+    """Begin another timeline, beyond all that was seen: from here on the database recovers."""
+    timeline, tick = seen.order if seen is not None else (0, 0)
+    row = tables.now.c
+    begun = {"recovering_since": now, "reason": reason, "compared_at": None}
+    changed = connection.execute(
+        tables.now.update().values(
+            timeline=sa.case((row.timeline > timeline, row.timeline), else_=timeline) + 1,
+            tick=sa.case((row.tick > tick, row.tick), else_=tick) + 1,
+            **begun,
+        )
+    ).rowcount
+    if not changed:
+        connection.execute(tables.now.insert().values(only=ONLY, timeline=timeline + 1, tick=tick + 1, **begun))
+
+
+def holds_run(connection: sa.Connection, tables: Tables, seen: Moment) -> bool:
+    """Tell whether the process that raised a moment came so far here, in whatever timeline.
+
+    Of a process that is forgotten, what is not later than the last that was forgotten is believed.
+    """
+    held = connection.execute(sa.select(tables.runs.c.tick).where(tables.runs.c.owner == seen.owner)).scalar()
+    if held is None:
+        held = connection.execute(sa.select(tables.now.c.runs_after)).scalar_one_or_none() or 0
+    return held >= seen.tick
+
+
+def forget_runs(connection: sa.Connection, tables: Tables) -> None:
+    """Forget all but the processes that raised the tick last, and remember up to which tick they are forgotten."""
+    by_tick = sa.select(tables.runs.c.tick).order_by(tables.runs.c.tick.desc())
+    last = connection.execute(by_tick.offset(REMEMBERED_RUNS).limit(1)).scalar()
+    if last is not None:
+        connection.execute(tables.runs.delete().where(tables.runs.c.tick <= last))
+        behind = tables.now.c.runs_after < last
+        connection.execute(tables.now.update().where(behind).values(runs_after=last))
+
+
+def recovery(connection: sa.Connection, tables: Tables) -> Recovery | None:
+    """Return how the database recovers; None when it need not."""
+    row = tables.now.c
+    query = sa.select(row.timeline, row.recovering_since, row.reason, row.compared_at)
+    found = connection.execute(query.where(row.recovering_since.is_not(None))).first()
+    if found is None:
+        return None
+    return Recovery(
+        timeline=found.timeline, since=found.recovering_since, reason=found.reason, compared_at=found.compared_at
+    )
+
+
+def note_compared(connection: sa.Connection, tables: Tables, timeline: int, now: int) -> None:
+    """Note that the database was compared with the others in this timeline."""
+    connection.execute(tables.now.update().where(tables.now.c.timeline == timeline).values(compared_at=now))
+
+
+def end(connection: sa.Connection, tables: Tables, timeline: int) -> bool:
+    """Note that nothing of a recovery is left to be done; False when another one has begun."""
+    mine = sa.and_(tables.now.c.timeline == timeline, tables.now.c.recovering_since.is_not(None))
+    return connection.execute(tables.now.update().where(mine).values(recovering_since=None)).rowcount == 1
+
+
+def note_looked(connection: sa.Connection, tables: Tables) -> None:
+    """Note that somebody who remembers later moments would have seen by now that the database went back."""
+    connection.execute(tables.now.update().values(looked_at=tables.now.c.tick))
+
+
+def was_looked_at(connection: sa.Connection, tables: Tables, since: Moment) -> bool:
+    """Tell whether that was so after a moment, or the database has begun another timeline."""
+    row = tables.now.c
+    found = connection.execute(sa.select(row.timeline, row.looked_at)).first()
+    return found is not None and (found.timeline > since.timeline or found.looked_at >= since.tick)
+
+
+def note_judged(connection: sa.Connection, tables: Tables) -> None:
+    """Note that a process lives here that has heard all who may remember later moments, or waited long enough."""
+    connection.execute(tables.now.update().values(judged_at=tables.now.c.tick))
+
+
+def was_judged(connection: sa.Connection, tables: Tables, since: Moment) -> bool:
+    """Tell whether such a process lived after a moment, or the database has begun another timeline."""
+    row = tables.now.c
+    found = connection.execute(sa.select(row.timeline, row.judged_at)).first()
+    return found is not None and (found.timeline > since.timeline or found.judged_at >= since.tick)
+
+
+def saw(connection: sa.Connection, tables: Tables, moment: Moment) -> None:
+    """Remember a moment of another database, unless a later one is remembered."""
+    known = last_seen(connection, tables, moment.database)
+    if known is not None and later(known, moment) != moment:
+        return
+    values = {"timeline": moment.timeline, "tick": moment.tick, "owner": moment.owner}
+    statement = insert(connection, tables.seen).values(database=moment.database, **values)
+    connection.execute(statement.on_conflict_do_update(index_elements=["database"], set_=values))
+
+
+def last_seen(connection: sa.Connection, tables: Tables, database: str) -> Moment | None:
+    """Return the latest moment of another database that is remembered here."""
+    found = connection.execute(sa.select(tables.seen).where(tables.seen.c.database == database)).first()
+    return None if found is None else Moment(found.database, found.timeline, found.tick, found.owner)

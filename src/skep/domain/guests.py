@@ -1,0 +1,76 @@
+"""What a host says of its guests beside what their rows say, and what follows from a difference. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import PowerState, State, Task
+
+OFF = frozenset({PowerState.SHUTDOWN, PowerState.CRASHED})
+
+
+class GuestSeen(msgspec.Struct, frozen=True, array_like=True):
+    """A guest as its host found it, while nothing was done to it."""
+
+    instance: InstanceUuid
+    attempt: int
+    power_state: PowerState
+    """NOSTATE: the hypervisor has no such guest, although it was built."""
+    tasks: tuple[str, ...] = ()
+    """The latest starts, stops and reboots that the host had begun before it looked."""
+
+
+class GuestKnown(msgspec.Struct, frozen=True, kw_only=True):
+    """What the row of a built server says of its guest."""
+
+    instance: InstanceUuid
+    attempt: int
+    state: State
+    power_state: PowerState
+    task: Task | None = None
+    in_doubt: bool = False
+    """The host was allowed to begin the task and has said nothing since: only it knows what came of it."""
+    acted_id: str | None = None
+    """The latest start, stop or reboot that a host was allowed to begin."""
+
+
+class Correction(msgspec.Struct, frozen=True, kw_only=True):
+    """What the row has to say from now on."""
+
+    state: State
+    power_state: PowerState
+    stop: bool = False
+    """The guest runs although its server is stopped: it is to be stopped (Nova's periodic sync does that too)."""
+    settles: bool = False
+    """The task that was in doubt is over with this."""
+
+
+def correction(known: GuestKnown, seen: GuestSeen) -> Correction | None:
+    """Return what a row has to say instead, or None when it is right, or when the host cannot know better.
+
+    Nothing is corrected while something is being done, nor by what was seen before the latest action.
+    """
+    if seen.attempt != known.attempt or (known.acted_id is not None and known.acted_id not in seen.tasks):
+        return None
+    if known.task is not None:
+        if not known.in_doubt:
+            return None
+        state = state_after(known.state, seen.power_state)
+        return Correction(state=state, power_state=seen.power_state, settles=True)
+    if known.state is State.STOPPED and seen.power_state is PowerState.RUNNING:
+        return Correction(state=known.state, power_state=seen.power_state, stop=True)
+    off = known.state is State.ACTIVE and seen.power_state in OFF
+    state = State.STOPPED if off else known.state
+    if (state, seen.power_state) == (known.state, known.power_state):
+        return None
+    return Correction(state=state, power_state=seen.power_state)
+
+
+def state_after(before: State, power_state: PowerState) -> State:
+    """Return the state of a server whose guest was left in `power_state` by a start, stop or reboot."""
+    if power_state is PowerState.RUNNING:
+        return State.ACTIVE
+    if power_state in OFF:
+        return State.STOPPED
+    return before

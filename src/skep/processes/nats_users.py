@@ -1,0 +1,124 @@
+"""NATS users of hosts: their credentials, and the loop that tells servers of new cells and of revoked hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from skep.config.sections import Config
+from skep.database.api import cells as cell_rows
+from skep.database.api import revoked_nats_users
+from skep.database.engine import Database
+from skep.domain.cells import Cell
+from skep.domain.clock import SECOND, Clock
+from skep.domain.errors import Misconfigured, Unreachable
+from skep.domain.ids import NodeUuid
+from skep.processes.directory import StateDirectory
+from skep.processes.nats_accounts import HostUser, all_secrets
+from skep.processes.nats_secrets import keys_of
+from skep.reconciler.loop import Loop
+from skep.telemetry.logs import get_logger
+from skep.transport.nats_accounts import ABOVE_ACCOUNT
+from skep.transport.nats_keys import Keys
+from skep.transport.nats_users import (
+    Revoked,
+    claims_of_accounts,
+    credentials_of_host,
+    credentials_of_system,
+    inbox_of,
+)
+
+LOOK_SECONDS = 2.0
+"""How often rows are compared with what servers were told: so long a revoked host may go on."""
+AGAIN_SECONDS = 60.0
+"""How often servers are told what they know: one may have come, or lost what it stored."""
+
+log = get_logger(__name__)
+
+
+def keys(directory: StateDirectory) -> Keys:
+    """Return the keys of this installation's NATS. Raises Misconfigured when the state directory cannot be used."""
+    return keys_of(all_secrets(directory))
+
+
+def host_user(
+    config: Config, directory: StateDirectory, cell: Cell, node: NodeUuid, host: str, second: int
+) -> HostUser:
+    """Return how a host signs in; `second` since the epoch is when its credentials count as issued."""
+    credentials = credentials_of_host(keys(directory), cell, node, host, second, config.transport.prefix)
+    return HostUser(credentials=credentials, inbox=inbox_of(node))
+
+
+def known(connection: sa.Connection) -> tuple[list[Cell], Revoked]:
+    """Return what accounts follow from: the cells, and the revoked users of each."""
+    revoked = revoked_nats_users.by_cell(connection)
+    ended = {cell: {node: one.second for node, one in nodes.items()} for cell, nodes in revoked.items()}
+    return [cell for cell in cell_rows.every(connection) if not cell.is_cell0], ended
+
+
+class Accounts:
+    """Tells NATS servers of accounts whenever rows say something else than what was told last, and now and then."""
+
+    def __init__(self, config: Config, directory: StateDirectory, database: Database, clock: Clock) -> None:
+        self._config = config
+        self._directory = directory
+        self._database = database
+        self._clock = clock
+        self._told: dict[str, tuple[Mapping[str, Any], str]] = {}
+        """By account: what it claims, and the JWT that says so."""
+        self._signers: tuple[str, ...] = ()
+        """By whom those JWTs are signed, and whose users they take."""
+        self._told_at: int | None = None
+        self._trouble = ""
+        self._loop = Loop("nats-accounts", self._run, every=LOOK_SECONDS)
+
+    def start(self) -> None:
+        """Begin with all accounts."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """Finish what is under way."""
+        await self._loop.stop()
+
+    async def _run(self) -> bool:
+        try:
+            changed = await self.tell()
+        except (Misconfigured, Unreachable) as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                log.warning("NATS servers are not told of accounts", error=self._trouble)
+            return False
+        if self._trouble or changed:
+            self._trouble = ""
+            log.info("NATS servers were told of accounts", accounts=len(changed))
+        return False
+
+    async def tell(self) -> list[str]:
+        """Tell the servers what they may not know; return the accounts that say something new.
+
+        Raises Unreachable when no server answers, Misconfigured when they refuse.
+        """
+        from skep.transport.nats_updates import update_accounts
+
+        cells, revoked = await self._database.read(known)
+        now, signing = self._clock.now(), keys(self._directory)
+        claims = claims_of_accounts(cells, signing, self._config.transport.prefix, revoked)
+        if signing.operators != self._signers:  # a rotation of the secrets that they follow from took a step
+            self._told, self._signers = {}, signing.operators
+        changed = [name for name, said in claims.items() if name not in self._told or self._told[name][0] != said]
+        is_due = self._told_at is None or now - self._told_at >= AGAIN_SECONDS * SECOND
+        if not changed and not is_due:
+            return []
+        fresh = {name: told for name, told in self._told.items() if name in claims}
+        for name in changed:
+            jwt = signing.account_jwt(name, claims[name], now // SECOND, jetstream=name == ABOVE_ACCOUNT)
+            fresh[name] = (claims[name], jwt)
+        sent = list(fresh) if is_due else changed
+        system = credentials_of_system(signing, now // SECOND)
+        await update_accounts(self._config.transport, system, [fresh[name][1] for name in sent])
+        self._told = fresh
+        if is_due:
+            self._told_at = now
+        return changed

@@ -1,0 +1,125 @@
+"""Which services answer for identity and images: the embedded ones or Keystone and Glance, by the configuration."""
+
+from __future__ import annotations
+
+import ssl
+
+import httpx
+
+from skep.config.sections import Config, IdentitySettings
+from skep.database.engine import Database
+from skep.domain.clock import Clock
+from skep.domain.errors import Misconfigured
+from skep.neighbours.identity.base import IdentityService
+from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
+from skep.neighbours.images.base import ImageService
+from skep.neighbours.images.glance import GlanceImages
+from skep.neighbours.service_session import CredentialsRefused, ServiceCredentials
+from skep.processes import mapping
+from skep.processes.directory import StateDirectory
+from skep.standalone.identity.service import StandaloneIdentity
+from skep.standalone.identity.settings import standard_catalogue
+from skep.standalone.images.embedded import EmbeddedImages
+from skep.standalone.images.refusals import LIMITS
+from skep.standalone.images.service import StandaloneImages
+from skep.telemetry.metrics import Metrics
+
+
+class Neighbours:
+    """Identity and images of one process. `store` and `users` are there where the embedded services are."""
+
+    def __init__(
+        self,
+        config: Config,
+        directory: StateDirectory,
+        api: Database,
+        clock: Clock,
+        *,
+        api_url: str,
+        identity_url: str,
+        images_url: str,
+        metrics: Metrics,
+    ) -> None:
+        """Raises Misconfigured when a file of the configuration cannot be used."""
+        self._config = config
+        self._http: httpx.AsyncClient | None = None
+        self._keystone: KeystoneIdentity | None = None
+        self.users: StandaloneIdentity | None = None
+        self.store: StandaloneImages | None = None
+        self.identity: IdentityService
+        self.images: ImageService
+        if config.identity.kind == "keystone":
+            self._http = httpx.AsyncClient(verify=_authorities(config.identity), trust_env=False)
+            self.identity = self._keystone = KeystoneIdentity(keystone_settings(config.identity), self._http, clock)
+        else:
+            catalogue = standard_catalogue(api_url, identity_url, images_url)
+            settings = mapping.identity_settings(config, directory, identity_url, catalogue)
+            self.identity = self.users = users = StandaloneIdentity(
+                settings, api, clock, said=lambda outcome: metrics.sign_ins.labels(outcome).inc()
+            )
+            metrics.sign_ins_waiting.set_function(lambda: users.passwords.waiting)
+        if config.images.kind == "glance" and self._keystone is not None:
+            self.images = GlanceImages(self._keystone.session, config.images.endpoint)
+        else:
+            self.store = StandaloneImages(
+                mapping.images_settings(config, directory, identity_url),
+                api,
+                clock,
+                refused=lambda limit: metrics.images_refused.labels(limit).inc(),
+            )
+            for limit in LIMITS:
+                metrics.images_refused.labels(limit)
+            self.images = EmbeddedImages(self.store)
+
+    async def open(self) -> None:
+        """Open the store, sign in to Keystone.
+
+        Raises Misconfigured when Keystone refuses Skep's user, Unavailable when it does not answer.
+        """
+        if self.store is not None:
+            await self.store.open()
+        if self._keystone is not None:
+            section = self._config.identity
+            try:
+                await self._keystone.session.sign_in()
+                if self.store is None and not self._config.images.endpoint:
+                    await self._keystone.session.endpoint("image")
+            except CredentialsRefused as error:
+                raise Misconfigured(
+                    f"identity.username, identity.password: {error}; expected a user of project "
+                    f"{section.project_name!r} in domain {section.user_domain_name!r}"
+                ) from error
+
+    async def close(self) -> None:
+        """Close connections and the threads that hash passwords."""
+        if self.users is not None:
+            self.users.close()
+        if self._http is not None:
+            await self._http.aclose()
+
+
+def keystone_settings(section: IdentitySettings) -> KeystoneSettings:
+    """Return how Keystone is asked."""
+    credentials = ServiceCredentials(
+        auth_url=section.auth_url,
+        username=section.username,
+        password=section.password,
+        project_name=section.project_name,
+        user_domain_name=section.user_domain_name,
+        project_domain_name=section.project_domain_name,
+        region_name=section.region_name,
+        timeout=section.timeout,
+        retries=section.retries,
+    )
+    return KeystoneSettings(
+        credentials=credentials,
+        cache_seconds=section.token_cache_seconds,
+        change_cache_seconds=section.token_cache_seconds_for_changes,
+    )
+
+
+def _authorities(section: IdentitySettings) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=section.ca_file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise Misconfigured(f"identity.ca_file: {section.ca_file} cannot be used: {error}") from error

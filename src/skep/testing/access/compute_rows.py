@@ -1,0 +1,232 @@
+"""Rows of the compute API's matrix: every route and action once or more often, and who has the right to it.
+
+The rights are Nova's defaults, written down once more: policy and this table check one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from skep.api.server_routes import ABSENT_ACTIONS
+from skep.testing.access.compute_world import Things
+from skep.testing.access.matrix import Row, Thing
+from skep.testing.api import OTHER_PROJECT, PROJECT
+from skep.testing.servers import IMAGE
+
+_SERVER = "/servers/{id}"
+_FLAVOR = "/flavors/{flavor_id}"
+_AGGREGATE = "/os-aggregates/{aggregate_id}"
+_HYPERVISOR = "/os-hypervisors/{hypervisor_id}"
+_QUOTA = "/os-quota-sets/{project}"
+
+
+def compute_rows(things: Things, place: str) -> list[Row]:
+    """Return all rows; another project's server is at `place`."""
+    return [*server_rows(things, place), *_flavors(things), *_groups_and_quotas(things), *_hosts(things)]
+
+
+def server_rows(things: Things, place: str) -> list[Row]:
+    """Return the rows of servers; another project's is at `place`."""
+    server = things.by_place[place]
+    return [*_servers(things, server), *_lists_and_creates(things, server)]
+
+
+def _servers(things: Things, server: Thing) -> Iterator[Row]:
+    """Yield what is done to one server."""
+    row = partial(Row, thing=server, fill={"id": server})
+    yield row(method="GET", path=_SERVER, right="reader")
+    yield row(method="PUT", path=_SERVER, right="member", body={"server": {"name": "new"}})
+    yield row(method="DELETE", path=_SERVER, right="member", served=204)
+    yield from _actions(things, server)
+    metadata = {"metadata": {"key": "new"}}
+    yield row(method="GET", path=f"{_SERVER}/metadata", right="reader")
+    yield row(method="POST", path=f"{_SERVER}/metadata", right="member", body=metadata)
+    yield row(method="PUT", path=f"{_SERVER}/metadata", right="member", body=metadata)
+    for key in ("key", "no such key"):
+        there = 200 if key == "key" else 404
+        item = partial(Row, thing=server, fill={"id": server, "key": key}, path=f"{_SERVER}/metadata/{{key}}")
+        yield item(method="GET", right="reader", served=there)
+        yield item(method="PUT", right="member", body={"meta": {key: "new"}})
+        yield item(method="DELETE", right="member", served=204 if there == 200 else 404)
+    tags = f"{_SERVER}/tags"
+    yield row(method="GET", path=tags, right="reader")
+    yield row(method="PUT", path=tags, right="member", body={"tags": ["new"]})
+    yield row(method="DELETE", path=tags, right="member", served=204)
+    for tag in ("tag", "other"):
+        there = tag == "tag"
+        item = partial(Row, thing=server, fill={"id": server, "tag": tag}, path=f"{tags}/{{tag}}")
+        yield item(method="GET", right="reader", served=204 if there else 404)
+        yield item(method="PUT", right="member", served=204 if there else 201)
+        yield item(method="DELETE", right="member", served=204 if there else 404)
+    actions = f"{_SERVER}/os-instance-actions"
+    yield row(method="GET", path=actions, right="reader")
+    made = {"id": things.server, "request_id": things.request}
+    yield Row(method="GET", path=f"{actions}/{{request_id}}", right="reader", thing=things.server, fill=made)
+    yield row(method="GET", path=f"{_SERVER}/ips", right="reader")
+    label = {"id": server, "label": "private"}
+    yield Row(method="GET", path=f"{_SERVER}/ips/{{label}}", right="reader", thing=server, fill=label, served=404)
+    yield row(method="GET", path=f"{_SERVER}/os-security-groups", right="reader")
+
+
+def _actions(things: Things, server: Thing) -> Iterator[Row]:
+    row = partial(Row, method="POST", path=f"{_SERVER}/action")
+    own: dict[str, Any] = {"thing": server, "fill": {"id": server}}
+    stopped: dict[str, Any] = {"thing": things.stopped, "fill": {"id": things.stopped}}
+    yield row(action="os-start", right="member", body={"os-start": None}, served=202, **stopped)
+    yield row(action="os-stop", right="member", body={"os-stop": None}, served=202, **own)
+    for kind in ("SOFT", "HARD"):
+        yield row(action="reboot", right="member", body={"reboot": {"type": kind}}, served=202, **own)
+    for name, _ in ABSENT_ACTIONS:
+        yield row(action=name, right="reader", body={name: {}}, served=400, **own)
+
+
+def _lists_and_creates(things: Things, server: Thing) -> Iterator[Row]:
+    """Yield what names objects beside the path, or none."""
+    new: dict[str, Any] = {"name": "new", "flavorRef": "1", "imageRef": IMAGE, "networks": "none"}
+    create = partial(Row, method="POST", path="/servers", right="member", served=202, missing=400)
+    refused = frozenset({400, 403})
+    yield create(body={"server": new})
+    flavor = {"server": {**new, "flavorRef": things.flavor}}
+    yield create(body=flavor, thing=things.flavor, hidden=refused)
+    group = {"server": new, "os:scheduler_hints": {"group": things.group}}
+    yield create(body=group, thing=things.group, hidden=refused, but={"admin": 400})
+    for path in ("/servers", "/servers/detail"):
+        row = partial(Row, method="GET", path=path)
+        yield row(right="reader")
+        yield row(right="admin", query="all_tenants=1")
+        yield row(right="reader", query=f"project_id={OTHER_PROJECT}")
+        yield row(right="reader", query=f"tenant_id={OTHER_PROJECT}&host=host-1&name=sesame")
+        for order in ("", "&sort_key=display_name"):
+            marker: dict[str, Any] = {"thing": server, "hidden": refused, "missing": 400}
+            yield row(right="reader", query=f"marker={{thing}}{order}", but={"admin": 400}, **marker)
+        listed = frozenset({200, 403})
+        yield row(right="reader", query="uuid={thing}", thing=server, hidden=listed, missing=200)
+
+
+def _flavors(things: Things) -> Iterator[Row]:
+    """Yield what is asked of flavors; a private one is another project's."""
+    private, public = things.flavor, things.public_flavor
+    yield Row(method="GET", path="/flavors", right="any")
+    yield Row(method="GET", path="/flavors/detail", right="any")
+    yield Row(method="GET", path="/flavors", right="any", query="is_public=None")
+    yield Row(
+        method="GET",
+        path="/flavors",
+        right="any",
+        query="marker={thing}",
+        thing=private,
+        missing=400,
+        hidden=frozenset({400}),
+        but={"admin": 400},
+    )
+    sizes = {"name": "new", "ram": 64, "vcpus": 1, "disk": 1}
+    yield Row(method="POST", path="/flavors", right="admin", body={"flavor": sizes})
+    yield Row(method="GET", path=_FLAVOR, right="owner", thing=private, fill={"flavor_id": private})
+    row = partial(Row, thing=private, fill={"flavor_id": private})
+    hw = {"hw:cpu_policy": "shared"}
+    yield row(method="PUT", path=_FLAVOR, right="admin", body={"flavor": {"description": "new"}})
+    yield row(method="DELETE", path=_FLAVOR, right="admin", served=202)
+    specs = f"{_FLAVOR}/os-extra_specs"
+    yield row(method="GET", path=specs, right="reader")
+    yield row(method="POST", path=specs, right="admin", body={"extra_specs": hw})
+    item = partial(Row, path=f"{specs}/{{key}}", thing=private)
+    known = {"flavor_id": private, "key": "hw:mem_page_size"}
+    yield item(method="GET", right="reader", fill=known)
+    yield item(method="PUT", right="admin", fill=known, body={"hw:mem_page_size": "any"})
+    yield item(method="DELETE", right="admin", fill=known)
+    yield row(method="GET", path=f"{_FLAVOR}/os-flavor-access", right="admin")
+    action = f"{_FLAVOR}/action"
+    add = {"addTenantAccess": {"tenant": "cccc"}}
+    yield row(method="POST", path=action, action="addTenantAccess", right="admin", body=add, served=400, missing=400)
+    remove = {"removeTenantAccess": {"tenant": PROJECT}}
+    own = Thing(private.own, private.missing)
+    yield Row(
+        method="POST",
+        path=action,
+        action="removeTenantAccess",
+        right="admin",
+        body=remove,
+        thing=own,
+        fill={"flavor_id": own},
+    )
+    yield Row(method="GET", path=_FLAVOR, right="any", thing=public, fill={"flavor_id": public})
+
+
+def _groups_and_quotas(things: Things) -> Iterator[Row]:
+    group = "/os-server-groups/{group_id}"
+    yield Row(method="GET", path="/os-server-groups", right="reader")
+    yield Row(method="GET", path="/os-server-groups", right="reader", query="all_projects=1")
+    new = {"server_group": {"name": "new", "policy": "affinity"}}
+    yield Row(method="POST", path="/os-server-groups", right="member", body=new)
+    row = partial(Row, path=group, thing=things.group, fill={"group_id": things.group})
+    yield row(method="GET", right="reader")
+    yield row(method="DELETE", right="member", served=204)
+    yield Row(method="GET", path="/limits", right="any")
+    project = Thing(PROJECT, "c" * 32, OTHER_PROJECT)
+    quota = partial(Row, thing=project, fill={"project": project}, missing=400)
+    limits = "tenant_id={thing}"
+    yield Row(
+        method="GET",
+        path="/limits",
+        right="any",
+        query=limits,
+        thing=project,
+        missing=200,
+    )
+    yield quota(method="GET", path=_QUOTA, right="reader")
+    yield quota(method="GET", path=_QUOTA, right="reader", query="user_id=member")
+    yield quota(method="GET", path=f"{_QUOTA}/detail", right="reader")
+    yield quota(method="GET", path=f"{_QUOTA}/defaults", right="any", hidden=frozenset({200}))
+    yield quota(method="PUT", path=_QUOTA, right="admin", body={"quota_set": {"cores": 7}})
+    yield Row(
+        method="DELETE",
+        path=_QUOTA,
+        right="admin",
+        served=202,
+        missing=202,
+        thing=project,
+        fill={"project": project},
+    )
+    for method, body in (("GET", None), ("PUT", {"quota_class_set": {"cores": 7}})):
+        path, fill = "/os-quota-class-sets/{name}", {"name": "default"}
+        yield Row(method=method, path=path, right="admin", fill=fill, body=body)
+
+
+def _hosts(things: Things) -> Iterator[Row]:
+    """Yield what is the operator's."""
+    yield Row(method="GET", path="/os-aggregates", right="admin")
+    yield Row(method="POST", path="/os-aggregates", right="admin", body={"aggregate": {"name": "new"}})
+    row = partial(Row, thing=things.aggregate, fill={"aggregate_id": things.aggregate}, right="admin")
+    yield row(method="GET", path=_AGGREGATE)
+    yield row(method="PUT", path=_AGGREGATE, body={"aggregate": {"name": "new"}})
+    yield row(method="DELETE", path=_AGGREGATE)
+    action = partial(row, method="POST", path=f"{_AGGREGATE}/action")
+    yield action(action="add_host", body={"add_host": {"host": "host-9"}})
+    yield action(action="remove_host", body={"remove_host": {"host": "host-9"}}, served=404)
+    yield action(action="set_metadata", body={"set_metadata": {"metadata": {"ssd": "true"}}})
+    yield Row(method="GET", path="/os-availability-zone", right="reader")
+    yield Row(method="GET", path="/os-availability-zone/detail", right="admin")
+    for path in ("/os-hypervisors", "/os-hypervisors/detail", "/os-hypervisors/statistics"):
+        yield Row(method="GET", path=path, right="admin")
+    hypervisor = partial(Row, method="GET", right="admin", thing=things.hypervisor)
+    yield hypervisor(path=_HYPERVISOR, fill={"hypervisor_id": things.hypervisor})
+    yield hypervisor(path=f"{_HYPERVISOR}/uptime", fill={"hypervisor_id": things.hypervisor}, served=400)
+    for name in ("search", "servers"):
+        fill = {"hypervisor_id": things.host}
+        yield Row(method="GET", path=f"{_HYPERVISOR}/{name}", right="admin", thing=things.host, fill=fill)
+    yield Row(method="GET", path="/os-services", right="admin")
+    wanted = {"host": things.host, "binary": "nova-compute"}
+    for name, more in (
+        ("enable", {}),
+        ("disable", {}),
+        ("disable-log-reason", {"disabled_reason": "new"}),
+        ("force-down", {"forced_down": True}),
+    ):
+        yield Row(method="PUT", path=f"/os-services/{name}", right="admin", thing=things.host, body={**wanted, **more})
+    service = partial(Row, path="/os-services/{service_id}", right="admin", thing=things.service)
+    yield service(method="PUT", fill={"service_id": things.service}, body={"status": "disabled"})
+    yield service(method="DELETE", fill={"service_id": things.service}, served=204)
+    yield Row(method="GET", path="/extensions", right="any")
+    yield Row(method="GET", path="/extensions/{alias}", right="any", fill={"alias": "os-aggregates"})

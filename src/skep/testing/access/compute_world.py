@@ -1,0 +1,188 @@
+"""A compute API with things of two projects, for the matrix: what the rows of `compute_rows` name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import sqlalchemy as sa
+
+from skep.api.routes import ROUTES
+from skep.database.api import aggregates, flavors, host_mappings
+from skep.database.api.aggregates import ZONE
+from skep.database.cell.tables import instances
+from skep.domain.cells import HostMapping
+from skep.domain.flavors import Flavor
+from skep.domain.ids import CELL0, NodeUuid, new_uuid
+from skep.domain.instances import State
+from skep.testing.access.matrix import Caller, Row, Thing, World
+from skep.testing.access.snapshots import Snapshot
+from skep.testing.api import OTHER_PROJECT, PROJECT, TOKENS
+from skep.testing.servers import CELL1, CELL2, HOST, NAMES, ServersUnderTest, servers_under_test
+
+OF_OTHERS = "sesame"
+"""Stands in all that is another project's."""
+TURNS = 10
+"""Of the event loop, in which what was cast has arrived."""
+NODE = NodeUuid("cccccccc-0000-4000-8000-000000000001")
+REPORTED = msgspec.structs.replace(
+    HOST, node=NODE, usage=msgspec.structs.replace(HOST.usage, host="host-9", hypervisor_hostname="host-9")
+)
+GROUPS = ("dddddddd-0000-4000-8000-000000000001", "dddddddd-0000-4000-8000-000000000002")
+PLACES = ("in a cell", "waiting", "in cell0", "being deleted", "in a cell that does not answer")
+"""Where another project's server may be."""
+FOR_ALL_CALLERS = PLACES[0]
+"""Of the others admins are told other things than of a server in a cell: they are walked without admins."""
+
+CALLERS = (
+    Caller("without a token", {}, known=False),
+    Caller("with a token that is none", {"X-Auth-Token": "forged"}, known=False),
+    *(
+        Caller(
+            name,
+            {"X-Auth-Token": name},
+            frozenset(identity.roles),
+            owns=identity.project_id == PROJECT,
+            barred=identity.system_scope,
+        )
+        for name, identity in TOKENS.items()
+        if name != "other"
+    ),
+)
+"""`other` sees what is foreign here as its own. All rules are for tokens of projects: one for the system is barred."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Things:
+    """What the rows name."""
+
+    server: Thing
+    stopped: Thing
+    by_place: Mapping[str, Thing]
+    """The caller's server, and others' in each of `PLACES`."""
+    request: Thing
+    """The id of the request that made the server."""
+    flavor: Thing
+    public_flavor: Thing
+    group: Thing
+    aggregate: Thing
+    host: Thing
+    service: Thing
+    hypervisor: Thing
+
+
+@contextlib.asynccontextmanager
+async def compute_world(directory: Path) -> AsyncIterator[tuple[World, Things]]:
+    """Open the API with its things."""
+    async with servers_under_test(directory, routes=ROUTES, reported=(REPORTED,)) as cloud:
+        things = await _things(cloud)
+        cells = {uuid: cell for uuid, cell in cloud.services.cells.items() if uuid != CELL2}
+        asked = ServersUnderTest(dataclasses.replace(cloud.services, cells=cells), cloud.told, ROUTES)
+        _forget(cloud)
+        snapshot = Snapshot([directory / "api.db", *(directory / f"{name}.db" for name in NAMES.values())])
+        newest = {(row.method, row.path, row.action): row.until for row in ROUTES}
+
+        async def send(method: str, url: str, body: Any, row: Row, headers: Mapping[str, str]) -> httpx.Response:
+            version = row.version or newest[row.key]
+            return await asked.client.request(
+                method,
+                f"/v2.1{url}",
+                json=body,
+                headers={"OpenStack-API-Version": f"compute 2.{version}", **headers},
+            )
+
+        async def restore() -> None:
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            snapshot.restore()
+            _forget(cloud)
+
+        world = World(send, lambda: snapshot.changed() or not cloud.told.empty(), restore, (OF_OTHERS,))
+        try:
+            yield world, things
+        finally:
+            snapshot.close()
+            await asked.client.aclose()
+
+
+def _forget(cloud: ServersUnderTest) -> None:
+    lookups = cloud.services.lookups
+    for remembered in (lookups.flavors, lookups.images, lookups.hosts):
+        remembered.forget()
+    while not cloud.told.empty():
+        cloud.told.get_nowait()
+
+
+async def _things(cloud: ServersUnderTest) -> Things:
+    made: dict[str, str] = {}
+    for name, token in (("own", "member"), ("stopped", "member"), *((place, "other") for place in PLACES)):
+        made[name] = await cloud.create(
+            name=name if token == "member" else f"{OF_OTHERS}-{PLACES.index(name)}",
+            token=token,
+            version=52,
+            metadata={"key": name if token == "member" else OF_OTHERS},
+            tags=["tag"],
+        )
+    foreign_stopped = await cloud.create(name=OF_OTHERS, token="other")
+    for name in ("own", "stopped", PLACES[0], PLACES[3]):
+        await cloud.build(made[name])
+    await cloud.build(foreign_stopped)
+    await cloud.place(made[PLACES[2]], CELL0)
+    await cloud.build(made[PLACES[4]], CELL2)
+    await cloud.good("DELETE", f"/servers/{made[PLACES[3]]}", token="other")
+    await cloud.services.cells[CELL1].write(partial(_settle, stopped=(made["stopped"], foreign_stopped)))
+    for uuid, project in zip(GROUPS, (PROJECT, OTHER_PROJECT), strict=True):
+        await cloud.group(uuid, project=project)
+    aggregate = await cloud.database.write(_above)
+    by_place = {place: Thing(made["own"], _missing(), made[place]) for place in PLACES}
+    server = by_place[FOR_ALL_CALLERS]
+    return Things(
+        server=server,
+        stopped=Thing(made["stopped"], _missing(), foreign_stopped),
+        by_place=by_place,
+        request=Thing(
+            await _request(cloud, made["own"], "member"),
+            f"req-{new_uuid()}",
+            await _request(cloud, made[FOR_ALL_CALLERS], "other"),
+        ),
+        flavor=Thing("own", "missing", "theirs"),
+        public_flavor=Thing("1", "missing"),
+        group=Thing(GROUPS[0], _missing(), GROUPS[1]),
+        aggregate=Thing(str(aggregate), "999"),
+        host=Thing("host-9", "host-8"),
+        service=Thing(NODE, _missing()),
+        hypervisor=Thing(NODE, _missing()),
+    )
+
+
+async def _request(cloud: ServersUnderTest, server: str, token: str) -> str:
+    found = await cloud.good("GET", f"/servers/{server}/os-instance-actions", token=token)
+    return str(found["instanceActions"][-1]["request_id"])
+
+
+def _missing() -> str:
+    return new_uuid()
+
+
+def _settle(connection: sa.Connection, stopped: tuple[str, ...]) -> None:
+    connection.execute(sa.update(instances).where(instances.c.uuid.in_(stopped)).values(state=State.STOPPED.value))
+
+
+def _above(connection: sa.Connection) -> int:
+    """Store private flavors, a host without servers, and an aggregate."""
+    for flavorid, name, project in (("own", "own", PROJECT), ("theirs", OF_OTHERS, OTHER_PROJECT)):
+        spec = {"hw:mem_page_size": "large"}
+        new = Flavor(flavorid=flavorid, name=name, vcpus=1, memory_mb=512, root_gb=1, is_public=False, extra_specs=spec)
+        flavors.add(connection, new, 1)
+        flavors.grant(connection, flavorid, project)
+    host_mappings.add(connection, HostMapping(node=NODE, host="host-9", cell=CELL1))
+    added = aggregates.add(connection, uuid=new_uuid(), name="rack", metadata={ZONE: "rack"}, now=1)
+    assert added is not None
+    return added.id

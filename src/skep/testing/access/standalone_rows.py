@@ -1,0 +1,153 @@
+"""Rows of the matrices of identity and images: every route, and who has the right to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from skep.standalone.identity.app import PROJECT_ROLE, SYSTEM_ROLE
+from skep.testing.access.matrix import Row, Thing
+from skep.testing.access.standalone_world import BYTES, Things
+from skep.testing.neighbours import sign_in_body
+
+STRANGERS = ("without a token", "with a token that is none")
+FOR_STRANGERS = dict.fromkeys(STRANGERS, 200)
+"""Documents that a client reads before it has a token."""
+ADMINS_CATALOGUE = ("domains", "services", "endpoints")
+"""Lists of the catalogue that are for admins."""
+_PATCH = {"Content-Type": "application/openstack-images-v2.1-json-patch"}
+
+
+def identity_rows(things: Things) -> list[Row]:
+    """Return all rows of the identity service."""
+    return [*_signing_in(things), *_users(things), *_projects(things), *_roles(things), *_catalogue()]
+
+
+def _signing_in(things: Things) -> Iterator[Row]:
+    yield Row(method="GET", path="/", right="any", but=dict.fromkeys(STRANGERS, 300), served=300)
+    yield Row(method="GET", path="/v3", right="any", but=FOR_STRANGERS)
+    proven = sign_in_body("demo", "demo")
+    but = dict.fromkeys(STRANGERS, 201)
+    yield Row(method="POST", path="/v3/auth/tokens", right="any", body=proven, served=201, but=but)
+    token = partial(Row, path="/v3/auth/tokens", thing=things.token, headers={"X-Subject-Token": things.token})
+    # A service validates the tokens of all.
+    yield token(method="GET", right="owner", of_user=True, seen_by=("service",))
+    yield token(method="DELETE", right="owner", of_user=True, served=204)
+    for name in ("projects", "domains", "system"):
+        yield Row(method="GET", path=f"/v3/auth/{name}", right="any")
+    yield Row(method="GET", path="/v3/auth/catalog", right="any", but={"nobody": 403})
+
+
+def _users(things: Things) -> Iterator[Row]:
+    user = partial(Row, thing=things.user, fill={"user_id": things.user}, of_user=True)
+    one = Thing(things.user.own, things.user.missing)
+    for_admins = partial(Row, right="admin", thing=one, fill={"user_id": one})
+    yield Row(method="GET", path="/v3/users", right="admin")
+    yield Row(method="GET", path="/v3/users", right="admin", query="name=other")
+    yield Row(method="POST", path="/v3/users", right="admin", body={"user": {"name": "new"}}, served=201)
+    yield user(method="GET", path="/v3/users/{user_id}", right="owner")
+    yield for_admins(method="PATCH", path="/v3/users/{user_id}", body={"user": {"email": "new"}})
+    yield for_admins(method="DELETE", path="/v3/users/{user_id}", served=204)
+    yield user(method="GET", path="/v3/users/{user_id}/projects", right="owner")
+    # Whose password it is is proven by the password alone: no token makes a difference.
+    wrong = {"user": {"original_password": "wrong", "password": "new"}}
+    path = "/v3/users/{user_id}/password"
+    every = frozenset({401})
+    yield user(
+        method="POST",
+        path=path,
+        right="owner",
+        body=wrong,
+        served=401,
+        missing=401,
+        hidden=every,
+        but={"admin of foreign": 401},
+    )
+
+
+def _projects(things: Things) -> Iterator[Row]:
+    one = Thing(things.project.own, things.project.missing)
+    for_admins = partial(Row, right="admin", thing=one, fill={"project_id": one})
+    path = "/v3/projects/{project_id}"
+    yield Row(method="GET", path="/v3/projects", right="admin")
+    yield Row(method="POST", path="/v3/projects", right="admin", body={"project": {"name": "new"}}, served=201)
+    fill = {"project_id": things.project}
+    yield Row(method="GET", path=path, right="owner", thing=things.project, fill=fill, seen_by=("service",))
+    yield for_admins(method="PATCH", path=path, body={"project": {"description": "new"}})
+    yield for_admins(method="DELETE", path=path, served=204)
+
+
+def _roles(things: Things) -> Iterator[Row]:
+    role = partial(Row, thing=things.role, fill={"role_id": things.role}, path="/v3/roles/{role_id}")
+    yield Row(method="GET", path="/v3/roles", right="manager")
+    yield Row(method="POST", path="/v3/roles", right="admin", body={"role": {"name": "new"}}, served=201)
+    yield role(method="GET", right="manager")
+    yield role(method="DELETE", right="admin", served=204)
+    yield Row(method="GET", path="/v3/role_assignments", right="admin")
+    for base, where in ((PROJECT_ROLE, {"project_id": things.project.own}), (SYSTEM_ROLE, {})):
+        user = Thing(things.user.own, things.user.missing)
+        fill: dict[str, Any] = {**where, "user_id": user}
+        yield Row(method="GET", path=base, right="admin", thing=user, fill=fill)
+        fill = {**where, "user_id": things.user.own, "role_id": things.role}
+        # He has not got it: it can be given, and that he has not is told to admins only.
+        row = partial(Row, path=f"{base}/{{role_id}}", right="admin", thing=things.role, fill=fill)
+        yield row(method="GET", served=404)
+        yield row(method="PUT", served=204)
+        yield row(method="DELETE", served=404)
+
+
+def _catalogue() -> Iterator[Row]:
+    for name, known in (("domains", "default"), ("regions", "RegionOne"), ("services", None), ("endpoints", None)):
+        yield Row(method="GET", path=f"/v3/{name}", right="admin" if name in ADMINS_CATALOGUE else "any")
+        thing = Thing(known or "missing", "missing")
+        served = 200 if known else 404
+        right = "admin" if known is None else "any"
+        yield Row(method="GET", path=f"/v3/{name}/{{id}}", right=right, thing=thing, fill={"id": thing}, served=served)
+
+
+def image_rows(things: Things) -> list[Row]:
+    """Return all rows of the image store."""
+    rows = (*_documents(), *_images(things))
+    return [dataclasses.replace(row, service="images") for row in rows]
+
+
+def _documents() -> Iterator[Row]:
+    for path in ("/", "/v2"):
+        yield Row(method="GET", path=path, right="any", served=300, but=dict.fromkeys(STRANGERS, 300))
+    yield Row(method="GET", path="/versions", right="any", but=FOR_STRANGERS)
+    for name in ("image", "images"):
+        yield Row(method="GET", path=f"/v2/schemas/{name}", right="any", but=FOR_STRANGERS)
+
+
+def _images(things: Things) -> Iterator[Row]:
+    path = "/v2/images/{image_id}"
+    image = partial(Row, thing=things.image, fill={"image_id": things.image})
+    queued = partial(Row, thing=things.queued_image, fill={"image_id": things.queued_image})
+    service = {"service": 200}
+    yield Row(method="GET", path="/v2/images", right="reader", but=service)
+    for query in ("visibility=private", f"tag=tag&owner={things.project.foreign}", "visibility=all"):
+        yield Row(method="GET", path="/v2/images", right="reader", query=query, but=service)
+    hidden = frozenset({400, 403})
+    marker: dict[str, Any] = {"query": "marker={thing}", "thing": things.image, "missing": 400, "hidden": hidden}
+    yield Row(method="GET", path="/v2/images", right="reader", but=service, **marker)
+    yield Row(method="POST", path="/v2/images", right="member", body={"name": "new"}, served=201)
+    yield image(method="GET", path=path, right="reader", but=service)
+    renamed = '[{"op": "replace", "path": "/name", "value": "new"}]'
+    yield image(method="PATCH", path=path, right="member", body=renamed, headers=_PATCH)
+    yield image(method="DELETE", path=path, right="member", served=204)
+    yield image(method="GET", path=f"{path}/file", right="reader", but=service)
+    yield image(method="PUT", path=f"{path}/file", right="member", body="new", headers=BYTES, served=409)
+    yield queued(method="PUT", path=f"{path}/file", right="member", body="new", headers=BYTES, served=204)
+    for tag, there in (("tag", 204), ("none", 404)):
+        fill = {"image_id": things.image, "tag": tag}
+        item = partial(Row, path=f"{path}/tags/{{tag}}", right="member", thing=things.image, fill=fill)
+        yield item(method="PUT", served=204)
+        yield item(method="DELETE", served=there)
+    public = partial(Row, right="admin", fill={"image_id": things.public_image, "tag": "tag"})
+    yield public(method="GET", path=path, but=dict.fromkeys(("demo", "reader", "manager", "service"), 200))
+    yield public(method="PATCH", path=path, body=renamed, headers=_PATCH)
+    yield public(method="DELETE", path=path, served=204)
+    yield public(method="PUT", path=f"{path}/file", body="new", headers=BYTES, served=409)
+    yield public(method="DELETE", path=f"{path}/tags/{{tag}}", served=204)

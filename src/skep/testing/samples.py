@@ -1,0 +1,60 @@
+"""Walks and matrices in tests: a sample of their cases in `make test`, all of them in `make test-everywhere`.
+
+A sample is drawn from `SAMPLE_SEED`, which the end of a run prints; the same number draws the same cases again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+SOURCES = Path(__file__).parents[3]
+MOST = 1_000_000
+"""Seeds are smaller."""
+
+EVERYWHERE = "EVERYWHERE"
+"""This variable of the environment has every case run."""
+SEED = "SAMPLE_SEED"
+
+
+def everywhere(walk: str = "", environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether all cases are wanted: of everything, or of this walk alone (`ACCESS`: by `ACCESS_EVERYWHERE=1`)."""
+    return bool(environ.get(EVERYWHERE) or environ.get(f"{walk}_{EVERYWHERE}"))
+
+
+def seed(walk: str = "", environ: Mapping[str, str] = os.environ) -> str:
+    """Return the seed of this run, or that of this walk (`GOING_BACK`: `GOING_BACK_SEED`)."""
+    return environ.get(f"{walk}_SEED") or environ.get(SEED) or "0"
+
+
+def draw_seed(*, repeatable: bool = False) -> None:
+    """Draw the seed of this run, unless there is one. Processes that are started later have the same.
+
+    `repeatable`: each run of these sources has the same seed, if they are in a git repository.
+    """
+    drawn = _of_sources() if repeatable else None
+    os.environ.setdefault(SEED, str(drawn or random.SystemRandom().randrange(1, MOST)))
+
+
+def _of_sources() -> int | None:
+    """Return a number that changes with the sources; None where git cannot say what they are."""
+    asked = ["git", "-C", str(SOURCES), "rev-parse", "--quiet", "--verify", "HEAD^{tree}"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return int(said, 16) % MOST
+
+
+def sample(cases: Sequence[T], size: int, *of: str) -> list[T]:
+    """Return so many cases in their order, or all if there are no more; `of` says what they are cases of."""
+    if len(cases) <= size:
+        return list(cases)
+    numbers = random.Random(" ".join(of)).sample(range(len(cases)), size)
+    return [cases[number] for number in sorted(numbers)]

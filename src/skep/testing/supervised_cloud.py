@@ -1,0 +1,41 @@
+"""A cloud of processes as `skep up --processes` runs it, in a folder of its own, on free ports and without quotas."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from skep.config import load
+from skep.processes.supervisor.cloud import ProcessCloud
+from skep.processes.supervisor.plan import Numbers
+
+SETTINGS = """
+[api]
+port = 0
+[identity]
+port = 0
+scrypt_cost = 10
+[images]
+port = 0
+[quota]
+instances = -1
+cores = -1
+ram = -1
+"""
+
+
+@asynccontextmanager
+async def supervised_cloud(
+    folder: Path, numbers: Numbers, settings: str, *, hosts: int = 1
+) -> AsyncIterator[ProcessCloud]:
+    """Run a cloud of one cell; `settings` (TOML) are added to those that all have. It may be run again."""
+    file = folder / "skep.toml"
+    file.write_text(SETTINGS + settings)
+    config = load(file, {"SKEP_STATE__DIRECTORY": str(folder / "state")}).config
+    cloud = ProcessCloud(config, numbers, cells=1, hosts=hosts, config_file=file)
+    await cloud.start()
+    try:
+        yield cloud
+    finally:
+        await cloud.stop()

@@ -1,0 +1,75 @@
+"""Tells NATS servers of accounts while they run: a new cell, a revoked host. Nothing is reloaded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+
+from nats import errors as nats_errors
+
+from skep.config.nats_security import signed_in_by
+from skep.config.sections import TransportSettings
+from skep.domain.errors import Misconfigured, Unreachable
+from skep.transport.nats_accounts import without_user
+from skep.transport.nats_client import EndingClient
+from skep.transport.nats_options import security, servers
+from skep.transport.nats_users import UPDATE_SUBJECT
+
+ANSWER_SECONDS = 5.0
+_TAKEN = 200
+
+
+async def update_accounts(settings: TransportSettings, system: str, accounts: Iterable[str]) -> None:
+    """Send JWTs of accounts to the servers; `system` is the credentials of the system account.
+
+    Raises Unreachable when no server answers, Misconfigured when they are not run by this operator or refuse an
+    account.
+    """
+    client = EndingClient()
+    options = {**security(settings), **signed_in_by(system)}
+    addresses = without_user(",".join(servers(settings))).split(",")
+    try:
+        async with asyncio.timeout(2 * ANSWER_SECONDS):
+            await client.connect(
+                addresses,
+                name="skep-accounts",
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                error_cb=_ignore,
+                **options,
+            )
+        for jwt in accounts:
+            answer = await client.request(UPDATE_SUBJECT, jwt.encode(), timeout=ANSWER_SECONDS)
+            _check(answer.data)
+    except nats_errors.NoRespondersError:
+        raise Misconfigured(
+            "the NATS servers keep no accounts: start them with `skep nats config --host-users`"
+        ) from None
+    except (nats_errors.Error, OSError, TimeoutError) as error:
+        text = str(error) or type(error).__name__
+        if "authorization" in text.lower():
+            raise Misconfigured(
+                "the NATS servers do not know this installation's operator: start them with `skep nats config "
+                "--host-users`, as it is printed where this state directory is"
+            ) from error
+        raise Unreachable(f"the NATS servers were not told of accounts: {text}") from error
+    finally:
+        if not client.is_closed:
+            await client.close()
+
+
+def _check(answer: bytes) -> None:
+    """Raise Misconfigured when a server does not take an account."""
+    try:
+        said = json.loads(answer)
+        if said.get("data", {}).get("code") == _TAKEN:
+            return
+        reason = said.get("error", {}).get("description", "") or str(said)[:200]
+    except (ValueError, AttributeError):
+        reason = repr(answer[:200])
+    raise Misconfigured(f"a NATS server refuses an account: {reason}")
+
+
+async def _ignore(_error: Exception) -> None:
+    """Hear of nothing: what matters is raised by what was asked."""

@@ -1,0 +1,77 @@
+"""Of walks and matrices `make test` runs a sample, which its seed draws again; with `EVERYWHERE=1` all of it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from skep.domain.builds import STEPS
+from skep.testing import samples
+
+ROOT = Path(__file__).parents[2]
+WALKS = ("tests/functional/test_deletes.py", "tests/crash/test_walk_building.py", "tests/functional/test_restarts.py")
+
+
+def collected(**variables: str) -> tuple[list[str], str]:
+    """The tests of some files that a run has, and the last lines that it prints."""
+    environment = {name: value for name, value in os.environ.items() if "SAMPLE" not in name and "EVERY" not in name}
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *WALKS]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment | variables, capture_output=True, text=True, check=True, timeout=200
+    )
+    lines = done.stdout.splitlines()
+    return [line for line in lines if "::" in line], "\n".join(line for line in lines if "::" not in line)
+
+
+def test_a_sample_has_a_case_of_each_step_and_everywhere_all_of_them() -> None:
+    drawn, said = collected(SAMPLE_SEED="7")
+    everything, told = collected(EVERYWHERE="1")
+    assert set(drawn) < set(everything)
+    assert "SAMPLE_SEED=7" in said
+    assert "every case" in told
+    for step in list(STEPS)[: len(STEPS) // 2]:
+        assert len([name for name in drawn if f"[{step}-" in name]) == 1
+    assert next(name for name in everything if "test_deletes" in name and "[" not in name) in drawn
+    assert "test_restarts" in everything[-1], "files with the longest limits come first, as they are collected"
+    assert "test_walk_building" in everything[0]
+    assert drawn == [name for name in everything if name in drawn]
+
+
+def test_in_ci_the_seed_is_that_of_the_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def drawn() -> str:
+        monkeypatch.delenv(samples.SEED, raising=False)
+        samples.draw_seed(repeatable=True)
+        return os.environ[samples.SEED]
+
+    if not (ROOT / ".git").exists():
+        pytest.skip("these sources have no history")
+    assert drawn() == drawn()
+    monkeypatch.setattr(samples, "SOURCES", tmp_path)
+    assert len({drawn() for _ in range(5)}) > 1, "without a history it is any"
+
+
+def test_a_seed_draws_the_same_again_and_another_one_something_else() -> None:
+    cases = list(range(1000))
+    drawn = samples.sample(cases, 10, "7", "a walk")
+    assert drawn == samples.sample(cases, 10, "7", "a walk") == sorted(drawn)
+    assert drawn != samples.sample(cases, 10, "8", "a walk")
+    assert drawn != samples.sample(cases, 10, "7", "another walk")
+    assert samples.sample(cases[:3], 3, "7") == samples.sample(cases[:3], 9, "7") == cases[:3]
+
+
+@pytest.mark.parametrize(
+    ("environ", "everywhere", "seed"),
+    [
+        ({}, False, "0"),
+        ({"EVERYWHERE": "1", "SAMPLE_SEED": "7"}, True, "7"),
+        ({"ACCESS_EVERYWHERE": "1", "ACCESS_SEED": "8", "SAMPLE_SEED": "7"}, True, "8"),
+        ({"OTHER_EVERYWHERE": "1", "OTHER_SEED": "8", "SAMPLE_SEED": "7"}, False, "7"),
+    ],
+)
+def test_one_walk_alone_has_variables_of_its_own(environ: dict[str, str], everywhere: bool, seed: str) -> None:
+    assert samples.everywhere("ACCESS", environ) == everywhere
+    assert samples.seed("ACCESS", environ) == seed

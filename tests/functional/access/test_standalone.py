@@ -1,0 +1,27 @@
+"""Every route of identity and images, by every kind of caller, of own, foreign and missing objects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from skep.standalone.identity.app import ROUTES as IDENTITY_ROUTES
+from skep.standalone.images.app import ROUTES as IMAGE_ROUTES
+from skep.testing.access.matrix import walk
+from skep.testing.access.standalone_rows import identity_rows, image_rows
+from skep.testing.access.standalone_world import standalone_world
+
+
+async def test_identity(tmp_path: Path) -> None:
+    async with standalone_world(tmp_path) as (world, things, callers):
+        rows = identity_rows(things)
+        assert {row.key for row in rows} == {(method, path, None) for method, path, _ in IDENTITY_ROUTES}
+        wrong = await walk(world, rows, callers)
+        assert not wrong, "\n".join(wrong)
+
+
+async def test_images(tmp_path: Path) -> None:
+    async with standalone_world(tmp_path) as (world, things, callers):
+        rows = image_rows(things)
+        assert {row.key for row in rows} == {(method, path, None) for method, path, _ in IMAGE_ROUTES}
+        wrong = await walk(world, rows, callers)
+        assert not wrong, "\n".join(wrong)

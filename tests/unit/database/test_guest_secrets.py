@@ -1,0 +1,57 @@
+"""Whose password and files are opened for a host: of the servers that it builds now, by the attempt in the row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from skep.database import schema
+from skep.database.cell import agents, guest_secrets, host_keys, sessions
+from skep.database.cell.guest_secrets import GuestSecrets
+from skep.database.engine import Database
+from skep.domain.hosts import AgentIdentity
+from skep.domain.ids import Incarnation, NodeUuid
+from skep.domain.instances import State
+from skep.testing.rows import HOST, ONE, bring_to
+
+NODE = NodeUuid(f"node-{HOST}")
+KEY = b"x" * 32
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sa.Connection]:
+    engine = Database(tmp_path / "cell.db").engine
+    schema.upgrade(engine, "cell")
+    with engine.begin() as connection:
+        run = AgentIdentity(node=NODE, host=HOST, process=Incarnation("run"))
+        host_keys.bind(connection, NODE, HOST, b"k" * 32, 1)
+        agents.register(connection, run, 1)
+        sessions.begin(connection, run, 1, KEY)
+        yield connection
+
+
+@pytest.mark.parametrize("state", [State.BUILDING, State.SPAWNING])
+def test_the_host_that_builds_gets_them(connection: sa.Connection, state: State) -> None:
+    bring_to(connection, state)
+    assert guest_secrets.for_host(connection, ONE, 1, HOST) == GuestSecrets(sealed=b"sealed", exchange_key=KEY)
+
+
+def test_no_other_host_and_no_other_attempt_does(connection: sa.Connection) -> None:
+    bring_to(connection, State.BUILDING)
+    assert guest_secrets.for_host(connection, ONE, 1, "another") is None
+    assert guest_secrets.for_host(connection, ONE, 2, HOST) is None
+
+
+@pytest.mark.parametrize("state", [State.ACTIVE, State.ERROR, State.DELETED, State.RESCHEDULING])
+def test_when_the_build_is_over_nobody_does(connection: sa.Connection, state: State) -> None:
+    bring_to(connection, state)
+    assert guest_secrets.for_host(connection, ONE, 1, HOST) is None
+
+
+def test_without_a_session_there_is_nobody_to_seal_them_for(connection: sa.Connection) -> None:
+    bring_to(connection, State.BUILDING)
+    host_keys.release(connection, NODE)
+    assert guest_secrets.for_host(connection, ONE, 1, HOST) == GuestSecrets(sealed=b"sealed", exchange_key=None)

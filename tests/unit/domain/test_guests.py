@@ -1,0 +1,90 @@
+"""Which differences between a host's word and a row change the row."""
+
+from __future__ import annotations
+
+import pytest
+
+from skep.domain.guests import Correction, GuestKnown, GuestSeen, correction
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import PowerState, State, Task
+
+ONE = InstanceUuid("one")
+RUNNING, SHUTDOWN, CRASHED, PAUSED, NOSTATE = (
+    PowerState.RUNNING,
+    PowerState.SHUTDOWN,
+    PowerState.CRASHED,
+    PowerState.PAUSED,
+    PowerState.NOSTATE,
+)
+
+
+def known(
+    state: State = State.ACTIVE,
+    power_state: PowerState = RUNNING,
+    task: Task | None = None,
+    *,
+    in_doubt: bool = False,
+    acted_id: str | None = None,
+) -> GuestKnown:
+    return GuestKnown(
+        instance=ONE,
+        attempt=2,
+        state=state,
+        power_state=power_state,
+        task=task,
+        in_doubt=in_doubt,
+        acted_id=acted_id,
+    )
+
+
+def seen(power_state: PowerState, *tasks: str, attempt: int = 2) -> GuestSeen:
+    return GuestSeen(ONE, attempt, power_state, tasks)
+
+
+@pytest.mark.parametrize(
+    ("row", "power_state", "becomes"),
+    [
+        (known(), RUNNING, None),
+        (known(), SHUTDOWN, Correction(state=State.STOPPED, power_state=SHUTDOWN)),
+        (known(), CRASHED, Correction(state=State.STOPPED, power_state=CRASHED)),
+        (known(), PAUSED, Correction(state=State.ACTIVE, power_state=PAUSED)),
+        (known(), NOSTATE, Correction(state=State.ACTIVE, power_state=NOSTATE)),
+        (known(power_state=NOSTATE), RUNNING, Correction(state=State.ACTIVE, power_state=RUNNING)),
+        (known(State.STOPPED, SHUTDOWN), SHUTDOWN, None),
+        (
+            known(State.STOPPED, SHUTDOWN),
+            RUNNING,
+            Correction(state=State.STOPPED, power_state=RUNNING, stop=True),
+        ),
+        (
+            known(State.STOPPED, RUNNING),
+            RUNNING,
+            Correction(state=State.STOPPED, power_state=RUNNING, stop=True),
+        ),
+        (known(State.ERROR), SHUTDOWN, Correction(state=State.ERROR, power_state=SHUTDOWN)),
+        (known(State.ERROR), RUNNING, None),
+    ],
+)
+def test_what_a_row_says_afterwards(row: GuestKnown, power_state: PowerState, becomes: Correction | None) -> None:
+    assert correction(row, seen(power_state)) == becomes
+
+
+def test_another_attempt_says_nothing() -> None:
+    assert correction(known(), seen(SHUTDOWN, attempt=1)) is None
+    assert correction(known(), seen(SHUTDOWN, attempt=3)) is None
+
+
+def test_nothing_is_corrected_under_a_task_unless_it_is_in_doubt() -> None:
+    row = known(task=Task.POWERING_OFF, acted_id="t")
+    assert correction(row, seen(SHUTDOWN, "t")) is None
+    row = known(task=Task.POWERING_OFF, acted_id="t", in_doubt=True)
+    assert correction(row, seen(SHUTDOWN, "t")) == Correction(state=State.STOPPED, power_state=SHUTDOWN, settles=True)
+    row = known(State.STOPPED, SHUTDOWN, Task.POWERING_ON, acted_id="t", in_doubt=True)
+    assert correction(row, seen(RUNNING, "t")) == Correction(state=State.ACTIVE, power_state=RUNNING, settles=True)
+
+
+def test_what_was_seen_before_the_latest_action_says_nothing() -> None:
+    row = known(State.STOPPED, SHUTDOWN, acted_id="t2")
+    assert correction(row, seen(RUNNING, "t1")) is None
+    assert correction(row, seen(RUNNING)) is None
+    assert correction(row, seen(RUNNING, "t1", "t2")) is not None
