@@ -23,6 +23,8 @@ Phase = Literal["queued", "preparing", "spawning"]
 class InstancesChanged(Cast, frozen=True, kw_only=True):
     """Rows of this cell wait for work: scheduled builds, tasks, deletes."""
 
+    wire_name: ClassVar[str] = "InstancesChanged"
+
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the asking attempt may go on. No: it was replaced, deleted or never written."""
@@ -35,6 +37,7 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
 class MayBuild(Call[Permission], frozen=True, kw_only=True):
     """The host accepted the build; may it begin? Writes scheduled -> building."""
 
+    wire_name: ClassVar[str] = "MayBuild"
     reply_type: ClassVar[Any] = Permission
     instance: InstanceUuid
     attempt: int
@@ -46,6 +49,7 @@ class MayBuild(Call[Permission], frozen=True, kw_only=True):
 class MaySpawn(Call[Permission], frozen=True, kw_only=True):
     """Everything is prepared; may the hypervisor be touched? Writes building -> spawning."""
 
+    wire_name: ClassVar[str] = "MaySpawn"
     reply_type: ClassVar[Any] = Permission
     instance: InstanceUuid
     attempt: int
@@ -64,6 +68,7 @@ class SealedContents(msgspec.Struct, frozen=True, kw_only=True):
 class ReadContents(Call[SealedContents], frozen=True, kw_only=True):
     """The host has no key for the password and files of a guest that it builds: may it have them?"""
 
+    wire_name: ClassVar[str] = "ReadContents"
     reply_type: ClassVar[Any] = SealedContents
     instance: InstanceUuid
     attempt: int
@@ -83,6 +88,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
 class Built(Call[Settled], frozen=True, kw_only=True):
     """The guest runs. Repeated from the host's journal until answered."""
 
+    wire_name: ClassVar[str] = "Built"
     reply_type: ClassVar[Any] = Settled
     instance: InstanceUuid
     attempt: int
@@ -96,6 +102,7 @@ class Built(Call[Settled], frozen=True, kw_only=True):
 class BuildInstances(Call[Settled], frozen=True, kw_only=True):
     """The attempt failed and everything that bears it is undone: why. Repeated from the journal until answered."""
 
+    wire_name: ClassVar[str] = "BuildInstances"
     reply_type: ClassVar[Any] = Settled
     instance: InstanceUuid
     attempt: int
@@ -108,6 +115,7 @@ class BuildInstances(Call[Settled], frozen=True, kw_only=True):
 class Destroyed(Call[Done], frozen=True, kw_only=True):
     """Nothing of the instance is left on this host. Repeated from the journal until answered."""
 
+    wire_name: ClassVar[str] = "Destroyed"
     reply_type: ClassVar[Any] = Done
     instance: InstanceUuid
     host: str
@@ -137,6 +145,7 @@ class TaskInHand(msgspec.Struct, frozen=True, array_like=True):
 class ReportProgress(Cast, frozen=True, kw_only=True):
     """The host has these in hand: deadlines begin anew, and nothing of it need be sent again. One for each interval."""
 
+    wire_name: ClassVar[str] = "ReportProgress"
     host: str
     builds: tuple[BuildInHand, ...] = ()
     tasks: tuple[TaskInHand, ...] = ()
@@ -153,6 +162,7 @@ class ActPermission(msgspec.Struct, frozen=True, kw_only=True):
 class MayAct(Call[ActPermission], frozen=True, kw_only=True):
     """The host is about to start, stop or reboot a guest; may it still? Repeated until answered."""
 
+    wire_name: ClassVar[str] = "MayAct"
     reply_type: ClassVar[Any] = ActPermission
     instance: InstanceUuid
     attempt: int
@@ -166,6 +176,7 @@ class MayAct(Call[ActPermission], frozen=True, kw_only=True):
 class ReportGuests(Cast, frozen=True, kw_only=True):
     """How guests of the host are, of which nothing is being done. Told now and then, and when one changes by itself."""
 
+    wire_name: ClassVar[str] = "ReportGuests"
     host: str
     guests: tuple[GuestSeen, ...]
     incarnation: int | None = None
@@ -175,6 +186,7 @@ class ReportGuests(Cast, frozen=True, kw_only=True):
 class TaskDone(Call[Done], frozen=True, kw_only=True):
     """A start, stop or reboot is over. Repeated from the journal until answered."""
 
+    wire_name: ClassVar[str] = "TaskDone"
     reply_type: ClassVar[Any] = Done
     instance: InstanceUuid
     attempt: int
@@ -222,6 +234,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
 class RegisterAgent(Call[Registration], frozen=True, kw_only=True):
     """An agent has started. Repeated until its node is mapped; the same process gets the same incarnation."""
 
+    wire_name: ClassVar[str] = "RegisterAgent"
     reply_type: ClassVar[Any] = Registration
     identity: AgentIdentity
     public_key: bytes = b""
@@ -269,6 +282,7 @@ class HostReported(msgspec.Struct, frozen=True, kw_only=True):
 class ReportHost(Call[HostReported], frozen=True, kw_only=True):
     """A host's state changed, or a full report is due. The cell conductor batches them towards the scheduler."""
 
+    wire_name: ClassVar[str] = "ReportHost"
     reply_type: ClassVar[Any] = HostReported
     node: NodeUuid
     incarnation: int
@@ -280,6 +294,7 @@ class ReportHost(Call[HostReported], frozen=True, kw_only=True):
 class SignedReport(Call[HostReported], frozen=True, kw_only=True):
     """A report of a host whose agent signs: the bytes that were signed are those that are read."""
 
+    wire_name: ClassVar[str] = "SignedReport"
     reply_type: ClassVar[Any] = HostReported
     node: NodeUuid
     body: bytes
@@ -297,6 +312,7 @@ class Spoken(msgspec.Struct, frozen=True):
 class AgentCall(Call[Spoken], frozen=True, kw_only=True):
     """A call of an agent in its session: whatever the message inside is."""
 
+    wire_name: ClassVar[str] = "AgentCall"
     reply_type: ClassVar[Any] = Spoken
     node: NodeUuid
     incarnation: int
@@ -312,6 +328,7 @@ class AgentCall(Call[Spoken], frozen=True, kw_only=True):
 class AgentCast(Cast, frozen=True, kw_only=True):
     """A hint of an agent in its session; as `AgentCall`."""
 
+    wire_name: ClassVar[str] = "AgentCast"
     node: NodeUuid
     incarnation: int
     number: int
@@ -323,6 +340,7 @@ class AgentCast(Cast, frozen=True, kw_only=True):
 class Heartbeat(Cast, frozen=True, kw_only=True):
     """The agent lives."""
 
+    wire_name: ClassVar[str] = "Heartbeat"
     node: NodeUuid
     incarnation: int
     epoch: str | None = None
@@ -350,6 +368,7 @@ class GuestHere(msgspec.Struct, frozen=True, array_like=True):
 class GuestsFound(Call[Done], frozen=True, kw_only=True):
     """All that a host has, asked for by `TellGuests`, some at a time."""
 
+    wire_name: ClassVar[str] = "GuestsFound"
     reply_type: ClassVar[Any] = Done
     node: NodeUuid
     host: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Instance, Task
@@ -13,6 +15,7 @@ from skep.messages.base import Cast
 class BuildAndRunInstance(Cast, frozen=True, kw_only=True):
     """Build this attempt. A repeat of what the journal knows is answered from the journal."""
 
+    wire_name: ClassVar[str] = "BuildAndRunInstance"
     context: RequestContext
     instance: Instance
     attempt: int
@@ -29,6 +32,7 @@ class BuildAndRunInstance(Cast, frozen=True, kw_only=True):
 class TerminateInstance(Cast, frozen=True, kw_only=True):
     """Destroy and undo whatever bears this instance, up to and including `attempt`."""
 
+    wire_name: ClassVar[str] = "TerminateInstance"
     context: RequestContext
     instance: InstanceUuid
     attempt: int
@@ -39,6 +43,7 @@ class TerminateInstance(Cast, frozen=True, kw_only=True):
 class ChangePower(Cast, frozen=True, kw_only=True):
     """Start, stop or reboot the guest. A repeat of a finished `task_id` is answered from the journal."""
 
+    wire_name: ClassVar[str] = "ChangePower"
     context: RequestContext
     instance: InstanceUuid
     attempt: int
@@ -51,20 +56,26 @@ class ChangePower(Cast, frozen=True, kw_only=True):
 class TellGuests(Cast, frozen=True, kw_only=True):
     """The cell's database went back in time: tell of all guests and builds that are here, whatever was told before."""
 
+    wire_name: ClassVar[str] = "TellGuests"
     timeline: int
 
 
 class ReportHostNow(Cast, frozen=True, kw_only=True):
     """The host's state is unknown to the schedulers (a new epoch, say): report in full at once."""
 
+    wire_name: ClassVar[str] = "ReportHostNow"
+
 
 class ConductorHello(Cast, frozen=True, kw_only=True):
     """A conductor that has not heard this run of the agent yet greets it: what the agent says next bears its mark."""
+
+    wire_name: ClassVar[str] = "ConductorHello"
 
 
 class Order(Cast, frozen=True, kw_only=True):
     """An order in the session of an agent: whatever the message inside is."""
 
+    wire_name: ClassVar[str] = "Order"
     conductor: bytes
     """The mark of the conductor that gives it."""
     number: int

@@ -34,6 +34,7 @@ class SelectReply(msgspec.Struct, frozen=True, kw_only=True):
 class SelectDestinations(Call[SelectReply], frozen=True, kw_only=True):
     """Choose and claim a host for each member. Idempotent by (instance, attempt)."""
 
+    wire_name: ClassVar[str] = "SelectDestinations"
     reply_type: ClassVar[Any] = SelectReply
     spec: RequestSpec
     members: tuple[Member, ...]
@@ -93,6 +94,7 @@ class UpdateHostStateReply(msgspec.Struct, frozen=True, kw_only=True):
 class UpdateHostState(Call[UpdateHostStateReply], frozen=True, kw_only=True):
     """Merge reports: usage set and settled claims gone in one compare-and-swap for each record."""
 
+    wire_name: ClassVar[str] = "UpdateHostState"
     reply_type: ClassVar[Any] = UpdateHostStateReply
     reports: tuple[HostReport, ...]
 
@@ -143,6 +145,7 @@ class OperatorStatePart(msgspec.Struct, frozen=True, kw_only=True):
 class PublishOperatorState(Call[Done], frozen=True, kw_only=True):
     """Set what the operator wants, replacing what was there. From rows of the API database."""
 
+    wire_name: ClassVar[str] = "PublishOperatorState"
     reply_type: ClassVar[Any] = Done
     hosts: tuple[HostWish, ...]
     aggregates: tuple[AggregateWish, ...]
@@ -178,6 +181,7 @@ class GetHostStates(Call[GetHostStatesReply], frozen=True, kw_only=True):
     `skep.transport.host_states` reads all pages.
     """
 
+    wire_name: ClassVar[str] = "GetHostStates"
     reply_type: ClassVar[Any] = GetHostStatesReply
     nodes: tuple[NodeUuid, ...] | None = None
     hosts: tuple[str, ...] | None = None
@@ -203,6 +207,7 @@ class ReleaseReply(msgspec.Struct, frozen=True, kw_only=True):
 class ReleaseClaims(Call[ReleaseReply], frozen=True, kw_only=True):
     """Free claims and their group slots. What is not there is no error."""
 
+    wire_name: ClassVar[str] = "ReleaseClaims"
     reply_type: ClassVar[Any] = ReleaseReply
     claims: tuple[ClaimKey, ...]
 
@@ -210,6 +215,7 @@ class ReleaseClaims(Call[ReleaseReply], frozen=True, kw_only=True):
 class ReleaseSlots(Call[ReleaseReply], frozen=True, kw_only=True):
     """Free only the group slots of these attempts: the server is gone, its claim went with a report."""
 
+    wire_name: ClassVar[str] = "ReleaseSlots"
     reply_type: ClassVar[Any] = ReleaseReply
     slots: tuple[ClaimKey, ...]
 
@@ -232,6 +238,7 @@ class AssertReply(msgspec.Struct, frozen=True, kw_only=True):
 class AssertClaims(Call[AssertReply], frozen=True, kw_only=True):
     """Tell what a cell's rows say is claimed, under a new epoch. After it the cell's hosts may become candidates."""
 
+    wire_name: ClassVar[str] = "AssertClaims"
     reply_type: ClassVar[Any] = AssertReply
     cell: CellUuid
     epoch: str
@@ -282,6 +289,7 @@ class Beat(Call[BeatReply], frozen=True, kw_only=True):
     changed or was asked for; otherwise its version says that it is what it was.
     """
 
+    wire_name: ClassVar[str] = "Beat"
     reply_type: ClassVar[Any] = BeatReply
     cell: CellUuid
     heard: tuple[NodeUuid, ...] = ()
@@ -323,6 +331,7 @@ class ListNamespacesReply(msgspec.Struct, frozen=True, kw_only=True):
 class ListNamespaces(Call[ListNamespacesReply], frozen=True, kw_only=True):
     """Say which namespaces the host states have."""
 
+    wire_name: ClassVar[str] = "ListNamespaces"
     reply_type: ClassVar[Any] = ListNamespacesReply
 
 
@@ -346,6 +355,7 @@ class ListSchedulersReply(msgspec.Struct, frozen=True, kw_only=True):
 class ListSchedulers(Call[ListSchedulersReply], frozen=True, kw_only=True):
     """Say which schedulers share the host states."""
 
+    wire_name: ClassVar[str] = "ListSchedulers"
     reply_type: ClassVar[Any] = ListSchedulersReply
 
 
@@ -387,6 +397,7 @@ class ListClaimsReply(msgspec.Struct, frozen=True, kw_only=True):
 class ListClaims(Call[ListClaimsReply], frozen=True, kw_only=True):
     """List all claims and slots, so that those which nothing names can be found."""
 
+    wire_name: ClassVar[str] = "ListClaims"
     reply_type: ClassVar[Any] = ListClaimsReply
     marker: HoldingMarker | None = None
     """Only those after this one."""

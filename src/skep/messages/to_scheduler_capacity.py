@@ -25,6 +25,7 @@ class GetCapacity(Call[GetCapacityReply], frozen=True, kw_only=True):
     Raises BadRequest for a flavor that takes nothing, or a number of hosts that cannot be.
     """
 
+    wire_name: ClassVar[str] = "GetCapacity"
     reply_type: ClassVar[Any] = GetCapacityReply
     spec: RequestSpec
     cell: CellUuid | None = None

@@ -19,6 +19,7 @@ class PublishNamespaces(Call[Done], frozen=True, kw_only=True):
     way while a namespace was registered does not know it yet.
     """
 
+    wire_name: ClassVar[str] = "PublishNamespaces"
     reply_type: ClassVar[Any] = Done
     namespaces: tuple[Namespace, ...]
     removed: tuple[str, ...] = ()
@@ -59,6 +60,7 @@ class UpdateNamespaceStatesReply(msgspec.Struct, frozen=True, kw_only=True):
 class UpdateNamespaceStates(Call[UpdateNamespaceStatesReply], frozen=True, kw_only=True):
     """Set states of a namespace, each by compare-and-swap; one that is refused does not touch the others."""
 
+    wire_name: ClassVar[str] = "UpdateNamespaceStates"
     reply_type: ClassVar[Any] = UpdateNamespaceStatesReply
     namespace: str
     updates: tuple[StateUpdate, ...]
@@ -67,6 +69,7 @@ class UpdateNamespaceStates(Call[UpdateNamespaceStatesReply], frozen=True, kw_on
 class RemoveNamespaceStates(Call[ReleaseReply], frozen=True, kw_only=True):
     """Remove states of a namespace. What is not there is no error."""
 
+    wire_name: ClassVar[str] = "RemoveNamespaceStates"
     reply_type: ClassVar[Any] = ReleaseReply
     namespace: str
     keys: tuple[str, ...]
@@ -96,6 +99,7 @@ class GetNamespaceStatesReply(msgspec.Struct, frozen=True, kw_only=True):
 class GetNamespaceStates(Call[GetNamespaceStatesReply], frozen=True, kw_only=True):
     """Read the states of a namespace, a page at a time."""
 
+    wire_name: ClassVar[str] = "GetNamespaceStates"
     reply_type: ClassVar[Any] = GetNamespaceStatesReply
     namespace: str
     keys: tuple[str, ...] | None = None

@@ -12,26 +12,33 @@ from skep.messages.to_cell_conductor import SealedContents
 class ScheduleAndBuildInstances(Cast, frozen=True, kw_only=True):
     """Build requests of this request wait in the API database."""
 
+    wire_name: ClassVar[str] = "ScheduleAndBuildInstances"
     request_id: RequestId
 
 
 class DeleteInstances(Cast, frozen=True, kw_only=True):
     """Mappings bear a delete intent that nobody has acted on."""
 
+    wire_name: ClassVar[str] = "DeleteInstances"
+
 
 class OperatorStateChanged(Cast, frozen=True, kw_only=True):
     """Cells, hosts' settings or aggregates changed in the API database."""
+
+    wire_name: ClassVar[str] = "OperatorStateChanged"
 
 
 class CellChanged(Cast, frozen=True, kw_only=True):
     """A row of this cell reached a state that concerns the API level: an agent to map, a server gone."""
 
+    wire_name: ClassVar[str] = "CellChanged"
     cell: CellUuid
 
 
 class OpenContents(Call[SealedContents], frozen=True, kw_only=True):
     """A host of this cell builds a server, and has no key for its password and files: seal them for its agent."""
 
+    wire_name: ClassVar[str] = "OpenContents"
     reply_type: ClassVar[Any] = SealedContents
     cell: CellUuid
     instance: InstanceUuid

@@ -52,7 +52,7 @@ def encode(message: Cast | Call[Any], context: RequestContext | None) -> bytes:
     """Encode a message with its envelope."""
     body = msgspec.Raw(_encoder.encode(message))
     traceparent = tracing.current() or (context.traceparent if context is not None else "")
-    return _encoder.encode(Envelope(type(message).__name__, context, body, traceparent))
+    return _encoder.encode(Envelope(message.wire_name, context, body, traceparent))
 
 
 def decode(data: bytes) -> tuple[Cast | Call[Any], RequestContext | None]:
