@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from skep.api.microversions import MAXIMUM, MINIMUM
 from skep.api.schemas.fields import Anything, Array, Boolean, Direction, Field, Integer, Map, Type, fields
 from skep.api.schemas.shared import ANY_TEXT, INTEGER, MAX_INT, TEXT, asked, shown
 from skep.api.schemas.validation import Body, Parameter, Query, Shape
 
 LIMIT = Integer(min=-1, max=MAX_INT)
 
+STILL = (MINIMUM, MAXIMUM)
+
 RESOURCES: dict[str, tuple[int, int]] = {
-    "instances": (1, 104),
-    "cores": (1, 104),
-    "ram": (1, 104),
-    "metadata_items": (1, 104),
-    "key_pairs": (1, 104),
-    "server_groups": (1, 104),
-    "server_group_members": (1, 104),
+    "instances": STILL,
+    "cores": STILL,
+    "ram": STILL,
+    "metadata_items": STILL,
+    "key_pairs": STILL,
+    "server_groups": STILL,
+    "server_group_members": STILL,
     "injected_files": (1, 56),
     "injected_file_content_bytes": (1, 56),
     "injected_file_path_bytes": (1, 56),
@@ -28,8 +31,8 @@ RESOURCES: dict[str, tuple[int, int]] = {
 
 CLASS_RESOURCES: dict[str, tuple[int, int]] = {
     **RESOURCES,
-    "server_groups": (50, 104),
-    "server_group_members": (50, 104),
+    "server_groups": (50, MAXIMUM),
+    "server_group_members": (50, MAXIMUM),
     "fixed_ips": (1, 49),
     "floating_ips": (1, 49),
     "security_groups": (1, 49),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skep.api.microversions import MAXIMUM, MINIMUM
 from skep.api.schemas.fields import (
     REQUEST,
     RESPONSE,
@@ -64,13 +65,13 @@ LINKS = Array(
 
 
 def asked(
-    name: str, kind: Type, *, since: int = 1, until: int = 104, required: bool = False, secret: bool = False
+    name: str, kind: Type, *, since: int = MINIMUM, until: int = MAXIMUM, required: bool = False, secret: bool = False
 ) -> Field:
     """Describe a key of a request."""
     return Field(name=name, type=kind, since=since, until=until, required=required, secret=secret, direction=REQUEST)
 
 
-def shown(name: str, kind: Type, *, since: int = 1, until: int = 104, required: bool = True) -> Field:
+def shown(name: str, kind: Type, *, since: int = MINIMUM, until: int = MAXIMUM, required: bool = True) -> Field:
     """Describe a key of an answer; one with `required=False` is left out where there is nothing to say."""
     return Field(name=name, type=kind, since=since, until=until, required=required, direction=RESPONSE)
 
