@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,9 +10,10 @@ import sqlalchemy as sa
 
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS, AdminServices
-from skep.database.api import flavors, instance_mappings, server_groups
+from skep.database.api import flavors, server_groups
 from skep.database.api.flavors import FlavorQuery
-from skep.database.cell import instances
+from skep.database.hosts_of_servers import hosts_of
+from skep.domain import request_specs
 from skep.domain.destinations import destination
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.flavors import Flavor
@@ -23,11 +23,9 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, ProjectId, is_uuid
 from skep.domain.images import Image
 from skep.domain.invalid_input import InvalidHint, invalid_hint
-from skep.domain.lifetimes import lifetime_from
 from skep.domain.nested.aliases import device_requests
 from skep.domain.nested.reading import wanted as wanted_inside
 from skep.domain.request_specs import RequestSpec
-from skep.domain.spread import spread_group
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,29 +70,21 @@ async def _spec_of(request: AdminRequest, wish: Wish) -> RequestSpec:
     flavor, image = await _flavor(services, wish.flavor), await _image(request, wish.image)
     devices = device_requests(flavor.extra_specs, services.aliases)
     wanted_inside(flavor, image.properties if image is not None else {}, devices)
-    group = spread_group(await _group(services, hints.group), hints.spread, flavor.extra_specs)
-    cells = cells_named(hints.cells, tuple(services.names.values()), target=hints.target_cell)
-    hosts = await _hosts_of(services, (*hints.same_host, *hints.different_host))
-    return RequestSpec(
+    spec = request_specs.spec_of(
         project_id=ProjectId(wish.project_id or request.context.project_id),
         user_id=request.context.user_id,
         flavor=flavor,
         image=image,
         devices=devices,
-        availability_zone=where.zone,
-        forced_host=where.forced_host,
-        forced_node=where.forced_node,
-        requested_host=where.requested_host,
-        requested_node=where.requested_node,
-        group=group,
-        same_host=hints.same_host,
-        different_host=hints.different_host,
-        same_host_names=_named(hints.same_host, hosts) if hints.same_host else None,
-        different_host_names=_named(hints.different_host, hosts),
-        scheduler_hints=hints.given,
-        target_cell=cells[hints.target_cell] if hints.target_cell is not None else None,
-        different_cells=tuple(cells[name] for name in hints.different_cell),
-        lifetime=lifetime_from(hints.given, services.clock.now()),
+        destination=where,
+        hints=hints,
+        group=await _group(services, hints.group),
+        cells=cells_named(hints.cells, tuple(services.names.values()), target=hints.target_cell),
+        now=services.clock.now(),
+    )
+    named = (*spec.same_host, *spec.different_host)
+    return request_specs.with_host_names(
+        spec, await hosts_of(services.database, services.cells, named, within=CELL_SECONDS)
     )
 
 
@@ -138,24 +128,3 @@ async def _group(services: AdminServices, wanted: str | None) -> GroupRule | Non
     if found is None:
         raise invalid_hint("group", wanted, "the UUID of a server group")
     return found.rule()
-
-
-async def _hosts_of(services: AdminServices, uuids: Sequence[str]) -> dict[str, str]:
-    """Return instance -> name of its host for those that have one."""
-    if not uuids:
-        return {}
-    mapped = await services.database.read(partial(instance_mappings.get_many, instances=uuids))
-    by_cell: dict[CellUuid, list[str]] = {}
-    for uuid, mapping in mapped.items():
-        if mapping.cell is not None and mapping.cell in services.cells and mapping.deleted_at is None:
-            by_cell.setdefault(mapping.cell, []).append(uuid)
-    found = [
-        one
-        for cell, members in by_cell.items()
-        for one in await services.cells[cell].read(partial(instances.get_many, uuids=members), within=CELL_SECONDS)
-    ]
-    return {one.uuid: one.host for one in found if one.host is not None and one.deleted_at is None}
-
-
-def _named(servers: Iterable[str], hosts: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(sorted({hosts[server] for server in servers if server in hosts}))

@@ -14,6 +14,7 @@ from skep.api.creating.hints import hints
 from skep.api.creating.inside import devices
 from skep.api.creating.names import counts, display_names, hostname_of, requested_hostname
 from skep.api.services import ApiSettings
+from skep.domain import request_specs
 from skep.domain.context import RequestContext
 from skep.domain.destinations import Destination, destination
 from skep.domain.flavors import Flavor
@@ -22,9 +23,7 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, InstanceUuid, new_uuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance
-from skep.domain.lifetimes import lifetime_from
 from skep.domain.request_specs import RequestSpec
-from skep.domain.spread import spread_group
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,25 +92,17 @@ def spec_of(wish: Wish, found: Resolved, context: RequestContext, settings: ApiS
 
     Raises BadRequest, naming the key, for extra specs and image properties that contradict each other.
     """
-    where = wish.destination
-    return RequestSpec(
+    return request_specs.spec_of(
         project_id=context.project_id,
         user_id=context.user_id,
         flavor=found.flavor,
         image=found.image,
-        availability_zone=where.zone,
-        forced_host=where.forced_host,
-        forced_node=where.forced_node,
-        requested_host=where.requested_host,
-        requested_node=where.requested_node,
-        group=spread_group(found.group, wish.hints.spread, found.flavor.extra_specs),
-        same_host=wish.hints.same_host,
-        different_host=wish.hints.different_host,
-        scheduler_hints=wish.hints.given,
-        target_cell=found.cells[wish.hints.target_cell] if wish.hints.target_cell is not None else None,
-        different_cells=tuple(found.cells[name] for name in wish.hints.different_cell),
         devices=devices(found.flavor, found.image, settings),
-        lifetime=lifetime_from(wish.hints.given, now),
+        destination=wish.destination,
+        hints=wish.hints,
+        group=found.group,
+        cells=found.cells,
+        now=now,
     )
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 
+from skep.domain.destinations import Destination
 from skep.domain.errors import BadRequest
 from skep.domain.flavors import Flavor
+from skep.domain.given_hints import Hints
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, ProjectId, UserId
 from skep.domain.images import Image
-from skep.domain.lifetimes import Lifetime
+from skep.domain.lifetimes import Lifetime, lifetime_from
 from skep.domain.nested.reading import resources_of, wanted
 from skep.domain.nested.wanted import DeviceRequest, Wanted
 from skep.domain.resources import Resources
+from skep.domain.spread import spread_group
 
 
 class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,3 +79,55 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
             return wanted(self.flavor, self.image.properties if self.image is not None else {}, self.devices)
         except BadRequest:
             return None
+
+
+def spec_of(
+    *,
+    project_id: ProjectId,
+    user_id: UserId,
+    flavor: Flavor,
+    image: Image | None,
+    devices: tuple[DeviceRequest, ...],
+    destination: Destination,
+    hints: Hints,
+    group: GroupRule | None,
+    cells: Mapping[str, CellUuid],
+    now: int,
+) -> RequestSpec:
+    """Put together what is asked for `now`, for a server that is created and for a dry run alike.
+
+    `group` is the group of the hint; `cells` are those that hints name. Raises BadRequest, naming the extra spec, for
+    a spread that makes no sense.
+    """
+    return RequestSpec(
+        project_id=project_id,
+        user_id=user_id,
+        flavor=flavor,
+        image=image,
+        availability_zone=destination.zone,
+        forced_host=destination.forced_host,
+        forced_node=destination.forced_node,
+        requested_host=destination.requested_host,
+        requested_node=destination.requested_node,
+        group=spread_group(group, hints.spread, flavor.extra_specs),
+        same_host=hints.same_host,
+        different_host=hints.different_host,
+        scheduler_hints=hints.given,
+        devices=devices,
+        target_cell=cells[hints.target_cell] if hints.target_cell is not None else None,
+        different_cells=tuple(cells[name] for name in hints.different_cell),
+        lifetime=lifetime_from(hints.given, now),
+    )
+
+
+def with_host_names(spec: RequestSpec, hosts: Mapping[str, str]) -> RequestSpec:
+    """Put the hosts of other servers (instance -> host) into a spec whose hints name these servers."""
+
+    def named(servers: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted({hosts[server] for server in servers if server in hosts}))
+
+    return msgspec.structs.replace(
+        spec,
+        same_host_names=named(spec.same_host) if spec.same_host else None,
+        different_host_names=named(spec.different_host),
+    )

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection
 from functools import partial
 
 import msgspec
 
-from skep.database.api import instance_mappings as mappings
 from skep.database.api import server_groups
-from skep.database.cell import instances
-from skep.domain.ids import CellUuid
-from skep.domain.request_specs import RequestSpec
-from skep.super_conductor.parts import Parts
-
-
-async def hosts_of(parts: Parts, uuids: Sequence[str]) -> dict[str, str]:
-    """Return instance -> name of its host for those that have one."""
-    found = await parts.api.read(partial(mappings.get_many, instances=uuids))
-    by_cell: dict[CellUuid, list[str]] = {}
-    for uuid, mapping in found.items():
-        if mapping.cell is not None and mapping.deleted_at is None:
-            by_cell.setdefault(mapping.cell, []).append(uuid)
-    asked = [
-        parts.cells[cell].read(partial(instances.get_many, uuids=members))
-        for cell, members in by_cell.items()
-        if cell in parts.cells
-    ]
-    return {
-        one.uuid: one.host
-        for found_there in await asyncio.gather(*asked)
-        for one in found_there
-        if one.host is not None and one.deleted_at is None
-    }
+from skep.database.hosts_of_servers import hosts_of
+from skep.domain.request_specs import RequestSpec, with_host_names
+from skep.super_conductor.parts import CELL_SECONDS, Parts
 
 
 async def resolved(parts: Parts, spec: RequestSpec, members: Collection[str]) -> RequestSpec:
@@ -48,13 +25,6 @@ async def resolved(parts: Parts, spec: RequestSpec, members: Collection[str]) ->
         spec = msgspec.structs.replace(spec, group=msgspec.structs.replace(group, cells=cells, epoch=epoch))
     if not spec.same_host and not spec.different_host:
         return spec
-    hosts = await hosts_of(parts, (*spec.same_host, *spec.different_host))
-    return msgspec.structs.replace(
-        spec,
-        same_host_names=_named(spec.same_host, hosts) if spec.same_host else None,
-        different_host_names=_named(spec.different_host, hosts),
-    )
-
-
-def _named(instances: Iterable[str], hosts: dict[str, str]) -> tuple[str, ...]:
-    return tuple(sorted({hosts[instance] for instance in instances if instance in hosts}))
+    databases = {uuid: access.database for uuid, access in parts.cells.items()}
+    named = (*spec.same_host, *spec.different_host)
+    return with_host_names(spec, await hosts_of(parts.api, databases, named, within=CELL_SECONDS))

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from skep.api.cells import read_cell
 from skep.api.handlers.server_lookup import CellUnreadable, Found, find
 from skep.api.requests import Answer, ApiRequest
+from skep.api.schemas.server_answers import PARTIAL_SINCE
 from skep.api.views import instance_actions as views
 from skep.database.api import build_requests
 from skep.database.cell import actions, attempts
@@ -26,7 +27,6 @@ PAGED_SINCE = 58
 EVENTS_FOR_ALL_SINCE = 51
 HOSTS_SINCE = 62
 DETAILS_SINCE = 84
-PARTIAL_SINCE = 69
 
 
 async def index(request: ApiRequest) -> Answer:

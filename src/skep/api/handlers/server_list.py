@@ -19,6 +19,7 @@ from skep.api.handlers.server_filters import Selection, ordered, selection
 from skep.api.handlers.server_lookup import CellUnreadable, look_up, settled
 from skep.api.handlers.server_views import view_for
 from skep.api.requests import Answer, ApiRequest
+from skep.api.schemas.server_answers import PARTIAL_SINCE
 from skep.api.services import ApiServices
 from skep.database.api import build_requests
 from skep.database.api import instance_mappings as mappings
@@ -30,7 +31,6 @@ from skep.domain.instances import FROZEN, Instance, Task
 
 log = structlog.get_logger("skep.api.servers")
 
-PARTIAL_SINCE = 69
 MAX_NAMED = 500
 """Servers named in one statement."""
 

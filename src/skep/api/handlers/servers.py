@@ -14,6 +14,7 @@ from skep.api.creating.addresses import access_address
 from skep.api.handlers.server_lookup import CellUnreadable, change, find, find_lost, not_found, refuse_if_locked
 from skep.api.handlers.server_views import view_for
 from skep.api.requests import Answer, ApiRequest
+from skep.api.schemas.server_answers import PARTIAL_SINCE
 from skep.database.api import build_requests, quotas, server_groups
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
@@ -25,9 +26,6 @@ from skep.messages.to_super_conductor import DeleteInstances
 from skep.transport.base import SUPER_CONDUCTOR
 
 log = structlog.get_logger("skep.api.servers")
-
-PARTIAL_SINCE = 69
-"""From 2.69 on a server whose cell cannot be read, or has lost its row, is shown as far as it is known."""
 
 _CHANGES = {
     "name": "name",

@@ -164,6 +164,7 @@ _UNKNOWN = fields(
     shown("scheduler_hints", Map(value=Anything()), since=100, required=False),
 )
 PARTIAL_SINCE = 69
+"""From 2.69 on a server whose cell cannot be read, or has lost its row, is shown as far as it is known."""
 
 
 class ServerOrUnknown(Object):
