@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from skep.compute.drivers.base import Driver
+from skep.compute.drivers.base import PowerDriver
+from skep.compute.drivers.capabilities import missing
 from skep.compute.entries import Acknowledged, TaskOver
 from skep.compute.host import Host
 from skep.compute.outcomes import Outcomes
 from skep.domain.builds import BuildFailure
+from skep.domain.capabilities import Capability
 from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, Task
@@ -23,7 +25,7 @@ from skep.messages.to_compute import ChangePower
 
 log = structlog.get_logger("skep.compute")
 
-Operation = Callable[[Driver, InstanceUuid], Awaitable[PowerState]]
+Operation = Callable[[PowerDriver, InstanceUuid], Awaitable[PowerState]]
 
 OPERATIONS: dict[Task, Operation] = {
     Task.POWERING_ON: lambda driver, instance: driver.power_on(instance),
@@ -75,18 +77,29 @@ class Power:
     async def _story(self, run: _Run) -> None:
         order = run.order
         try:
-            while (until := await self._permission(run)) is not None:
-                async with self._host.locks.hold(order.instance):
-                    # Whoever held the lock, or this process itself, may have taken its time.
-                    if until == FOREVER or self._host.clock.elapsed() < until:
-                        self._note(order, *await self._operate(order))
-                        break
+            driver = self._host.driver
+            if isinstance(driver, PowerDriver):
+                await self._act(run, driver)
             else:
-                state = await self._power_state(order.instance)
-                self._note(order, state, f"GivenUp: {GIVEN_UP}", begun=False)
+                await self._refuse(order, missing(Capability.POWER, self._host.name))
         finally:
             self._under_way.pop(order.task_id, None)
         self._outcomes.tell_task(order.instance, order.task_id)
+
+    async def _act(self, run: _Run, driver: PowerDriver) -> None:
+        """Do the task once the conductor says yes."""
+        order = run.order
+        while (until := await self._permission(run)) is not None:
+            async with self._host.locks.hold(order.instance):
+                # Whoever held the lock, or this process itself, may have taken its time.
+                if until == FOREVER or self._host.clock.elapsed() < until:
+                    self._note(order, *await self._operate(order, driver))
+                    return
+        await self._refuse(order, f"GivenUp: {GIVEN_UP}")
+
+    async def _refuse(self, order: ChangePower, why: str) -> None:
+        """End the task without touching the guest."""
+        self._note(order, await self._power_state(order.instance), why, begun=False)
 
     async def _permission(self, run: _Run) -> float | None:
         """Ask whether the task may begin: until when it may, by `Clock.elapsed`; None: it may not."""
@@ -118,7 +131,7 @@ class Power:
             )
         )
 
-    async def _operate(self, order: ChangePower) -> tuple[PowerState, str | None]:
+    async def _operate(self, order: ChangePower, driver: PowerDriver) -> tuple[PowerState, str | None]:
         host, instance = self._host, order.instance
         attempt = host.guests.get(instance)
         if attempt is None:
@@ -127,7 +140,7 @@ class Power:
             there = f"the guest of {instance} on host {host.name} bears attempt {attempt}, not {order.attempt}"
             return PowerState.NOSTATE, f"InstanceNotFound: {there}"
         host.journal.note(Acknowledged(instance=instance, outcome="task", task_id=order.task_id, taken=True))
-        result = await host.drive(OPERATIONS[order.task](host.driver, instance), instance)
+        result = await host.drive(OPERATIONS[order.task](driver, instance), instance)
         if isinstance(result, BuildFailure):
             log.warning("power task failed", host=host.name, instance=instance, task=order.task, error=result.message)
             return await self._power_state(instance), f"{result.error}: {result.message}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -59,7 +59,11 @@ class DriverError(Exception):
 
 
 class Driver(Protocol):
-    """A hypervisor. Every operation may be repeated: what is there already is looked at, what is gone stays gone."""
+    """The core that every driver has. What a driver can do beyond it is a capability (`capabilities.py`), each with a
+    protocol of its own below.
+
+    Every operation may be repeated: what is there already is looked at, what is gone stays gone.
+    """
 
     def on_change(self, told: Callable[[], None]) -> None:
         """Call `told`, in the agent's event loop, when a guest starts or stops by itself; a driver that cannot tell
@@ -89,6 +93,11 @@ class Driver(Protocol):
 
     async def destroy(self, instance: InstanceUuid, attempt: int | None = None) -> None:
         """Remove the guest and its disks, only that of `attempt` when it is given. Raises DriverError."""
+
+
+@runtime_checkable
+class PowerDriver(Protocol):
+    """The capability `power`."""
 
     async def power_on(self, instance: InstanceUuid) -> PowerState:
         """Start a stopped guest. Raises DriverError."""

@@ -1,0 +1,23 @@
+"""Which protocol of `base.py` stands for which capability, and which capabilities a driver has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from skep.compute.drivers.base import Driver, PowerDriver
+from skep.domain.capabilities import Capability
+
+PROTOCOLS: Mapping[Capability, type] = {
+    Capability.POWER: PowerDriver,
+}
+"""A capability without a row here is one that no driver can have yet."""
+
+
+def capabilities_of(driver: Driver) -> frozenset[Capability]:
+    """Return the capabilities whose whole protocol a driver has."""
+    return frozenset(capability for capability, protocol in PROTOCOLS.items() if isinstance(driver, protocol))
+
+
+def missing(capability: Capability, host: str) -> str:
+    """Return the error of an action that needs a capability which the driver of the host lacks."""
+    return f"NotSupportedByDriver: the driver of host {host} lacks the capability `{capability}`"

@@ -1,0 +1,48 @@
+"""Capabilities of drivers: what a driver lacks is refused by name before anything is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from skep.compute.drivers.base import Driver
+from skep.compute.drivers.capabilities import capabilities_of
+from skep.compute.drivers.fake import FakeDriver
+from skep.domain.capabilities import Capability
+from skep.domain.instances import PowerState, Task
+from skep.messages.to_cell_conductor import Built, MayAct, TaskDone
+from skep.testing.agents import AgentStage
+
+
+class CoreOnly:
+    """The core of a fake driver without any capability."""
+
+    def __init__(self, inner: FakeDriver) -> None:
+        self.on_change = inner.on_change
+        self.facts = inner.facts
+        self.guests = inner.guests
+        self.prepare = inner.prepare
+        self.spawn = inner.spawn
+        self.destroy = inner.destroy
+        self.close = inner.close
+
+
+def test_a_driver_has_the_capabilities_whose_protocol_it_has(tmp_path: Path) -> None:
+    whole = FakeDriver(tmp_path, "host-1")
+    core: Driver = CoreOnly(whole)
+    assert Capability.POWER in capabilities_of(whole)
+    assert capabilities_of(core) == frozenset()
+    whole.close()
+
+
+async def test_an_action_of_a_missing_capability_is_refused_by_name_and_touches_nothing(stage: AgentStage) -> None:
+    whole = stage.make_driver
+    stage.make_driver = lambda: CoreOnly(whole())  # type: ignore[assignment,return-value]
+    await stage.start()
+    await stage.build()
+    await stage.conductor.hears(Built)
+    await stage.change_power(Task.POWERING_OFF, "task-1")
+    told = await stage.conductor.hears(TaskDone)
+    assert told.error == "NotSupportedByDriver: the driver of host host-1 lacks the capability `power`"
+    assert (told.begun, told.power_state) == (False, PowerState.RUNNING)
+    assert stage.conductor.all(MayAct) == []
+    assert stage.events() == ["spawn_begun", "spawned"]
