@@ -32,10 +32,11 @@ from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.messages.to_scheduler import CellWish, HostReport, HostWish
-from skep.scheduler.service import changes, records
-from skep.scheduler.service.commits import Commits
-from skep.scheduler.service.mirror import Mirror
-from skep.scheduler.service.records import (
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler import changes, records
+from skep.scheduler.commits import Commits
+from skep.scheduler.mirror import Mirror
+from skep.scheduler.records import (
     BeatValue,
     CellValue,
     ComputeValue,
@@ -44,8 +45,7 @@ from skep.scheduler.service.records import (
     beat_key,
     hearing_key,
 )
-from skep.scheduler.service.states import HostStates
-from skep.scheduler.settings import SchedulerSettings
+from skep.scheduler.states import HostStates
 from skep.synchronizer.base import Key, Record, Write
 from skep.synchronizer.memory import MemoryBackend
 

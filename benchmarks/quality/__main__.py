@@ -25,7 +25,7 @@ from benchmarks.quality.openb_policies import fragmentation as fragmentation_on_
 from benchmarks.quality.openb_policies import published
 from benchmarks.quality.openb_simulator import Experiment
 
-from skep.scheduler.slots import Worthing
+from skep.placement.slots import Worthing
 
 FILLING = Worthing(size_exponent=0.5, slot_exponent=0.5)
 """For clouds that fill up: nobody leaves."""

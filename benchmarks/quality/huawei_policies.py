@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 from benchmarks.quality.huawei import BOTH, CPUS, MEMORY_GB, WHOLE, Free, Option, Policy, Vm
 
-from skep.scheduler.slots import Hosts, Kind, Worth, Worthing
+from skep.placement.slots import Hosts, Kind, Worth, Worthing
 
 
 def first_fit(servers: list[Free], vm: Vm, options: list[Option]) -> Option:  # noqa: ARG001  # the signature of policies

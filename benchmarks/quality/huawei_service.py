@@ -18,13 +18,13 @@ from skep.domain.lifetimes import Lifetime
 from skep.domain.providers import NumaCell, Topology
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
-from skep.scheduler.deciding import Deciding, Seat
-from skep.scheduler.knowledge import Knowledge
-from skep.scheduler.mix import AskedKind, MixState, PublishedMix
-from skep.scheduler.options import PlacementOptions
-from skep.scheduler.request import PlacementRequest, placement_request
-from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.slots import Worthing
+from skep.placement.deciding import Deciding, Seat
+from skep.placement.knowledge import Knowledge
+from skep.placement.mix import AskedKind, MixState, PublishedMix
+from skep.placement.options import PlacementOptions
+from skep.placement.request import PlacementRequest, placement_request
+from skep.placement.settings import SchedulerSettings
+from skep.placement.slots import Worthing
 
 _CELL = CellUuid("cell")
 _HALF_GB = 512

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from benchmarks.quality.openb import GPU, Node, Pod, Policy, State
 
-from skep.scheduler.slots import Hosts, Kind, Worth, Worthing
+from skep.placement.slots import Hosts, Kind, Worth, Worthing
 
 _MOST_CPU, _MOST_GPU = 128_000, 8_000
 """What the largest node has; the artefact scales by these."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from benchmarks.quality import openb
 
-from skep.scheduler.options import PlacementOptions
-from skep.scheduler.settings import SchedulerSettings
-from skep.scheduler.slots import Worthing
+from skep.placement.options import PlacementOptions
+from skep.placement.settings import SchedulerSettings
+from skep.placement.slots import Worthing
 from skep.simulator.clouds import read as read_cloud
 from skep.simulator.measures import utilisation
 from skep.simulator.policies import Policy

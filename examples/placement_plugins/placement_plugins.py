@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from skep.scheduler.plugins import HostView, OneHost, PlacementRequest, column_weigher, host_filter
+from skep.placement.plugins import HostView, OneHost, PlacementRequest, column_weigher, host_filter
 
 
 def wants_licence(request: PlacementRequest) -> bool:

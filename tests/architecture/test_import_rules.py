@@ -13,7 +13,7 @@ import pytest
 from skep.testing.eventually import PATIENCE
 
 ROOT = Path(__file__).parents[2]
-SCHEDULER = ROOT / "src" / "skep" / "scheduler"
+PLACEMENT = ROOT / "src" / "skep" / "placement"
 
 PURE = {
     "__future__",
@@ -37,7 +37,7 @@ PURE = {
 """Modules of the standard library without a clock, dice or I/O."""
 
 
-LOADING = SCHEDULER / "plugins" / "loading.py"
+LOADING = PLACEMENT / "plugins" / "loading.py"
 """The one file that looks up entry points: once, when a scheduler starts."""
 
 
@@ -58,26 +58,23 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def is_pure(module: str) -> bool:
-    if module.startswith("skep.scheduler.service"):
-        return False
     top = module.partition(".")[0]
-    ours = module.startswith(("skep.domain", "skep.scheduler"))
+    ours = module.startswith(("skep.domain", "skep.placement"))
     return ours or top in PURE or top in {"numpy", "msgspec", "os_traits"}
 
 
 def test_placement_is_arithmetic_over_columns() -> None:
-    """All of the scheduler but its service imports the domain, NumPy, msgspec (for structs) and names of traits."""
+    """The engine imports the domain, NumPy, msgspec (for structs) and names of traits."""
     offences = [
         f"{path.relative_to(ROOT)} imports {module}"
-        for path in sorted(SCHEDULER.rglob("*.py"))
-        if path.relative_to(SCHEDULER).parts[0] != "service"
+        for path in sorted(PLACEMENT.rglob("*.py"))
         for module in imported(path)
         if not is_pure(module) and (path, module) != (LOADING, "importlib.metadata")
     ]
     assert offences == []
 
 
-@pytest.mark.parametrize("service", ["scheduler", "compute"])
+@pytest.mark.parametrize("service", ["placement", "scheduler", "compute"])
 def test_no_database_between_scheduler_and_computes(service: str) -> None:
     """Neither the scheduler nor an agent on a host reads or writes a database, not even its library."""
     offences = [

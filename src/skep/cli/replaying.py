@@ -72,7 +72,7 @@ def replay_otherwise(path: Path, policies: Sequence[Policy], options: dict[str, 
 
 
 def _decide(path: Path, counted: Counted, title: str) -> None:
-    from skep.scheduler.service.decision_log.reading import entries, segments
+    from skep.scheduler.decision_log.reading import entries, segments
     from skep.simulator.replay import replay
 
     files = segments(path)

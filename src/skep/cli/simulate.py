@@ -14,7 +14,7 @@ from skep.cli.remote import cloud_option
 from skep.cli.simulated import draw_charts, prepare_charts, print_outcomes, progress
 
 if TYPE_CHECKING:
-    from skep.scheduler.settings import SchedulerSettings
+    from skep.placement.settings import SchedulerSettings
     from skep.simulator.clouds import Plan
     from skep.simulator.events import Trace
     from skep.simulator.policies import Policy
@@ -235,7 +235,7 @@ def _live(cloud: str | None, *, empty: bool) -> Plan:
 
 def _policy(name: str, base: SchedulerSettings | None = None) -> Policy:
     """Return the policy of a name or a file, which may be a configuration. `base`: what neither says."""
-    from skep.scheduler.settings import SchedulerSettings
+    from skep.placement.settings import SchedulerSettings
     from skep.simulator.policies import checked, named, of_document, read_document
 
     path = Path(name)

@@ -6,7 +6,7 @@ import math
 
 from skep.config.sections import Config
 from skep.domain.errors import Misconfigured
-from skep.scheduler.options import PlacementOptions
+from skep.placement.options import PlacementOptions
 
 
 def placement_options(config: Config) -> PlacementOptions:

@@ -8,12 +8,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from skep.config.sections import Config
+from skep.placement.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
 from skep.processes.placement_options import multipliers, numbers, placement_options
 from skep.processes.process import Process
+from skep.scheduler.clocks import OnClock, ignore
+from skep.scheduler.decision_log.files import MEBIBYTE, DecisionLog
 from skep.scheduler.service import SchedulerService
-from skep.scheduler.service.clocks import OnClock, ignore
-from skep.scheduler.service.decision_log.files import MEBIBYTE, DecisionLog
-from skep.scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
 from skep.synchronizer.base import Backend
 from skep.transport.base import Transport
 

@@ -1,1 +1,1 @@
-"""Placement: which host of which cell each server goes to. Only `service.py` and its stories are asynchronous."""
+"""The scheduler as a service: messages on one side, the synchronizer on the other, `skep.placement` between them."""

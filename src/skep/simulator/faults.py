@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep.scheduler.service.decision_log.entries import Unreadable
+from skep.scheduler.decision_log.entries import Unreadable
 from skep.simulator.traces.rows import BadTrace
 
 FAULTS: tuple[type[Exception], ...] = (BadTrace, Unreadable, OSError)

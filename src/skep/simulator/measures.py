@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from skep.scheduler.hosts.columns import Mask
-from skep.scheduler.hosts.table import HostTable
-from skep.scheduler.hosts.view import HostView
-from skep.scheduler.nested.judging import passing
+from skep.placement.hosts.columns import Mask
+from skep.placement.hosts.table import HostTable
+from skep.placement.hosts.view import HostView
+from skep.placement.nested.judging import passing
 from skep.simulator.events import AskedFor
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from skep.domain.errors import Misconfigured
-from skep.scheduler.registry import CONFIGURED_WEIGHERS, WEIGHERS, pipeline
-from skep.scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
+from skep.placement.registry import CONFIGURED_WEIGHERS, WEIGHERS, pipeline
+from skep.placement.settings import DEFAULT_WEIGHERS, SchedulerSettings
 
 _SHARES = ("CPUWeigher", "RAMWeigher", "DiskWeigher")
 

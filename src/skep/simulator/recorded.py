@@ -16,8 +16,8 @@ from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Resources, add, subtract
 from skep.messages.to_scheduler import AggregateWish, HostWish
-from skep.scheduler.hosts.published import DEFAULT_ZONE, ZONE_KEY
-from skep.scheduler.service.decision_log.entries import (
+from skep.placement.hosts.published import DEFAULT_ZONE, ZONE_KEY
+from skep.scheduler.decision_log.entries import (
     Applied,
     Asked,
     Decided,
@@ -27,9 +27,9 @@ from skep.scheduler.service.decision_log.entries import (
     Observed,
     Unreadable,
 )
-from skep.scheduler.service.decision_log.files import SUFFIX
-from skep.scheduler.service.decision_log.reading import entries, segments
-from skep.scheduler.service.records import AGGREGATES, COMPUTE, OPERATOR, ComputeValue
+from skep.scheduler.decision_log.files import SUFFIX
+from skep.scheduler.decision_log.reading import entries, segments
+from skep.scheduler.records import AGGREGATES, COMPUTE, OPERATOR, ComputeValue
 from skep.simulator.clouds import Aggregate, Plan, of_states
 from skep.simulator.events import Server, Trace
 

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from skep.scheduler.deciding import Seat
-from skep.scheduler.service.decision_log.entries import (
+from skep.placement.deciding import Seat
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler.decision_log.entries import (
     Answer,
     Asked,
     Decided,
@@ -22,9 +23,8 @@ from skep.scheduler.service.decision_log.entries import (
     Known,
     Unreadable,
 )
-from skep.scheduler.service.decision_log.recording import answer_of, found_of
-from skep.scheduler.service.decision_log.retelling import RetoldDeciding, RetoldStates
-from skep.scheduler.settings import SchedulerSettings
+from skep.scheduler.decision_log.recording import answer_of, found_of
+from skep.scheduler.decision_log.retelling import RetoldDeciding, RetoldStates
 
 MOST_DIFFERENCES = 20
 """So many differences are kept; all are counted."""

@@ -14,11 +14,11 @@ from skep.domain.builds import NotReady
 from skep.domain.claims import Claim
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.request_specs import RequestSpec
-from skep.scheduler.deciding import Deciding, Seat
-from skep.scheduler.hosts.intake import Intake
-from skep.scheduler.hosts.published import ZONE_KEY
-from skep.scheduler.knowledge import Knowledge
-from skep.scheduler.request import PlacementRequest, placement_request
+from skep.placement.deciding import Deciding, Seat
+from skep.placement.hosts.intake import Intake
+from skep.placement.hosts.published import ZONE_KEY
+from skep.placement.knowledge import Knowledge
+from skep.placement.request import PlacementRequest, placement_request
 from skep.simulator.clouds import Plan, PlannedHost, scaled
 from skep.simulator.events import Departure, HostChange, Server, Trace, in_order, requests_of
 from skep.simulator.measures import empty_hosts, fragmentation, utilisation

@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from skep.domain.ids import NodeUuid
-from skep.scheduler.service.decision_log.entries import Answer, Found, Header
-from skep.scheduler.service.decision_log.reading import entries, segments
-from skep.scheduler.settings import SchedulerSettings
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler.decision_log.entries import Answer, Found, Header
+from skep.scheduler.decision_log.reading import entries, segments
 from skep.simulator.policies import Policy
 from skep.simulator.replay import Counted, Told
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from skep.domain.ids import new_uuid
-from skep.scheduler.service.decision_log.entries import SCHEMA, Entry, Header, Kept, Known, decode, encode
-from skep.scheduler.settings import SchedulerSettings
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler.decision_log.entries import SCHEMA, Entry, Header, Kept, Known, decode, encode
 
 
 class MemoryLog:

@@ -14,8 +14,8 @@ from skep.domain.hosts import HostUsage
 from skep.domain.ids import NodeUuid
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import AssertClaims, Beat, HostReport, UpdateHostState
+from skep.placement.settings import DEFAULT_FILTERS, SchedulerSettings
 from skep.scheduler.service import SchedulerService
-from skep.scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
 from skep.synchronizer.memory import MemoryBackend
 from skep.testing.admin import CELL1, CELL2, Admin
 from skep.transport.base import SCHEDULER

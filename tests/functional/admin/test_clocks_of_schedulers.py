@@ -14,8 +14,8 @@ from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.clock import SECOND, Clock, Timestamp
 from skep.domain.ids import CellUuid, Incarnation
+from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
-from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.memory import MemoryBackend
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier

@@ -16,8 +16,8 @@ import pytest
 
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import QuotaSettings
+from skep.placement.settings import DEFAULT_FILTERS
 from skep.processes.all_in_one import Cloud
-from skep.scheduler.settings import DEFAULT_FILTERS
 from skep.testing.eventually import eventually
 from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 

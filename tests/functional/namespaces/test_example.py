@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from skep.config.scheduler import SchedulerSettings
+from skep.placement.settings import DEFAULT_FILTERS
 from skep.processes.all_in_one import Cloud
-from skep.scheduler.settings import DEFAULT_FILTERS
 from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 

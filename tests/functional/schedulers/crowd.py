@@ -36,10 +36,10 @@ from skep.messages.to_scheduler import (
     Slot,
     UpdateHostState,
 )
-from skep.scheduler.groups import member_nodes
-from skep.scheduler.service import records
-from skep.scheduler.service.records import ComputeValue, GroupValue
-from skep.scheduler.settings import SchedulerSettings
+from skep.placement.groups import member_nodes
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler import records
+from skep.scheduler.records import ComputeValue, GroupValue
 from skep.simulator.replay import Tally, replay
 from skep.synchronizer.memory import MemoryBackend
 from skep.testing.decision_logs import MemoryLog

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from skep.domain.clock import Clock
 from skep.domain.errors import Unavailable
+from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
-from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Epoch, Published, Refusal, Write
 from skep.synchronizer.memory import MemoryBackend
 from skep.testing.decision_logs import MemoryLog

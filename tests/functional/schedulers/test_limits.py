@@ -16,8 +16,8 @@ from tests.functional.schedulers.crowd import CELLS, Crowd
 
 from skep.domain.builds import NoValidHost, Placed
 from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish, PublishOperatorState
-from skep.scheduler.options import PlacementOptions
-from skep.scheduler.settings import DEFAULT_FILTERS
+from skep.placement.options import PlacementOptions
+from skep.placement.settings import DEFAULT_FILTERS
 
 MOST = 3
 HOSTS = 4

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as profile
 
 from skep.domain.hosts import HostUsage
-from skep.scheduler.settings import SchedulerSettings
+from skep.placement.settings import SchedulerSettings
 from skep.testing import samples
 from skep.testing.reference_scheduler import stories
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from skep.config.scheduler import SchedulerSettings
-from skep.scheduler.settings import DEFAULT_FILTERS
+from skep.placement.settings import DEFAULT_FILTERS
 from skep.testing.eventually import eventually
 from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 

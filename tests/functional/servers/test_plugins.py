@@ -12,15 +12,15 @@ import msgspec
 import pytest
 
 from skep.config.scheduler import SchedulerSettings
+from skep.placement.settings import DEFAULT_FILTERS
 from skep.processes.all_in_one import Cloud
-from skep.scheduler.settings import DEFAULT_FILTERS
 from skep.testing.eventually import eventually
 from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 VERSION = "2.96"
 MODULE = "fragile_plugins"
 CODE = """
-from skep.scheduler.plugins import host_filter
+from skep.placement.plugins import host_filter
 
 @host_filter(stage="being sound")
 def fragile(host, request):

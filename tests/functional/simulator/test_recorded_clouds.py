@@ -18,7 +18,7 @@ from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid
 from skep.domain.instances import State
-from skep.scheduler.service.decision_log.reading import entries, segments
+from skep.scheduler.decision_log.reading import entries, segments
 from skep.simulator import policies, recorded, simulation
 from skep.simulator.replay import Tally, replay
 from skep.testing.cloud import Cloud, quick_config, running_cloud

@@ -25,8 +25,8 @@ from skep.messages.to_scheduler import (
     PublishOperatorState,
     UpdateHostState,
 )
+from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
-from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER
 from skep.transport.memory import MemoryTransport

@@ -17,19 +17,19 @@ from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import CellWish, HostWish
-from skep.scheduler.claims import ClaimIndex
-from skep.scheduler.hosts.levels import Levels
-from skep.scheduler.hosts.table import HostTable, stable_hash
-from skep.scheduler.hosts.view import HostView
-from skep.scheduler.ranking import ranking, standing
-from skep.scheduler.ranking.order import Order
-from skep.scheduler.ranking.ranking import NOBODY, Among, Fitting, Ranking
-from skep.scheduler.ranking.shapes import Shapes
-from skep.scheduler.registry import pipeline
-from skep.scheduler.request import PlacementRequest, placement_request
-from skep.scheduler.service.records import BEATS, CELLS, COMPUTE, OPERATOR, BeatValue, CellValue, ComputeValue, Report
-from skep.scheduler.service.states import HostStates
-from skep.scheduler.settings import SchedulerSettings
+from skep.placement.claims import ClaimIndex
+from skep.placement.hosts.levels import Levels
+from skep.placement.hosts.table import HostTable, stable_hash
+from skep.placement.hosts.view import HostView
+from skep.placement.ranking import ranking, standing
+from skep.placement.ranking.order import Order
+from skep.placement.ranking.ranking import NOBODY, Among, Fitting, Ranking
+from skep.placement.ranking.shapes import Shapes
+from skep.placement.registry import pipeline
+from skep.placement.request import PlacementRequest, placement_request
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler.records import BEATS, CELLS, COMPUTE, OPERATOR, BeatValue, CellValue, ComputeValue, Report
+from skep.scheduler.states import HostStates
 from skep.synchronizer.base import Key
 
 NODES = tuple(NodeUuid(f"n{number}") for number in range(5))

@@ -33,9 +33,9 @@ from skep.messages.to_scheduler import (
     SelectDestinations,
     UpdateHostState,
 )
-from skep.scheduler.request import placement_request
-from skep.scheduler.service import SchedulerService
-from skep.scheduler.service.records import (
+from skep.placement.request import placement_request
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler.records import (
     AGGREGATES,
     BEATS,
     CELLS,
@@ -47,8 +47,8 @@ from skep.scheduler.service.records import (
     Report,
     beat_key,
 )
-from skep.scheduler.service.states import HostStates
-from skep.scheduler.settings import SchedulerSettings
+from skep.scheduler.service import SchedulerService
+from skep.scheduler.states import HostStates
 from skep.synchronizer.base import Key
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER

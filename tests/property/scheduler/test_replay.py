@@ -16,9 +16,10 @@ from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid, Project
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish, Member, SelectDestinations
-from skep.scheduler.groups import GroupSlot
-from skep.scheduler.service.decision_log.recording import RecordedDeciding, RecordedStates
-from skep.scheduler.service.records import (
+from skep.placement.groups import GroupSlot
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler.decision_log.recording import RecordedDeciding, RecordedStates
+from skep.scheduler.records import (
     AGGREGATES,
     CELLS,
     COMPUTE,
@@ -33,7 +34,6 @@ from skep.scheduler.service.records import (
     beat_key,
     hearing_key,
 )
-from skep.scheduler.settings import SchedulerSettings
 from skep.simulator.replay import Tally, replay
 from skep.synchronizer.base import Key
 from skep.testing.decision_logs import MemoryLog

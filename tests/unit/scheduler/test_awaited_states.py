@@ -22,9 +22,9 @@ from skep.messages.to_scheduler import (
     UpdateHostState,
 )
 from skep.messages.to_scheduler_namespaces import PublishNamespaces, StateUpdate, UpdateNamespaceStates
-from skep.scheduler.knowledge import STATES_AWAITED_SECONDS, STATES_FOLLOW_SECONDS
+from skep.placement.knowledge import STATES_AWAITED_SECONDS, STATES_FOLLOW_SECONDS
+from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
-from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER
 from skep.transport.memory import MemoryTransport

@@ -13,7 +13,7 @@ from skep.domain.errors import BadRequest
 from skep.domain.heard_time import SchedulerTime
 from skep.domain.ids import CellUuid
 from skep.messages.to_scheduler import Beat
-from skep.scheduler.service.clocks import FORGOTTEN_SECONDS, Clocks
+from skep.scheduler.clocks import FORGOTTEN_SECONDS, Clocks
 
 HOUR = 3600
 

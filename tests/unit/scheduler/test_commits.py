@@ -11,14 +11,14 @@ import pytest
 from skep.domain.errors import TooLarge, Unavailable
 from skep.domain.ids import NodeUuid
 from skep.messages.to_scheduler import AggregateWish
-from skep.scheduler.groups import GroupSlot
-from skep.scheduler.service import changes, records
-from skep.scheduler.service.changes import Change
-from skep.scheduler.service.commits import MOST_CHANGES, Commits
-from skep.scheduler.service.mirror import Mirror
-from skep.scheduler.service.records import GroupValue
-from skep.scheduler.service.states import HostStates
-from skep.scheduler.settings import SchedulerSettings
+from skep.placement.groups import GroupSlot
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler import changes, records
+from skep.scheduler.changes import Change
+from skep.scheduler.commits import MOST_CHANGES, Commits
+from skep.scheduler.mirror import Mirror
+from skep.scheduler.records import GroupValue
+from skep.scheduler.states import HostStates
 from skep.synchronizer.base import MAX_BODY_BYTES, Epoch, Key, Published, Refusal, Write
 from skep.synchronizer.memory import MemoryBackend, MemoryRecords
 

@@ -11,15 +11,16 @@ import pytest
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import CellWish, HostWish, Member, SelectDestinations
-from skep.scheduler.hosts.beats import Beats
-from skep.scheduler.hosts.hearing import Hearing
-from skep.scheduler.knowledge import Knowledge
-from skep.scheduler.service.decision_log import files
-from skep.scheduler.service.decision_log.entries import Applied, Header, Kept, Known, Observed, Unreadable, decode
-from skep.scheduler.service.decision_log.files import DecisionLog
-from skep.scheduler.service.decision_log.reading import entries, segments
-from skep.scheduler.service.decision_log.recording import RecordedDeciding, RecordedStates
-from skep.scheduler.service.records import (
+from skep.placement.hosts.beats import Beats
+from skep.placement.hosts.hearing import Hearing
+from skep.placement.knowledge import Knowledge
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler.decision_log import files
+from skep.scheduler.decision_log.entries import Applied, Header, Kept, Known, Observed, Unreadable, decode
+from skep.scheduler.decision_log.files import DecisionLog
+from skep.scheduler.decision_log.reading import entries, segments
+from skep.scheduler.decision_log.recording import RecordedDeciding, RecordedStates
+from skep.scheduler.records import (
     CELLS,
     COMPUTE,
     OPERATOR,
@@ -29,8 +30,7 @@ from skep.scheduler.service.records import (
     Report,
     beat_key,
 )
-from skep.scheduler.service.states import HostStates
-from skep.scheduler.settings import SchedulerSettings
+from skep.scheduler.states import HostStates
 from skep.simulator.replay import Tally, replay
 from skep.synchronizer.base import Key
 

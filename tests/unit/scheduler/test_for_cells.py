@@ -26,8 +26,8 @@ from skep.messages.to_scheduler import (
     Slot,
     UpdateHostState,
 )
+from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
-from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER, scheduler_for
 from skep.transport.memory import MemoryTransport

@@ -9,7 +9,7 @@ from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.providers import Allocation, CellShare, NumaCell, Provider, Topology
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import HostReport
-from skep.scheduler.service.nonsense import nonsense
+from skep.scheduler.nonsense import nonsense
 from skep.testing.inside import host_with_inside
 
 GOOD = {"CUSTOM_A": Inventory(total=1)}

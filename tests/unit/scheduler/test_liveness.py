@@ -23,9 +23,9 @@ from skep.messages.to_scheduler import (
     PublishOperatorState,
     UpdateHostState,
 )
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler.records import BEATS, HEARING
 from skep.scheduler.service import SchedulerService
-from skep.scheduler.service.records import BEATS, HEARING
-from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Epoch, Published, Refusal, Write
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER

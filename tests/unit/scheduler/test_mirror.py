@@ -10,10 +10,10 @@ from tests.unit.scheduler.test_commits import GROUP, One, add
 
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import CellUuid
-from skep.scheduler.service import changes, records
-from skep.scheduler.service.changes import Change
-from skep.scheduler.service.mirror import PAGE
-from skep.scheduler.service.records import ComputeValue, GroupValue
+from skep.scheduler import changes, records
+from skep.scheduler.changes import Change
+from skep.scheduler.mirror import PAGE
+from skep.scheduler.records import ComputeValue, GroupValue
 from skep.synchronizer.base import Epoch, Key, Record, Snapshot, Write
 from skep.synchronizer.memory import MemoryBackend
 from skep.testing.synchronizer.memory import MemoryStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.scheduler.service.names import Names
+from skep.scheduler.names import Names
 from skep.synchronizer.base import Key
 
 letters = st.sampled_from("abcdefgh")

@@ -23,8 +23,8 @@ from skep.messages.to_scheduler import (
     PublishOperatorState,
     Slot,
 )
+from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
-from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Changes, Cursor, CursorTooOld
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER

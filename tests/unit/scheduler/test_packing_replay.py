@@ -6,8 +6,9 @@ from typing import Any
 
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import CellWish, HostWish, Member, SelectDestinations
-from skep.scheduler.service.decision_log.recording import RecordedDeciding, RecordedStates
-from skep.scheduler.service.records import (
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler.decision_log.recording import RecordedDeciding, RecordedStates
+from skep.scheduler.records import (
     CELLS,
     COMPUTE,
     OPERATOR,
@@ -17,7 +18,6 @@ from skep.scheduler.service.records import (
     Report,
     beat_key,
 )
-from skep.scheduler.settings import SchedulerSettings
 from skep.simulator.replay import Tally, replay
 from skep.synchronizer.base import Key
 from skep.testing.decision_logs import MemoryLog

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from skep.scheduler.plugins.guarding import Guard
-from skep.scheduler.service.plugin_watch import PluginWatch
+from skep.placement.plugins.guarding import Guard
+from skep.scheduler.plugin_watch import PluginWatch
 
 PATIENCE = 60.0
 

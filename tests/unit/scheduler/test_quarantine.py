@@ -30,9 +30,9 @@ from skep.messages.to_scheduler import (
     Slot,
     UpdateHostState,
 )
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler.records import AGGREGATES, BEATS, CELLS, COMPUTE, GROUPS, HEARING, KINDS, OPERATOR, encode
 from skep.scheduler.service import SchedulerService
-from skep.scheduler.service.records import AGGREGATES, BEATS, CELLS, COMPUTE, GROUPS, HEARING, KINDS, OPERATOR, encode
-from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Key, Published, Write
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER

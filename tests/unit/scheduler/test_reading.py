@@ -31,9 +31,9 @@ from skep.messages.to_scheduler_namespaces import (
     UpdateNamespaceStates,
     UpdateNamespaceStatesReply,
 )
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler.namespaced import MISSING_SECONDS
 from skep.scheduler.service import SchedulerService
-from skep.scheduler.service.namespaced import MISSING_SECONDS
-from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.memory import MemoryBackend
 from skep.testing.eventually import eventually
 from skep.transport.base import SCHEDULER

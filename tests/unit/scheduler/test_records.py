@@ -10,9 +10,9 @@ from skep.domain.claims import Claim
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.namespaces import Field, Namespace, Schema
 from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish
-from skep.scheduler.groups import GroupSlot
-from skep.scheduler.service import records
-from skep.scheduler.service.records import (
+from skep.placement.groups import GroupSlot
+from skep.scheduler import records
+from skep.scheduler.records import (
     BeatValue,
     CellValue,
     ComputeValue,

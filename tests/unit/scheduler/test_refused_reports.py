@@ -11,9 +11,9 @@ from tests.unit.scheduler.test_commits import One
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.messages.to_scheduler import HostReport, HostWish
-from skep.scheduler.service import changes
-from skep.scheduler.service.records import COMPUTE, OPERATOR
-from skep.scheduler.service.reporting import Reporting
+from skep.scheduler import changes
+from skep.scheduler.records import COMPUTE, OPERATOR
+from skep.scheduler.reporting import Reporting
 from skep.synchronizer.base import Key
 
 CELL = CellUuid("cell-1")

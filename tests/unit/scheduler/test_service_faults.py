@@ -24,8 +24,8 @@ from skep.messages.to_scheduler import (
     SelectDestinations,
     UpdateHostState,
 )
+from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
-from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Epoch, Published, Refusal, Write
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER

@@ -13,11 +13,11 @@ from skep.domain.errors import BadRequest
 from skep.domain.groups import GroupRule, SpreadConstraint
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.spread import read_extra_specs, read_hint, spread_group
-from skep.scheduler.choice import Choice, NoHost
-from skep.scheduler.groups import GroupSlot
-from skep.scheduler.request import placement_request
-from skep.scheduler.service import changes
-from skep.scheduler.service.records import GroupValue
+from skep.placement.choice import Choice, NoHost
+from skep.placement.groups import GroupSlot
+from skep.placement.request import placement_request
+from skep.scheduler import changes
+from skep.scheduler.records import GroupValue
 
 
 def constraint(key: Any, max_skew: int = 1, *, hard: bool = True) -> SpreadConstraint:

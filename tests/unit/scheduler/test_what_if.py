@@ -13,11 +13,12 @@ from skep.cli.simulate import simulate
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import CellWish, HostWish, Member, SelectDestinations
-from skep.scheduler.options import PlacementOptions
-from skep.scheduler.service.decision_log.files import MEBIBYTE, DecisionLog
-from skep.scheduler.service.decision_log.reading import entries, segments
-from skep.scheduler.service.decision_log.recording import RecordedDeciding, RecordedStates
-from skep.scheduler.service.records import (
+from skep.placement.options import PlacementOptions
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler.decision_log.files import MEBIBYTE, DecisionLog
+from skep.scheduler.decision_log.reading import entries, segments
+from skep.scheduler.decision_log.recording import RecordedDeciding, RecordedStates
+from skep.scheduler.records import (
     CELLS,
     COMPUTE,
     OPERATOR,
@@ -27,7 +28,6 @@ from skep.scheduler.service.records import (
     Report,
     beat_key,
 )
-from skep.scheduler.settings import SchedulerSettings
 from skep.simulator.policies import Policy, named
 from skep.simulator.replay import replay
 from skep.simulator.what_if import Comparison, recorded_settings

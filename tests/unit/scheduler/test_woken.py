@@ -11,16 +11,16 @@ from skep.domain.clock import Clock
 from skep.domain.hosts import nodes_version
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import AssertClaims, AssertReply, Beat, HeardPage, HostReport
-from skep.scheduler.service.asserting import assert_claims
-from skep.scheduler.service.changes import add_claim, merge_report
-from skep.scheduler.service.commits import Commits
-from skep.scheduler.service.liveness import take_beat
-from skep.scheduler.service.members import FORGET_SECONDS
-from skep.scheduler.service.membership import Membership
-from skep.scheduler.service.mirror import Mirror
-from skep.scheduler.service.records import BEATS, CELLS, COMPUTE, HEARING, SCHEDULERS
-from skep.scheduler.service.states import HostStates
-from skep.scheduler.settings import SchedulerSettings
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler.asserting import assert_claims
+from skep.scheduler.changes import add_claim, merge_report
+from skep.scheduler.commits import Commits
+from skep.scheduler.liveness import take_beat
+from skep.scheduler.members import FORGET_SECONDS
+from skep.scheduler.membership import Membership
+from skep.scheduler.mirror import Mirror
+from skep.scheduler.records import BEATS, CELLS, COMPUTE, HEARING, SCHEDULERS
+from skep.scheduler.states import HostStates
 from skep.synchronizer.base import Epoch, Key
 from skep.synchronizer.memory import MemoryBackend, MemoryRecords
 

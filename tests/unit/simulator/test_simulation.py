@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from skep.domain.errors import Misconfigured
-from skep.scheduler.settings import SchedulerSettings
+from skep.placement.settings import SchedulerSettings
 from skep.simulator.clouds import HostKind, MadeUp, Plan, made_up
 from skep.simulator.events import AskedFor, HostChange, Server, Trace, first_servers, in_order, requests_of
 from skep.simulator.policies import Policy, named, of_document

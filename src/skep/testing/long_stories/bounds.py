@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from random import Random
 from types import ModuleType
 
-from skep.scheduler import claims, spreading
-from skep.scheduler.batch import foreseeing, merging, together
-from skep.scheduler.explain import misses, refusals
-from skep.scheduler.hosts import changelog, columns, levels
-from skep.scheduler.ranking import order, ranking, shapes, standing
+from skep.placement import claims, spreading
+from skep.placement.batch import foreseeing, merging, together
+from skep.placement.explain import misses, refusals
+from skep.placement.hosts import changelog, columns, levels
+from skep.placement.ranking import order, ranking, shapes, standing
 
 _SMALL: tuple[tuple[ModuleType, str, tuple[int, ...]], ...] = (
     (claims, "_FEW", (2,)),

@@ -15,8 +15,8 @@ from skep.domain.groups import GroupRule, Policy, SpreadConstraint, SpreadKey
 from skep.domain.ids import GroupUuid, ProjectId, UserId
 from skep.domain.lifetimes import Lifetime
 from skep.domain.request_specs import RequestSpec
-from skep.scheduler.options import PlacementOptions
-from skep.scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
+from skep.placement.options import PlacementOptions
+from skep.placement.settings import DEFAULT_FILTERS, SchedulerSettings
 from skep.simulator.traces.flavors import GPU_MILLI
 from skep.testing.long_stories.facts import CELLS, HostFacts
 

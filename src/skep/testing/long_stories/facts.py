@@ -9,9 +9,9 @@ from skep.domain.claims import Claim
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, GroupUuid, NodeUuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
-from skep.scheduler.groups import GroupSlot
-from skep.scheduler.knowledge import Knowledge
-from skep.scheduler.settings import SchedulerSettings
+from skep.placement.groups import GroupSlot
+from skep.placement.knowledge import Knowledge
+from skep.placement.settings import SchedulerSettings
 from skep.simulator.clouds import gpus_of
 from skep.simulator.traces.flavors import GPU_MILLI
 from skep.simulator.traces.openb import THOUSANDTHS

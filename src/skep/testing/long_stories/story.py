@@ -11,11 +11,11 @@ from skep.domain.claims import Claim
 from skep.domain.ids import GroupUuid, InstanceUuid
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import MEMORY_MB, VCPU
-from skep.scheduler.choice import Choice, NoHost
-from skep.scheduler.deciding import Deciding, Seat
-from skep.scheduler.groups import GroupSlot
-from skep.scheduler.knowledge import Knowledge
-from skep.scheduler.request import placement_request
+from skep.placement.choice import Choice, NoHost
+from skep.placement.deciding import Deciding, Seat
+from skep.placement.groups import GroupSlot
+from skep.placement.knowledge import Knowledge
+from skep.placement.request import placement_request
 from skep.testing.long_stories import draws
 from skep.testing.long_stories.facts import Facts, empty_engine, node_of
 

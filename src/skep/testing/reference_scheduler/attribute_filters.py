@@ -9,7 +9,7 @@ from typing import Any
 
 from skep.domain.guest_kinds import canonical_architecture
 from skep.domain.versions import satisfies
-from skep.scheduler.filters.extra_spec_values import matches
+from skep.placement.filters.extra_spec_values import matches
 from skep.testing.reference_scheduler.attributes import CHANGING, attribute, guest_kinds
 from skep.testing.reference_scheduler.cloud import Host
 from skep.testing.reference_scheduler.question import Question, Rule

@@ -11,7 +11,7 @@ from skep.domain.images import Image
 from skep.domain.lifetimes import Lifetime
 from skep.domain.providers import Allocation, Provider, ProviderShare, Topology
 from skep.domain.resources import Inventory
-from skep.scheduler.options import PlacementOptions
+from skep.placement.options import PlacementOptions
 
 _DEVICES = ("0000:01:00.0", "0000:02:00.0", "0000:03:00.0")
 

@@ -11,7 +11,7 @@ from skep.domain.claims import Claim
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, GroupUuid, NodeUuid
 from skep.domain.namespaces import Schema
-from skep.scheduler.groups import GroupSlot
+from skep.placement.groups import GroupSlot
 
 
 @dataclass(slots=True)

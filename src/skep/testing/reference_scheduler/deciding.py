@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from skep.domain.claims import Claim
 from skep.domain.groups import GroupRule, SpreadConstraint
 from skep.domain.ids import InstanceUuid, NodeUuid
-from skep.scheduler.groups import GroupSlot
-from skep.scheduler.hosts.table import stable_hash
-from skep.scheduler.registry import pipeline
-from skep.scheduler.request import PlacementRequest
-from skep.scheduler.settings import SchedulerSettings
+from skep.placement.groups import GroupSlot
+from skep.placement.hosts.table import stable_hash
+from skep.placement.registry import pipeline
+from skep.placement.request import PlacementRequest
+from skep.placement.settings import SchedulerSettings
 from skep.testing.reference_scheduler.cloud import Host, ReferenceCloud
 from skep.testing.reference_scheduler.filters import EVEN_IF_FORCED, RULES, domain_of
 from skep.testing.reference_scheduler.question import Question

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from skep.domain.conditions import amount
-from skep.scheduler.filters.extra_spec_values import matches
-from skep.scheduler.filters.volume import COMPARE
+from skep.placement.filters.extra_spec_values import matches
+from skep.placement.filters.volume import COMPARE
 from skep.testing.reference_scheduler import attribute_filters, isolating_filters
 from skep.testing.reference_scheduler.cloud import Host, ReferenceCloud, free
 from skep.testing.reference_scheduler.question import Question, Rule

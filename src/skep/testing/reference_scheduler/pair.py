@@ -14,14 +14,14 @@ from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.namespaces import Schema
 from skep.domain.resources import add
-from skep.scheduler import explain
-from skep.scheduler.deciding import Deciding, Seat
-from skep.scheduler.groups import GroupSlot
-from skep.scheduler.hosts.view import HostView
-from skep.scheduler.knowledge import Knowledge
-from skep.scheduler.registry import pipeline
-from skep.scheduler.request import PlacementRequest
-from skep.scheduler.settings import SchedulerSettings
+from skep.placement import explain
+from skep.placement.deciding import Deciding, Seat
+from skep.placement.groups import GroupSlot
+from skep.placement.hosts.view import HostView
+from skep.placement.knowledge import Knowledge
+from skep.placement.registry import pipeline
+from skep.placement.request import PlacementRequest
+from skep.placement.settings import SchedulerSettings
 from skep.testing.reference_scheduler.cloud import ReferenceCloud
 from skep.testing.reference_scheduler.deciding import ReferenceScheduler, Verdict
 

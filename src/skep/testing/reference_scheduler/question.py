@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from skep.domain.groups import SpreadConstraint
 from skep.domain.ids import NodeUuid
-from skep.scheduler.options import PlacementOptions
-from skep.scheduler.request import PlacementRequest
+from skep.placement.options import PlacementOptions
+from skep.placement.request import PlacementRequest
 from skep.testing.reference_scheduler.cloud import Host, ReferenceCloud
 
 

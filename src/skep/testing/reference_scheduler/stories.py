@@ -16,9 +16,9 @@ from skep.domain.lifetimes import Lifetime
 from skep.domain.namespaces import Field, Schema
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
-from skep.scheduler.registry import CONFIGURED, FAMILIES, FILTERS
-from skep.scheduler.request import PlacementRequest, placement_request
-from skep.scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
+from skep.placement.registry import CONFIGURED, FAMILIES, FILTERS
+from skep.placement.request import PlacementRequest, placement_request
+from skep.placement.settings import DEFAULT_FILTERS, SchedulerSettings
 from skep.testing.reference_scheduler import attribute_stories as attributes
 from skep.testing.reference_scheduler.pair import Pair
 from skep.testing.reference_scheduler.weighers import SCORES

@@ -14,7 +14,7 @@ from skep.domain.extra_spec_operators import OPERATORS
 from skep.domain.given_hints import cells_named
 from skep.domain.hints import FOLLOWED_BY
 from skep.domain.ids import CellUuid
-from skep.scheduler.filters.extra_spec_values import matches
+from skep.placement.filters.extra_spec_values import matches
 
 FILTERS = ("JsonFilter", "SimpleCIDRAffinityFilter", "VolumeFilter", "BlazarFilter")
 EAST = Cell(uuid=CellUuid("11111111-1111-1111-1111-111111111111"), name="east")

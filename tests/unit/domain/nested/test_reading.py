@@ -12,7 +12,7 @@ from skep.domain.nested.aliases import DeviceAlias, device_requests
 from skep.domain.nested.reading import any_of, resources_of, wanted
 from skep.domain.nested.wanted import DeviceMatch, GuestCell, PageKind
 from skep.domain.request_specs import RequestSpec
-from skep.scheduler.request import placement_request
+from skep.placement.request import placement_request
 
 
 def flavor(**specs: str) -> Flavor:

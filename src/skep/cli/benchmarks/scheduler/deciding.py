@@ -15,12 +15,12 @@ from skep.cli.benchmarks.scheduler.requests import Asked
 from skep.cli.benchmarks.scheduler.workloads import REPORTING_PART, Workload
 from skep.domain.claims import Claim
 from skep.domain.ids import GroupUuid, InstanceUuid
-from skep.scheduler.deciding import Deciding, Seat
-from skep.scheduler.groups import GroupSlot
-from skep.scheduler.hosts.intake import Intake
-from skep.scheduler.knowledge import Knowledge
-from skep.scheduler.request import placement_request
-from skep.scheduler.service.memory import give_back
+from skep.placement.deciding import Deciding, Seat
+from skep.placement.groups import GroupSlot
+from skep.placement.hosts.intake import Intake
+from skep.placement.knowledge import Knowledge
+from skep.placement.request import placement_request
+from skep.scheduler.memory import give_back
 
 MOST_FILLED = 20_000
 """So many servers are placed at most before it is measured; what hosts report beside is in use as well."""

@@ -10,10 +10,10 @@ from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish
-from skep.scheduler.hosts.intake import Intake
-from skep.scheduler.knowledge import Knowledge
-from skep.scheduler.service import records
-from skep.scheduler.service.records import BeatValue, CellValue, ComputeValue, HearingValue, Report
+from skep.placement.hosts.intake import Intake
+from skep.placement.knowledge import Knowledge
+from skep.scheduler import records
+from skep.scheduler.records import BeatValue, CellValue, ComputeValue, HearingValue, Report
 from skep.synchronizer.base import Key
 
 CELLS = 4

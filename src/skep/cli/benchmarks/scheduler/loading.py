@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from skep.cli.benchmarks.scheduler.hosts import MadeUpCloud
-from skep.scheduler.service import records
-from skep.scheduler.service.mirror import Mirror
-from skep.scheduler.service.states import HostStates
-from skep.scheduler.settings import SchedulerSettings
+from skep.placement.settings import SchedulerSettings
+from skep.scheduler import records
+from skep.scheduler.mirror import Mirror
+from skep.scheduler.states import HostStates
 from skep.synchronizer.base import Cursor, Epoch, Record, Snapshot
 from skep.synchronizer.memory import MemoryBackend
 from skep.telemetry import logs

@@ -11,8 +11,8 @@ from skep.cli.benchmarks.scheduler.hosts import MadeUpCloud
 from skep.cli.benchmarks.scheduler.workloads import Workload
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish
-from skep.scheduler.request import placement_request
-from skep.scheduler.service.records import CellValue, ComputeValue, HearingValue
+from skep.placement.request import placement_request
+from skep.scheduler.records import CellValue, ComputeValue, HearingValue
 from skep.testing.reference_scheduler.cloud import ReferenceCloud
 from skep.testing.reference_scheduler.deciding import ReferenceScheduler
 from skep.testing.reference_scheduler.filters import RULES

@@ -19,7 +19,7 @@ from skep.cli.benchmarks.scheduler.requests import (
 )
 from skep.domain.groups import SpreadConstraint
 from skep.domain.hosts import HostUsage
-from skep.scheduler.settings import SchedulerSettings
+from skep.placement.settings import SchedulerSettings
 
 MULTI = 1_000
 """Servers of one request."""

@@ -27,7 +27,7 @@ from skep.messages.to_scheduler import (
     SelectDestinations,
     UpdateHostState,
 )
-from skep.scheduler.service.records import COMPUTE
+from skep.scheduler.records import COMPUTE
 from skep.synchronizer.base import Key
 
 BATCH = 100

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.messages.base import Call, Cast
+from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
-from skep.scheduler.settings import SchedulerSettings
 from skep.synchronizer.base import Backend
 from skep.transport.base import Address, CellHandlers, Handlers
 

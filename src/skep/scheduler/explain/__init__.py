@@ -1,5 +1,0 @@
-"""Why a decision was what it was: counts for users, hosts for admins."""
-
-from skep.scheduler.explain.stages import runs, stage_counts
-
-__all__ = ["runs", "stage_counts"]
