@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LONGEST = 400
+LONGEST = 600
+"""A warning, not an aim: one class in one file is better than pieces of it that import each other."""
 LONGER_FOR_A_REASON: dict[str, str] = {}
 """Path below src/ -> why this file is one noun although it is long."""
 
