@@ -1,4 +1,4 @@
-"""Whether an image fits the flavor it is to be built with (build contract, part 4: these failures abort)."""
+"""Whether an image fits the flavor it is to be built with. One that does not fits on no host: the build is aborted."""
 
 from __future__ import annotations
 

@@ -261,14 +261,14 @@ Decision = Placed | NoValidHost | NotReady
 
 
 class FailureKind(enum.StrEnum):
-    """What becomes of a failed build (build contract, part 4)."""
+    """What becomes of a failed build."""
 
     ABORT = "abort"
     """No other host would do better: ERROR."""
     RESCHEDULE = "reschedule"
     """Another host may do better; counts against this host."""
     RESCHEDULE_BY_POLICY = "reschedule_by_policy"
-    """Another host must be taken because of a rule; does not count against this host (I7)."""
+    """Another host must be taken because of a rule; does not count against this host."""
     GONE = "gone"
     """The server was deleted or replaced meanwhile: no fault, no ERROR."""
 
@@ -314,7 +314,7 @@ ABORTING = frozenset(
         CLEANUP_FAILED,
     }
 )
-"""Errors that never reschedule (I6)."""
+"""Names of errors after which no other host is tried: none would do better."""
 
 BY_POLICY = frozenset({"GroupAffinityViolation"})
 
@@ -357,7 +357,7 @@ def kind_of(error: str) -> FailureKind:
 
 
 def failure(error: str, message: str) -> BuildFailure:
-    """Make the failure of `error`, with the message that the contract's table gives it."""
+    """Make the failure of `error`, with the message that users see."""
     if error in NETWORK_ABORTS:
         message = f"Failed to allocate the network(s), not rescheduling. {message}".strip()
     return BuildFailure(kind=kind_of(error), error=error, message=message)
@@ -384,7 +384,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one attempt on one host: I12, visible to admins."""
+    """What came of one attempt on one host, for admins."""
 
     attempt: int
     node: NodeUuid | None

@@ -1,6 +1,6 @@
 """Messages over NATS core: a subject for each address, a queue group for those who serve it, one inbox for answers.
 
-At most once, as the contract says: nothing is kept, and nothing is sent twice but calls of schedulers that may be
+At most once (see `base.py`): nothing is kept, and nothing is sent twice but calls of schedulers that may be
 answered twice (`repeats.py`). A call to an address that nobody serves is answered by the NATS server at once ("no
 responders"). What was asked before a connection was lost ends with Unreachable as soon as the loss is noticed; calls
 made while it is away wait for it until their deadline, casts are dropped.

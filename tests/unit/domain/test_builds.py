@@ -42,7 +42,7 @@ def test_what_no_other_host_would_do_better_is_never_rescheduled(error: str) -> 
     assert kind_of(error) is FailureKind.ABORT
 
 
-def test_the_list_of_aborts_is_the_contracts() -> None:
+def test_the_list_of_aborts() -> None:
     assert {*NETWORK, *IMAGE, *DISKS, *OTHERS} == ABORTING
 
 

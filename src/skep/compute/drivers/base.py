@@ -50,7 +50,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DriverError(Exception):
-    """A driver could not do it. `error` is a name of the contract's failure table."""
+    """A driver could not do it. `error` is a name of `skep.domain.builds.ABORTING`, or any other."""
 
     def __init__(self, error: str, message: str) -> None:
         super().__init__(message)

@@ -51,7 +51,7 @@ class FailureRule(msgspec.Struct, frozen=True, kw_only=True):
     server: str = "*"
     """Shell pattern of server names."""
     error: str = "InternalError"
-    """Name of the error: one of the contract's table, or any other, which is tried on another host."""
+    """Name of the error: one of `skep.domain.builds.ABORTING`, or any other, after which another host is tried."""
     message: str = "injected failure"
     times: int | None = None
     """How often it happens; None: always."""

@@ -1,7 +1,9 @@
 """Quota: one row per server, a project's sum kept with them, and the limits that somebody set.
 
 A charge is one conditional statement on the project's sum, so that two creates at the last unit cannot both pass.
-Credit is deleting a server's row, once. A limit of -1 is none.
+The limits of one user are compared before it, in a statement of their own: that holds because units are serial, by the
+one writer of a SQLite file and by the writers' lock of a PostgreSQL database (`dialects.Postgresql`). Credit is
+deleting a server's row, once. A limit of -1 is none.
 """
 
 from __future__ import annotations
