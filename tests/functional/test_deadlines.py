@@ -12,9 +12,10 @@ import sqlalchemy as sa
 from skep.config.sections import ConductorSettings
 from skep.database.cell import actions, tasks
 from skep.database.cell.tables import instances
+from skep.domain.actions import ACTIONS
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, new_request_id
-from skep.domain.instances import State, Task
+from skep.domain.instances import State
 from skep.messages.to_compute import BuildAndRunInstance
 from skep.processes.control_plane import ControlPlane
 from skep.testing.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
@@ -120,8 +121,7 @@ async def test_a_task_that_a_dead_host_does_not_end_is_an_error_of_its_action(tm
         begin = partial(
             tasks.begin,
             uuid=uuid,
-            task=Task.REBOOTING_HARD,
-            allowed=frozenset({State.ACTIVE}),
+            action=ACTIONS["reboot_hard"],
             context=context,
             now=cloud.clock.now(),
         )

@@ -16,6 +16,7 @@ from skep.messages.to_cell_conductor import InstancesChanged
 from skep.messages.to_compute import ChangePower
 from skep.testing.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
 from skep.testing.eventually import eventually
+from skep.testing.rows import asking
 from skep.transport.base import cell_conductor, compute
 
 QUICK = quick_config(conductor=ConductorSettings(lease_seconds=2.0, resend_seconds=0.1, task_deadline=0.5))
@@ -25,7 +26,9 @@ HOST = "cell1-host1"
 async def ask(cloud: Cloud, uuid: InstanceUuid, task: Task) -> RequestContext:
     """Ask for a task as the API does."""
     context = RequestContext(request_id=new_request_id(), project_id=PROJECT, user_id=USER)
-    begin = partial(tasks.begin, uuid=uuid, task=task, allowed=frozenset(State), context=context, now=cloud.clock.now())
+    begin = partial(
+        tasks.begin, uuid=uuid, action=asking(task, frozenset(State)), context=context, now=cloud.clock.now()
+    )
     assert await cloud.plane.databases.cells["cell1"].write(begin)
     [cell] = [cell for cell in cloud.plane.cells.values() if cell.name == "cell1"]
     await cloud.plane.transport.cast(cell_conductor(cell.uuid), InstancesChanged())

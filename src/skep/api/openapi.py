@@ -107,7 +107,7 @@ def _operation(rows: list[Route]) -> Json:
 
 def _summary(rows: list[Route]) -> str:
     texts = [(row.handler.__doc__ or "").strip().splitlines() for row in rows]
-    return " ".join(lines[0] for lines in texts if lines)
+    return " ".join(dict.fromkeys(lines[0] for lines in texts if lines))
 
 
 def _responses(rows: list[Route]) -> Json:

@@ -6,24 +6,8 @@ everywhere, `service` is for other services. All rules are for project-scoped to
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-ADMIN = "rule:context_is_admin"
-MEMBER_OR_ADMIN = "rule:project_member_or_admin"
-READER_OR_ADMIN = "rule:project_reader_or_admin"
-ANYBODY = "@"
-
-ANY_TOKEN = "skep:any_token"  # noqa: S105 - the name of a rule
-"""For what Nova serves without asking policy: flavors, server versions."""
-
-
-class PolicyRule(NamedTuple):
-    """One rule."""
-
-    name: str
-    check: str
-    description: str = ""
-
+from skep.api.actions import ACTION_ROWS
+from skep.api.roles import ADMIN, ANY_TOKEN, ANYBODY, MEMBER_OR_ADMIN, READER_OR_ADMIN, PolicyRule
 
 _BASE = (
     PolicyRule("context_is_admin", "role:admin", "The caller is an admin."),
@@ -75,9 +59,6 @@ _NOUNS: dict[str, dict[str, tuple[str, ...]]] = {
             "create:trusted_certs",
             "update",
             "delete",
-            "start",
-            "stop",
-            "reboot",
             "rebuild",
             "resize",
             "create_image",
@@ -116,10 +97,14 @@ _NOUNS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
-RULES: tuple[PolicyRule, ...] = _BASE + tuple(
-    PolicyRule(f"{noun}:{operation}" if operation else noun, check)
-    for noun, checks in _NOUNS.items()
-    for check, operations in checks.items()
-    for operation in operations
+RULES: tuple[PolicyRule, ...] = (
+    *_BASE,
+    *(
+        PolicyRule(f"{noun}:{operation}" if operation else noun, check)
+        for noun, checks in _NOUNS.items()
+        for check, operations in checks.items()
+        for operation in operations
+    ),
+    *(PolicyRule(row.rule, row.check) for row in ACTION_ROWS),
 )
 """Every rule, the ones that others are made of first."""

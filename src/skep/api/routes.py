@@ -13,7 +13,7 @@ from skep.api.handlers import (
     server_groups,
 )
 from skep.api.host_routes import HOST_ROUTES
-from skep.api.policy_rules import ANY_TOKEN
+from skep.api.roles import ANY_TOKEN
 from skep.api.routing import Route
 from skep.api.schemas import extensions as extension_schemas
 from skep.api.schemas import flavors as flavor_schemas

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
+from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS
 from skep.api.handlers import (
     instance_actions,
     server_actions,
@@ -30,47 +30,6 @@ _ACTIONS = "os_compute_api:os-instance-actions"
 _of_server = partial(Route, target="object")
 """A row whose rule is checked for the owner of the server that the path names."""
 _tagged = partial(_of_server, since=26)
-
-ABSENT_ACTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("addFixedIp", {"until": 43}),
-    ("addFloatingIp", {"until": 43}),
-    ("addSecurityGroup", {}),
-    ("changePassword", {}),
-    ("confirmResize", {}),
-    ("createBackup", {}),
-    ("createImage", {}),
-    ("evacuate", {}),
-    ("forceDelete", {}),
-    ("injectNetworkInfo", {}),
-    ("lock", {}),
-    ("migrate", {}),
-    ("os-getConsoleOutput", {}),
-    ("os-getSPICEConsole", {"until": 5}),
-    ("os-getSerialConsole", {"until": 5}),
-    ("os-getVNCConsole", {"until": 5}),
-    ("os-migrateLive", {}),
-    ("os-resetState", {}),
-    ("pause", {}),
-    ("rebuild", {}),
-    ("removeFixedIp", {"until": 43}),
-    ("removeFloatingIp", {"until": 43}),
-    ("removeSecurityGroup", {}),
-    ("rescue", {}),
-    ("resetNetwork", {}),
-    ("resize", {}),
-    ("restore", {}),
-    ("resume", {}),
-    ("revertResize", {}),
-    ("shelve", {}),
-    ("shelveOffload", {}),
-    ("suspend", {}),
-    ("trigger_crash_dump", {"since": 17}),
-    ("unlock", {}),
-    ("unpause", {}),
-    ("unrescue", {}),
-    ("unshelve", {}),
-)
-"""Actions of Nova that are not there: they are refused by their name, for servers that the caller may see."""
 
 _SERVERS = (
     Route(
@@ -118,16 +77,31 @@ _SERVERS = (
     _of_server(method="DELETE", path="/servers/{id}", handler=servers.delete, rule=f"{_RULE}:delete", status=204),
 )
 
-_action = partial(_of_server, method="POST", path="/servers/{id}/action", status=202)
+_action = partial(_of_server, method="POST", path="/servers/{id}/action")
 _SERVER_ACTIONS = (
-    _action(action="os-start", handler=server_actions.start, rule=f"{_RULE}:start", body=bodies.ACTION_START),
-    _action(action="os-stop", handler=server_actions.stop, rule=f"{_RULE}:stop", body=bodies.ACTION_STOP),
-    _action(action="reboot", handler=server_actions.reboot, rule=f"{_RULE}:reboot", body=bodies.ACTION_REBOOT),
     *(
         _action(
-            action=name, handler=server_actions.not_there_yet, rule=f"{_RULE}:show", body=Body(Anything()), **versions
+            action=row.key,
+            handler=server_actions.act,
+            rule=row.rule,
+            body=row.body or bodies.any_value(row.key),
+            status=row.status,
+            since=row.since,
+            until=row.until,
         )
-        for name, versions in ABSENT_ACTIONS
+        for row in ACTION_ROWS
+    ),
+    *(
+        _action(
+            action=key,
+            handler=server_actions.not_there_yet,
+            rule=f"{_RULE}:show",
+            body=Body(Anything()),
+            status=202,
+            since=since,
+            until=until,
+        )
+        for key, (since, until) in ABSENT_ACTIONS.items()
     ),
 )
 

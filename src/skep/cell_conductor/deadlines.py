@@ -14,8 +14,9 @@ from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.reschedule import Reschedules
 from skep.database.cell import builds, reschedules, tasks
 from skep.database.cell.reschedules import Overdue
+from skep.domain.actions import ACTIONS
 from skep.domain.context import RequestContext
-from skep.domain.instances import Fault, State
+from skep.domain.instances import Fault, State, Task
 from skep.messages.to_cell_conductor import ReportProgress
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
@@ -23,6 +24,12 @@ from skep.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 BATCH = 50
+
+_TASKS = {
+    setting: frozenset(one.task for one in ACTIONS.values() if one.deadline == setting and one.task is not None)
+    for setting in sorted({action.deadline for action in ACTIONS.values() if action.deadline is not None})
+}
+"""The setting of a deadline -> the tasks that it is for."""
 
 
 class Deadlines:
@@ -57,8 +64,9 @@ class Deadlines:
             await self._replace(State.BUILDING, settings.building_deadline)
         if self._listening.heard_for(settings.spawning_deadline):
             await self._give_up(settings.spawning_deadline)
-        if self._listening.heard_for(settings.task_deadline):
-            await self._give_up_tasks(settings.task_deadline)
+        for setting, late in _TASKS.items():
+            if self._listening.heard_for(getattr(settings, setting)):
+                await self._give_up_tasks(late, getattr(settings, setting))
         return False
 
     async def _overdue(self, state: State, deadline: float) -> list[Overdue]:
@@ -98,10 +106,12 @@ class Deadlines:
                 )
             )
 
-    async def _give_up_tasks(self, deadline: float) -> None:
+    async def _give_up_tasks(self, tasks_of_setting: frozenset[Task], deadline: float) -> None:
         """The server stays as it was. What the host was allowed to begin stays, in doubt, until it is heard."""
         parts = self._parts
-        late = await parts.database.read(partial(tasks.overdue, before=parts.before(deadline), limit=BATCH))
+        late = await parts.database.read(
+            partial(tasks.overdue, before=parts.before(deadline), limit=BATCH, tasks=tasks_of_setting)
+        )
         for task in late:
             log.warning("host does not end a task", instance=task.instance, host=task.host, task=task.task.value)
             await parts.database.write(partial(tasks.give_up, task=task, now=parts.clock.now()))

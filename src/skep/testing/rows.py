@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from skep.database.api.build_requests import NewRequest
 from skep.database.cell import attempts, builds, deletes, moves, reschedules, tasks
 from skep.database.cell import tables as cell_tables
+from skep.domain.actions import Action, of_task
 from skep.domain.builds import Placed
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
@@ -103,12 +105,19 @@ def bring_to(connection: sa.Connection, state: State, *, now: int = 10) -> None:
     if state in (State.ACTIVE, State.STOPPED, State.DELETED):
         assert builds.built(connection, ONE, 1, HOST, now, PowerState.RUNNING, now)
     if state is State.STOPPED:
-        assert tasks.begin(connection, ONE, Task.POWERING_OFF, frozenset({State.ACTIVE}), context("req-stop"), now)
+        assert tasks.begin(
+            connection, ONE, asking(Task.POWERING_OFF, frozenset({State.ACTIVE})), context("req-stop"), now
+        )
         assert tasks.done(connection, ONE, 1, Task.POWERING_OFF, "req-stop", PowerState.SHUTDOWN, None, now)
     if state is State.DELETED:
         assert deletes.begin(connection, ONE, context("req-delete"), now)
         assert attempts.close(connection, ONE, HOST, 2, now)
         assert deletes.finish_if_closed(connection, ONE, now)
+
+
+def asking(task: Task, allowed: frozenset[State]) -> Action:
+    """Return the action that has this task, begun in other states than its own."""
+    return msgspec.structs.replace(of_task(task), begins_in=allowed)
 
 
 def give_up(connection: sa.Connection, *, now: int = 10) -> None:

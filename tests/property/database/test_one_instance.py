@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from skep.database.cell import attempts, builds, deletes, reschedules, tasks
 from skep.database.cell.tables import instances, metadata
 from skep.domain.instances import TRANSITIONS, PowerState, State, Task
-from skep.testing.rows import FAULT, ME, ONE, context, placed, staged
+from skep.testing.rows import FAULT, ME, ONE, asking, context, placed, staged
 
 HOSTS = st.sampled_from(["host1", "host2"])
 BACK = st.integers(0, 2)
@@ -198,7 +198,7 @@ class OneInstance(RuleBasedStateMachine):
     @rule(task=st.sampled_from([Task.POWERING_OFF, Task.POWERING_ON, Task.REBOOTING]))
     def task(self, task: Task) -> None:
         allowed = frozenset({State.ACTIVE, State.STOPPED, State.ERROR})
-        tasks.begin(self.connection, ONE, task, allowed, context(f"req-{self.tick()}"), self.now)
+        tasks.begin(self.connection, ONE, asking(task, allowed), context(f"req-{self.tick()}"), self.now)
 
     @rule(back=BACK, power=st.sampled_from(PowerState))
     def task_done(self, back: int, power: PowerState) -> None:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell import actions, deletes, guests, instances, tables, tasks
+from skep.domain.actions import ACTIONS
 from skep.domain.guests import Correction, GuestSeen, correction
 from skep.domain.instances import Instance, PowerState, State, Task
-from skep.testing.rows import HOST, ONE, bring_to, context
+from skep.testing.rows import HOST, ONE, asking, bring_to, context
 
 NOW = 100
 OFF = PowerState.SHUTDOWN
 ON = PowerState.RUNNING
 
 
-def running(cell: sa.Connection, task: Task = Task.POWERING_OFF, task_id: str = "req-t") -> tasks.PowerTask:
+def running(cell: sa.Connection, task: Task = Task.POWERING_OFF, task_id: str = "req-t") -> tasks.HostTask:
     """Have a server run whose task is under way."""
     bring_to(cell, State.ACTIVE)
     return begun(cell, task, task_id)
 
 
-def begun(cell: sa.Connection, task: Task, task_id: str, at: int = NOW) -> tasks.PowerTask:
-    assert tasks.begin(cell, ONE, task, frozenset(State), context(task_id), at)
+def begun(cell: sa.Connection, task: Task, task_id: str, at: int = NOW) -> tasks.HostTask:
+    assert tasks.begin(cell, ONE, asking(task, frozenset(State)), context(task_id), at)
     [found] = tasks.due(cell, at, at, 5)
     return found
 
@@ -163,3 +165,26 @@ def test_a_row_that_changed_after_it_was_compared_stays(cell: sa.Connection) -> 
     before = cell.execute(sa.select(tables.instances)).all()
     tasks.correct(cell, known, found, HOST, NOW)
     assert cell.execute(sa.select(tables.instances)).all() == before
+
+
+def test_an_action_ends_a_task_that_it_overrides_and_no_other(cell: sa.Connection) -> None:
+    running(cell, Task.REBOOTING, "req-t")
+    hard = msgspec.structs.replace(ACTIONS["reboot_hard"], overrides=frozenset({Task.REBOOTING}))
+    assert tasks.begin(cell, ONE, ACTIONS["reboot_hard"], context("req-u"), NOW) is False
+    elsewhere = msgspec.structs.replace(hard, begins_in=frozenset({State.STOPPED}))
+    assert tasks.begin(cell, ONE, elsewhere, context("req-u"), NOW) is False
+    assert (server(cell).task, results(cell)) == (Task.REBOOTING, [])
+    assert tasks.begin(cell, ONE, hard, context("req-u"), NOW)
+    assert server(cell).task is Task.REBOOTING_HARD
+    assert results(cell) == [("Error", tasks.OVERTAKEN)]
+    assert asks(cell, Task.REBOOTING) is False
+    assert asks(cell, Task.REBOOTING_HARD, "req-u")
+
+
+def test_a_delete_ends_what_is_under_way(cell: sa.Connection) -> None:
+    running(cell)
+    assert asks(cell)
+    assert deletes.begin(cell, ONE, context("req-d"), NOW)
+    assert server(cell).task is Task.DELETING
+    assert results(cell) == [("Error", tasks.OVERTAKEN)]
+    assert says(cell, OFF) is False

@@ -17,6 +17,7 @@ from skep.testing.rows import (
     HOST,
     ME,
     ONE,
+    asking,
     bring_to,
     context,
     everything,
@@ -348,7 +349,7 @@ def test_a_repeated_delete_raises_the_attempt_once(cell: sa.Connection) -> None:
 
 def test_a_delete_replaces_a_task_and_its_late_end_changes_nothing(cell: sa.Connection) -> None:
     bring_to(cell, State.ACTIVE)
-    assert tasks.begin(cell, ONE, Task.REBOOTING, frozenset({State.ACTIVE}), context("req-r"), NOW)
+    assert tasks.begin(cell, ONE, asking(Task.REBOOTING, frozenset({State.ACTIVE})), context("req-r"), NOW)
     assert deletes.begin(cell, ONE, context("req-delete"), NOW)
     assert _done(cell, 1, HOST) is False
     assert _done(cell, 2, HOST) is False
@@ -358,8 +359,8 @@ def test_a_delete_replaces_a_task_and_its_late_end_changes_nothing(cell: sa.Conn
 def test_a_task_begins_in_its_states_only_and_only_one_at_a_time(cell: sa.Connection, state: State) -> None:
     bring_to(cell, state)
     allowed = frozenset({State.ACTIVE})
-    assert tasks.begin(cell, ONE, Task.REBOOTING, allowed, context("req-r"), NOW) is (state is State.ACTIVE)
-    assert tasks.begin(cell, ONE, Task.POWERING_OFF, allowed, context("req-s"), NOW) is False
+    assert tasks.begin(cell, ONE, asking(Task.REBOOTING, allowed), context("req-r"), NOW) is (state is State.ACTIVE)
+    assert tasks.begin(cell, ONE, asking(Task.POWERING_OFF, allowed), context("req-s"), NOW) is False
 
 
 @pytest.mark.parametrize(
@@ -374,7 +375,7 @@ def test_a_task_ends_in_the_state_that_the_guest_has(
     cell: sa.Connection, power: PowerState, error: str | None, after: State
 ) -> None:
     bring_to(cell, State.ACTIVE)
-    tasks.begin(cell, ONE, Task.POWERING_OFF, frozenset({State.ACTIVE}), context("req-s"), NOW)
+    tasks.begin(cell, ONE, asking(Task.POWERING_OFF, frozenset({State.ACTIVE})), context("req-s"), NOW)
     assert [work.task_id for work in tasks.due(cell, NOW, NOW - 5, 5)] == ["req-s"]
     assert tasks.due(cell, NOW + 1, NOW - 5, 5) == []
     assert tasks.done(cell, ONE, 1, Task.POWERING_OFF, "req-other", power, error, NOW) is False

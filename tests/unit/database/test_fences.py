@@ -10,7 +10,7 @@ from skep.domain.claims import ClaimKey
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, NodeUuid
 from skep.domain.instances import PowerState, State, Task
-from skep.testing.rows import FAULT, HOST, ONE, bring_to, context, everything, give_up, state_of
+from skep.testing.rows import FAULT, HOST, ONE, asking, bring_to, context, everything, give_up, state_of
 
 NOW = 100
 NODE = NodeUuid(f"node-{HOST}")
@@ -77,7 +77,7 @@ def test_what_a_failed_clean_up_left_there_is_closed_and_the_fault_stays(cell: s
 
 def test_a_task_ends_with_an_error(cell: sa.Connection) -> None:
     bring_to(cell, State.ACTIVE)
-    tasks.begin(cell, ONE, Task.REBOOTING, frozenset({State.ACTIVE}), context("req-r"), NOW)
+    tasks.begin(cell, ONE, asking(Task.REBOOTING, frozenset({State.ACTIVE})), context("req-r"), NOW)
     fence(cell)
     [event] = actions.events_of(cell, ONE, "req-r")
     assert event.result == "Error"
@@ -170,7 +170,7 @@ def test_a_delete_does_not_wait_for_a_marked_host_and_stays_done_when_the_mark_i
 
 def test_a_task_on_a_marked_host_ends_and_the_server_stays(cell: sa.Connection) -> None:
     bring_to(cell, State.ACTIVE)
-    tasks.begin(cell, ONE, Task.POWERING_OFF, frozenset({State.ACTIVE}), context("req-s"), NOW)
+    tasks.begin(cell, ONE, asking(Task.POWERING_OFF, frozenset({State.ACTIVE})), context("req-s"), NOW)
     mark(cell, NOW + 50)
     fences.settle(cell, MARKED, NOW, 10)
     [event] = actions.events_of(cell, ONE, "req-s")

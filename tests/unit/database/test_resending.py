@@ -13,7 +13,7 @@ from skep.domain.clock import SECOND
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, NodeUuid
 from skep.domain.instances import State, Task
-from skep.testing.rows import HOST, ONE, bring_to, context
+from skep.testing.rows import HOST, ONE, asking, bring_to, context
 
 START = 1000 * SECOND
 RESEND = 2 * SECOND
@@ -69,7 +69,7 @@ def test_a_deadline_begins_when_the_host_is_told(cell: sa.Connection) -> None:
 
 def test_a_task_that_its_host_does_not_end_leaves_the_server_as_it_was(cell: sa.Connection) -> None:
     bring_to(cell, State.ACTIVE)
-    assert tasks.begin(cell, ONE, Task.POWERING_OFF, frozenset({State.ACTIVE}), context("req-s"), START)
+    assert tasks.begin(cell, ONE, asking(Task.POWERING_OFF, frozenset({State.ACTIVE})), context("req-s"), START)
     assert tasks.overdue(cell, START + SECOND, 5) == [], "its host was never told"
     [task] = tasks.due(cell, START, START, 5)
     assert tasks.progressed(cell, "host2", [(ONE, "req-s")], START + SECOND) == 0

@@ -7,14 +7,14 @@ import sqlalchemy as sa
 
 from skep.database.cell import builds, instances, tasks
 from skep.domain.instances import PowerState, State, Task
-from skep.testing.rows import HOST, ONE, context, give_up, state_of
+from skep.testing.rows import HOST, ONE, asking, context, give_up, state_of
 
 NOW = 100
 
 
 def ask(cell: sa.Connection) -> None:
     give_up(cell)
-    assert tasks.begin(cell, ONE, Task.REBOOTING_HARD, frozenset({State.ERROR}), context("req-r"), NOW)
+    assert tasks.begin(cell, ONE, asking(Task.REBOOTING_HARD, frozenset({State.ERROR})), context("req-r"), NOW)
 
 
 def built(cell: sa.Connection) -> bool:

@@ -9,7 +9,7 @@ from skep.database.cell import attempts, builds, deletes, reschedules, tasks
 from skep.database.cell.tables import instances
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, State, Task
-from skep.testing.rows import HOST, ME, ONE, bring_to, context, staged, state_of
+from skep.testing.rows import HOST, ME, ONE, asking, bring_to, context, staged, state_of
 
 NOW = 10**9
 TWO = InstanceUuid("two")
@@ -52,7 +52,7 @@ def test_what_needs_no_decoding_goes_on_with_a_damaged_row(cell: sa.Connection, 
     assert builds.work(cell, ONE) is None
     assert len(reschedules.overdue(cell, State.SPAWNING, NOW, 5)) == 1
     assert builds.built(cell, ONE, 1, HOST, NOW, PowerState.RUNNING, NOW)
-    assert tasks.begin(cell, ONE, Task.REBOOTING, frozenset({State.ACTIVE}), context("req-r"), NOW)
+    assert tasks.begin(cell, ONE, asking(Task.REBOOTING, frozenset({State.ACTIVE})), context("req-r"), NOW)
     assert [task.task_id for task in tasks.due(cell, NOW, NOW, 5)] == ["req-r"]
     assert deletes.begin(cell, ONE, context("req-d"), NOW)
     assert len(attempts.stale_due(cell, NOW, NOW, 5)) == 1

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, resting, unreadable
+from skep.database.cell import actions, resting, tasks, unreadable
 from skep.database.cell.tables import action_events, instances, recovering_instances
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.stored import load
+from skep.domain.actions import ACTIONS
 from skep.domain.context import RequestContext
 from skep.domain.groups import GroupRule
 from skep.domain.ids import InstanceUuid
@@ -20,6 +21,8 @@ from skep.domain.instances import PowerState, State, Task
 from skep.domain.request_specs import RequestSpec
 
 row = instances.c
+
+DELETE = ACTIONS["delete"]
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,14 +39,12 @@ def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext
     """
     if connection.execute(_WAITS_FOR_HOSTS, {"of": uuid}).first() is not None:
         return False
+    mine = sa.and_(row.uuid == uuid, row.deleted_at.is_(None), ~resting.undecided(row.uuid))
+    for task in tasks.of(connection, mine):
+        tasks.settle(connection, task, now, tasks.OVERTAKEN)
     marked = connection.execute(
         instances.update()
-        .where(
-            row.uuid == uuid,
-            row.deleted_at.is_(None),
-            row.task.is_distinct_from(Task.DELETING.value),
-            ~resting.undecided(row.uuid),
-        )
+        .where(mine, row.task.is_distinct_from(Task.DELETING.value))
         .values(
             attempt=row.attempt + 1,
             task=Task.DELETING.value,
@@ -58,7 +59,7 @@ def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext
     ).rowcount
     if marked:
         connection.execute(_LET_GO, {"of": uuid})
-        actions.begin(connection, [actions.action_of(uuid, "delete", context, now)])
+        actions.begin(connection, [actions.action_of(uuid, DELETE.record, context, now)])
     return finish_if_closed(connection, uuid, now) or marked == 1
 
 
@@ -105,7 +106,7 @@ def finish_if_closed(connection: sa.Connection, uuid: InstanceUuid, now: int) ->
         actions.ActionEvent(
             instance=uuid,
             request_id=found.task_id,
-            event="compute_terminate_instance",
+            event=DELETE.event,
             host=found.host,
             started_at=found.step_at,
             finished_at=now,

@@ -1,4 +1,4 @@
-"""The writes of start, stop and reboot inside a cell: a task beside the state, done by the host, resumable.
+"""The writes of actions that hosts carry out: a task beside the state, resumable. Their table: `domain/actions.py`.
 
 The host asks before it begins (`may_act`). A task that was given up before that is over, and the host hears no. After a
 yes only the host knows what comes of it: past the deadline the task is in doubt, and stays until the host has spoken,
@@ -7,7 +7,7 @@ a report of its guests says how the guest is, or the host is fenced.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from skep.database.cell.resending import AGAIN_AT_ONCE, NOTHING_COUNTS
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import instances
 from skep.database.stored import dump
+from skep.domain.actions import ACTIONS, ON_HOSTS, Action, of_task
 from skep.domain.context import RequestContext
 from skep.domain.guests import Correction, GuestKnown, state_after
 from skep.domain.ids import InstanceUuid, ProjectId, UserId, new_request_id
@@ -25,27 +26,14 @@ from skep.domain.instances import Fault, PowerState, State, Task
 
 row = instances.c
 
-ACTIONS = {
-    Task.POWERING_ON: "start",
-    Task.POWERING_OFF: "stop",
-    Task.REBOOTING: "reboot",
-    Task.REBOOTING_HARD: "reboot",
-}
-_EVENTS = {
-    Task.POWERING_ON: "compute_start_instance",
-    Task.POWERING_OFF: "compute_stop_instance",
-    Task.REBOOTING: "compute_reboot_instance",
-    Task.REBOOTING_HARD: "compute_reboot_instance",
-}
-
-
 NO_ANSWER = "The host did not answer"
 UNKNOWN = "whether it was done is unknown"
 SEEN = "the server is now as its guest was found"
+OVERTAKEN = "It was ended for another action"
 
-_OF_POWER = sa.and_(
+_ON_HOSTS = sa.and_(
     row.task.is_not(None),
-    row.task.in_([task.value for task in _EVENTS]),
+    row.task.in_(sorted(ON_HOSTS)),
     row.task_id.is_not(None),
     row.host.is_not(None),
 )
@@ -54,8 +42,8 @@ _OF_POWER = sa.and_(
 _columns = (row.uuid, row.attempt, row.host, row.task, row.task_id, row.project_id, row.user_id)
 
 
-class PowerTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A start, stop or reboot that waits for its host. Nothing in it needs decoding."""
+class HostTask(msgspec.Struct, frozen=True, kw_only=True):
+    """An action that waits for its host. Nothing in it needs decoding."""
 
     instance: InstanceUuid
     attempt: int
@@ -66,26 +54,23 @@ class PowerTask(msgspec.Struct, frozen=True, kw_only=True):
     user_id: UserId
 
 
-def begin(
-    connection: sa.Connection,
-    uuid: InstanceUuid,
-    task: Task,
-    allowed: frozenset[State],
-    context: RequestContext,
-    now: int,
-) -> bool:
-    """Begin a task on an instance that is in one of the `allowed` states and has no other; False when it may not."""
+def begin(connection: sa.Connection, uuid: InstanceUuid, action: Action, context: RequestContext, now: int) -> bool:
+    """Begin an action on an instance that is in a state and under a task that allow it; False when it may not.
+
+    A task that the action overrides ends with an error, as by its deadline.
+    """
+    assert action.task is not None
+    mine = [row.uuid == uuid, row.deleted_at.is_(None), row.host.is_not(None)]
+    if action.begins_in is not None:
+        mine.append(row.state.in_(sorted(action.begins_in)))
+    overridden = sa.and_(*mine, row.task.in_(sorted(action.overrides)))
+    for task in of(connection, overridden) if action.overrides else ():
+        settle(connection, task, now, OVERTAKEN, overridden)
     begun = connection.execute(
         instances.update()
-        .where(
-            row.uuid == uuid,
-            row.deleted_at.is_(None),
-            row.task.is_(None),
-            row.host.is_not(None),
-            row.state.in_([state.value for state in allowed]),
-        )
+        .where(*mine, row.task.is_(None))
         .values(
-            task=task.value,
+            task=action.task.value,
             task_id=context.request_id,
             sent_at=None,
             in_doubt_at=None,
@@ -95,13 +80,13 @@ def begin(
         )
     ).rowcount
     if begun:
-        actions.begin(connection, [actions.action_of(uuid, ACTIONS[task], context, now)])
+        actions.begin(connection, [actions.action_of(uuid, action.record, context, now)])
     return begun == 1
 
 
 def due(
     connection: sa.Connection, now: int, resend_before: int, limit: int, progress_before: int = NOTHING_COUNTS
-) -> list[PowerTask]:
+) -> list[HostTask]:
     """Return tasks whose host is to be told of them now, and note that it was told.
 
     Those that their host has in hand are left out, as `resending.due` says.
@@ -112,7 +97,7 @@ def due(
             row.uuid.in_(
                 sa.select(row.uuid)
                 .where(
-                    _OF_POWER,
+                    _ON_HOSTS,
                     ~resting.awaited(row.host),
                     resending.due(row.sent_at, row.step_at, now, resend_before, progress_before),
                 )
@@ -129,7 +114,7 @@ def progressed(connection: sa.Connection, host: str, tasks: Sequence[tuple[Insta
     """Note that a host has these tasks in hand: their deadlines begin anew. Return how many are still its own."""
     return connection.execute(
         instances.update()
-        .where(sa.tuple_(row.uuid, row.task_id).in_(tasks), row.host == host, _OF_POWER)
+        .where(sa.tuple_(row.uuid, row.task_id).in_(tasks), row.host == host, _ON_HOSTS)
         .values(step_at=now)
     ).rowcount
 
@@ -156,18 +141,18 @@ def may_act(
     )
 
 
-def overdue(connection: sa.Connection, before: int, limit: int) -> list[PowerTask]:
-    """Return tasks whose host was told of them and has been silent since before `before`, those in doubt left out."""
-    told = sa.and_(row.sent_at > AGAIN_AT_ONCE, row.step_at < before)
+def overdue(connection: sa.Connection, before: int, limit: int, tasks: Collection[Task] = ON_HOSTS) -> list[HostTask]:
+    """Return those of `tasks` whose host was told and has been silent since before `before`; none that is in doubt."""
+    told = sa.and_(row.sent_at > AGAIN_AT_ONCE, row.step_at < before, row.task.in_(sorted(tasks)))
     return of(connection, sa.and_(told, row.in_doubt_at.is_(None), ~resting.awaited(row.host)), limit)
 
 
-def of(connection: sa.Connection, wanted: sa.ColumnElement[bool], limit: int | None = None) -> list[PowerTask]:
+def of(connection: sa.Connection, wanted: sa.ColumnElement[bool], limit: int | None = None) -> list[HostTask]:
     """Return the tasks of the instances that are `wanted`."""
-    return [_task(one) for one in connection.execute(sa.select(*_columns).where(_OF_POWER, wanted).limit(limit))]
+    return [_task(one) for one in connection.execute(sa.select(*_columns).where(_ON_HOSTS, wanted).limit(limit))]
 
 
-def give_up(connection: sa.Connection, task: PowerTask, now: int) -> bool:
+def give_up(connection: sa.Connection, task: HostTask, now: int) -> bool:
     """End a task whose host is silent: an error for the action, the server as it was. False when it is over.
 
     One that the host was allowed to begin is not ended but in doubt.
@@ -186,7 +171,7 @@ def give_up(connection: sa.Connection, task: PowerTask, now: int) -> bool:
 
 
 def settle(
-    connection: sa.Connection, task: PowerTask, now: int, why: str, only_if: sa.ColumnElement[bool] | None = None
+    connection: sa.Connection, task: HostTask, now: int, why: str, only_if: sa.ColumnElement[bool] | None = None
 ) -> bool:
     """End a task that its host does not end: an error for the action, the server as it was. False when it is over."""
     ended = connection.execute(
@@ -199,7 +184,7 @@ def settle(
     return ended == 1
 
 
-def _is(task: PowerTask) -> sa.ColumnElement[bool]:
+def _is(task: HostTask) -> sa.ColumnElement[bool]:
     return sa.and_(
         row.uuid == task.instance, row.attempt == task.attempt, row.task_id == task.task_id, row.task == task.task.value
     )
@@ -259,7 +244,7 @@ def _is_late(task_id: str, *, begun: bool) -> sa.ColumnElement[bool]:
     action = action_rows.c
     newest = (
         sa.select(action.request_id)
-        .where(action.instance == row.uuid, action.action.in_(sorted(set(ACTIONS.values()))))
+        .where(action.instance == row.uuid, action.action.in_(sorted({one.record for one in ACTIONS.values()})))
         .order_by(action.started_at.desc())
         .limit(1)
         .scalar_subquery()
@@ -267,7 +252,7 @@ def _is_late(task_id: str, *, begun: bool) -> sa.ColumnElement[bool]:
     return sa.and_(sa.literal(begun), row.task.is_(None), row.task_id.is_(None), newest == task_id)
 
 
-def correct(connection: sa.Connection, known: GuestKnown, found: Correction, host: str, now: int) -> PowerTask | None:
+def correct(connection: sa.Connection, known: GuestKnown, found: Correction, host: str, now: int) -> HostTask | None:
     """Write how a guest really is, if the row is still as `known` says; return the task that this settled.
 
     A guest that runs although its server is stopped is stopped by a task of its own.
@@ -299,7 +284,8 @@ def correct(connection: sa.Connection, known: GuestKnown, found: Correction, hos
 def stop_running(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
     """Have the guest of a stopped server stopped: Skep asks for it by itself."""
     context = RequestContext(request_id=new_request_id(), project_id=ProjectId(""), user_id=UserId(""))
-    return begin(connection, uuid, Task.POWERING_OFF, frozenset({State.STOPPED}), context, now)
+    again = msgspec.structs.replace(ACTIONS["stop"], begins_in=frozenset({State.STOPPED}))
+    return begin(connection, uuid, again, context, now)
 
 
 def _finish(
@@ -313,7 +299,7 @@ def _finish(
         actions.ActionEvent(
             instance=uuid,
             request_id=task_id,
-            event=_EVENTS[task],
+            event=of_task(task).event,
             host=host,
             started_at=now if started_at is None else started_at,
             finished_at=now,
@@ -323,8 +309,8 @@ def _finish(
     )
 
 
-def _task(found: Any) -> PowerTask:
-    return PowerTask(
+def _task(found: Any) -> HostTask:
+    return HostTask(
         instance=found.uuid,
         attempt=found.attempt,
         host=found.host,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from skep.api.server_routes import ABSENT_ACTIONS
+from skep.api.actions import ABSENT_ACTIONS
 from skep.testing.access.compute_world import Things
 from skep.testing.access.matrix import Row, Thing
 from skep.testing.api import OTHER_PROJECT, PROJECT
@@ -78,7 +78,7 @@ def _actions(things: Things, server: Thing) -> Iterator[Row]:
     yield row(action="os-stop", right="member", body={"os-stop": None}, served=202, **own)
     for kind in ("SOFT", "HARD"):
         yield row(action="reboot", right="member", body={"reboot": {"type": kind}}, served=202, **own)
-    for name, _ in ABSENT_ACTIONS:
+    for name in ABSENT_ACTIONS:
         yield row(action=name, right="reader", body={name: {}}, served=400, **own)
 
 

@@ -1,0 +1,95 @@
+"""The actions of `POST /servers/{id}/action`: what only the API needs of them, one row for each key of the body.
+
+What rows and hosts need stands in `domain/actions.py`; a row names its actions there. Routes, policy rules, texts of
+refusals, the table in docs/api.md and the list of what is not there yet come from both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+
+from skep.api.microversions import MAXIMUM, MINIMUM
+from skep.api.roles import MEMBER_OR_ADMIN
+from skep.api.schemas import servers as bodies
+from skep.api.schemas.validation import Body
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRow:
+    """One key of the body."""
+
+    key: str
+    actions: tuple[str, ...]
+    """Names in `skep.domain.actions.ACTIONS`; where there are several, the body says which."""
+    rule: str
+    """Name of the policy rule."""
+    _: KW_ONLY
+    check: str = MEMBER_OR_ADMIN
+    """The rule's default."""
+    body: Body | None = None
+    """None: whatever stands behind the key, it is not looked at."""
+    status: int = 202
+    """Of a success."""
+    since: int = MINIMUM
+    until: int = MAXIMUM
+
+
+_SERVERS = "os_compute_api:servers"
+
+ACTION_ROWS: tuple[ActionRow, ...] = (
+    ActionRow("os-start", ("start",), f"{_SERVERS}:start"),
+    ActionRow("os-stop", ("stop",), f"{_SERVERS}:stop"),
+    ActionRow("reboot", ("reboot_soft", "reboot_hard"), f"{_SERVERS}:reboot", body=bodies.ACTION_REBOOT),
+)
+
+ROWS_BY_KEY: Mapping[str, ActionRow] = {row.key: row for row in ACTION_ROWS}
+
+NOVA_ACTIONS: Mapping[str, tuple[int, int]] = {
+    "addFixedIp": (MINIMUM, 43),
+    "addFloatingIp": (MINIMUM, 43),
+    "addSecurityGroup": (MINIMUM, MAXIMUM),
+    "changePassword": (MINIMUM, MAXIMUM),
+    "confirmResize": (MINIMUM, MAXIMUM),
+    "createBackup": (MINIMUM, MAXIMUM),
+    "createImage": (MINIMUM, MAXIMUM),
+    "evacuate": (MINIMUM, MAXIMUM),
+    "forceDelete": (MINIMUM, MAXIMUM),
+    "injectNetworkInfo": (MINIMUM, MAXIMUM),
+    "lock": (MINIMUM, MAXIMUM),
+    "migrate": (MINIMUM, MAXIMUM),
+    "os-getConsoleOutput": (MINIMUM, MAXIMUM),
+    "os-getSPICEConsole": (MINIMUM, 5),
+    "os-getSerialConsole": (MINIMUM, 5),
+    "os-getVNCConsole": (MINIMUM, 5),
+    "os-migrateLive": (MINIMUM, MAXIMUM),
+    "os-resetState": (MINIMUM, MAXIMUM),
+    "os-start": (MINIMUM, MAXIMUM),
+    "os-stop": (MINIMUM, MAXIMUM),
+    "pause": (MINIMUM, MAXIMUM),
+    "reboot": (MINIMUM, MAXIMUM),
+    "rebuild": (MINIMUM, MAXIMUM),
+    "removeFixedIp": (MINIMUM, 43),
+    "removeFloatingIp": (MINIMUM, 43),
+    "removeSecurityGroup": (MINIMUM, MAXIMUM),
+    "rescue": (MINIMUM, MAXIMUM),
+    "resetNetwork": (MINIMUM, MAXIMUM),
+    "resize": (MINIMUM, MAXIMUM),
+    "restore": (MINIMUM, MAXIMUM),
+    "resume": (MINIMUM, MAXIMUM),
+    "revertResize": (MINIMUM, MAXIMUM),
+    "shelve": (MINIMUM, MAXIMUM),
+    "shelveOffload": (MINIMUM, MAXIMUM),
+    "suspend": (MINIMUM, MAXIMUM),
+    "trigger_crash_dump": (17, MAXIMUM),
+    "unlock": (MINIMUM, MAXIMUM),
+    "unpause": (MINIMUM, MAXIMUM),
+    "unrescue": (MINIMUM, MAXIMUM),
+    "unshelve": (MINIMUM, MAXIMUM),
+}
+"""The keys that Nova takes, with the first and the last minor version of each."""
+
+ABSENT_ACTIONS: Mapping[str, tuple[int, int]] = {
+    key: versions for key, versions in NOVA_ACTIONS.items() if key not in ROWS_BY_KEY
+}
+"""Actions of Nova that are not there: they are refused by their name, for servers that the caller may see."""

@@ -1,0 +1,127 @@
+"""Actions: what may be done to a server that is there, one row of facts each. `ACTIONS` is the one table.
+
+Rows, hosts, deadlines, metrics and log lines take their facts from it; the API's own (key, body, policy) are in
+`api/actions.py`. What an action does beyond its kind is a plain function of whoever does it.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from skep.domain.instances import State, Task
+
+
+class Kind(enum.StrEnum):
+    """Who carries an action out."""
+
+    ROW = "row"
+    """The API and the conductors, on rows."""
+    GUEST = "guest"
+    """The server's host, on the guest of the current attempt."""
+    REBUILD = "rebuild"
+    """The server's host, by a new attempt."""
+    REHOST = "rehost"
+    """Conductors and two hosts: the server gets an attempt on another host."""
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of one action."""
+
+    name: str
+    """Its name in rows, messages, metrics and log lines; never changes."""
+    record: str
+    """Nova's name of the instance action that it leaves."""
+    kind: Kind
+    begins_in: frozenset[State] | None = None
+    """None: any state."""
+    overrides: frozenset[Task] = frozenset()
+    """Tasks that it may end to begin; without one of these it begins only where there is no task."""
+    lock_refuses: bool = True
+    """Whether a locked server refuses it to callers who are no admins."""
+    task: Task | None = None
+    """The server's task while it runs; None: it is over when it was written."""
+    arguments: type[msgspec.Struct] | None = None
+    """What it is told beside the server; None: nothing."""
+    becomes: State | None = None
+    """The state after it; None: unchanged, or as its arguments say."""
+    event: str
+    """The event of the instance action."""
+    notification: str
+    """The versioned notifications are `instance.NAME.start`, `.end` and `.error`."""
+    deadline: str | None = None
+    """The setting of `[conductor]` that says for how many seconds its host may be silent; None: for ever."""
+    frees_quota: bool = False
+    """Whether what the server uses is given back to its project."""
+
+
+ANY_TASK = frozenset(Task)
+
+_TABLE = (
+    Action(
+        name="start",
+        record="start",
+        kind=Kind.GUEST,
+        begins_in=frozenset({State.STOPPED}),
+        task=Task.POWERING_ON,
+        becomes=State.ACTIVE,
+        event="compute_start_instance",
+        notification="power_on",
+        deadline="task_deadline",
+    ),
+    Action(
+        name="stop",
+        record="stop",
+        kind=Kind.GUEST,
+        begins_in=frozenset({State.ACTIVE, State.ERROR}),
+        task=Task.POWERING_OFF,
+        becomes=State.STOPPED,
+        event="compute_stop_instance",
+        notification="power_off",
+        deadline="task_deadline",
+    ),
+    Action(
+        name="reboot_soft",
+        record="reboot",
+        kind=Kind.GUEST,
+        begins_in=frozenset({State.ACTIVE}),
+        task=Task.REBOOTING,
+        becomes=State.ACTIVE,
+        event="compute_reboot_instance",
+        notification="reboot",
+        deadline="task_deadline",
+    ),
+    Action(
+        name="reboot_hard",
+        record="reboot",
+        kind=Kind.GUEST,
+        begins_in=frozenset({State.ACTIVE, State.STOPPED, State.ERROR}),
+        task=Task.REBOOTING_HARD,
+        becomes=State.ACTIVE,
+        event="compute_reboot_instance",
+        notification="reboot",
+        deadline="task_deadline",
+    ),
+    Action(
+        name="delete",
+        record="delete",
+        kind=Kind.ROW,
+        overrides=ANY_TASK,
+        task=Task.DELETING,
+        becomes=State.DELETED,
+        event="compute_terminate_instance",
+        notification="delete",
+        frees_quota=True,
+    ),
+)
+
+ACTIONS: dict[str, Action] = {action.name: action for action in _TABLE}
+
+ON_HOSTS = frozenset(action.task for action in _TABLE if action.kind is Kind.GUEST and action.task is not None)
+"""Tasks that a server's host carries out."""
+
+
+def of_task(task: Task) -> Action:
+    """Return the first action that has this task: what a row is under that does not say which."""
+    return next(action for action in _TABLE if action.task is task)

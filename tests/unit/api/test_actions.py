@@ -1,0 +1,25 @@
+"""The API's rows of actions and those of rows and hosts are about the same actions."""
+
+from __future__ import annotations
+
+from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS, NOVA_ACTIONS, ROWS_BY_KEY
+from skep.api.server_routes import SERVER_ROUTES
+from skep.domain.actions import ACTIONS
+
+
+def test_every_action_is_asked_for_by_one_key_or_by_a_delete() -> None:
+    named = [name for row in ACTION_ROWS for name in row.actions]
+    assert sorted([*named, "delete"]) == sorted(ACTIONS)
+
+
+def test_keys_are_novas_in_novas_versions_and_either_there_or_absent() -> None:
+    assert len(ROWS_BY_KEY) == len(ACTION_ROWS)
+    for row in ACTION_ROWS:
+        assert (row.since, row.until) == NOVA_ACTIONS[row.key]
+    assert set(ROWS_BY_KEY) | set(ABSENT_ACTIONS) == set(NOVA_ACTIONS)
+    assert not set(ROWS_BY_KEY) & set(ABSENT_ACTIONS)
+
+
+def test_each_key_has_a_route() -> None:
+    routes = {route.action for route in SERVER_ROUTES if route.action is not None}
+    assert routes == set(NOVA_ACTIONS)
