@@ -19,8 +19,8 @@ from skep.domain.providers import NumaCell, Topology
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.placement.deciding import Deciding, Seat
+from skep.placement.hosts.mix import AskedKind, MixState, PublishedMix
 from skep.placement.knowledge import Knowledge
-from skep.placement.mix import AskedKind, MixState, PublishedMix
 from skep.placement.options import PlacementOptions
 from skep.placement.request import PlacementRequest, placement_request
 from skep.placement.settings import SchedulerSettings

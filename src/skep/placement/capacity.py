@@ -21,7 +21,7 @@ from skep.placement.filters.base import PLENTY, UNCOUNTED, Filter
 from skep.placement.hosts.columns import Ints, Mask
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
-from skep.placement.registry import Pipeline
+from skep.placement.pipeline import Pipeline
 from skep.placement.request import PlacementRequest
 
 MOST_PARTS = 1000

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 
 from skep.placement.filters import (
     aggregate_extra_specs,
@@ -42,10 +41,9 @@ from skep.placement.filters import (
     volume,
 )
 from skep.placement.filters.base import Filter, always
-from skep.placement.hosts.table import HostTable
 from skep.placement.options import PlacementOptions
+from skep.placement.pipeline import Pipeline
 from skep.placement.plugins.loading import load_filter, load_weigher
-from skep.placement.request import PlacementRequest
 from skep.placement.settings import SchedulerSettings
 from skep.placement.weighers import (
     best_fit,
@@ -67,8 +65,6 @@ from skep.placement.weighers import metrics as metrics_weigher
 from skep.placement.weighers import num_instances as num_instances_weigher
 from skep.placement.weighers import topology_spread as topology_spread_weigher
 from skep.placement.weighers.base import Weigher
-
-ShapePart = Callable[[HostTable, PlacementRequest], Hashable]
 
 FIRST = (reports.FILTER, forced_host.FILTER, requested_host.FILTER, cell.FILTER)
 """Always run, before the chosen ones."""
@@ -140,25 +136,6 @@ CONFIGURED_WEIGHERS: dict[str, Callable[[PlacementOptions], Weigher | None]] = {
     "FragmentationWeigher": fragmentation.made,
 }
 """Those that options tell something."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """The stages and scores of one configuration. Per-request stages follow those that a shape shares."""
-
-    shared_filters: tuple[Filter, ...]
-    request_filters: tuple[Filter, ...]
-    shared_weighers: tuple[tuple[Weigher, float], ...]
-    request_weighers: tuple[tuple[Weigher, float], ...]
-    occasional_weighers: tuple[tuple[Weigher, float], ...] = ()
-    """Those that have something to say of some shapes of requests only."""
-    shape_parts: tuple[ShapePart, ...] = ()
-    """What the chosen filters add to the shapes of requests."""
-
-    @property
-    def filters(self) -> tuple[Filter, ...]:
-        """All stages in their order."""
-        return self.shared_filters + self.request_filters
 
 
 def pipeline(settings: SchedulerSettings, called: Collection[str] = ()) -> Pipeline:

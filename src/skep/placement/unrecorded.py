@@ -8,7 +8,7 @@ from skep.domain.claims import Claim
 from skep.domain.ids import GroupUuid
 from skep.placement.groups import GroupSlot
 from skep.placement.hosts.beats import BeatState
-from skep.placement.mix import MixState
+from skep.placement.hosts.mix import MixState
 
 
 class Unrecorded(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,8 +29,6 @@ MOVED = frozenset(
         "host_conditions",
         "hosts",
         "knowledge",
-        "mix",
-        "nested",
         "options",
         "placement",
         "plugins",
@@ -45,7 +43,7 @@ MOVED = frozenset(
         "weighers",
     }
 )
-"""The modules and packages that stood in `skep.scheduler`."""
+"""The modules and packages of `skep.scheduler` that moved."""
 
 
 def is_former(name: str) -> bool:

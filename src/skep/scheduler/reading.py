@@ -18,8 +18,8 @@ from skep.domain.hosts import HostState
 from skep.domain.ids import NodeUuid
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply
 from skep.placement.host_conditions import matching
+from skep.placement.host_fields import Fields
 from skep.placement.hosts.columns import Mask
-from skep.placement.hosts.fields import Fields
 from skep.placement.hosts.view import HostView
 from skep.scheduler.states import HostStates
 

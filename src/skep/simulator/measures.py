@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from skep.placement.filters.inside import passing
 from skep.placement.hosts.columns import Mask
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
-from skep.placement.nested.judging import passing
 from skep.simulator.events import AskedFor
 
 

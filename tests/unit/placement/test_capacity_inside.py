@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from skep.domain.ids import NodeUuid
-from skep.placement.nested import judging
 from skep.placement.request import placement_request
 from skep.testing.inside import GPU, devices, host_with_inside, spec_for_parts
 
@@ -55,7 +54,7 @@ def test_hosts_whose_inside_never_holds_one_are_not_suitable(world: Any) -> None
 
 
 def test_what_is_not_counted_is_named(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "MOST_COUNTED", 1)
+    monkeypatch.setattr("skep.placement.filters.inside.MOST_COUNTED", 1)
     inside(world, "one", cells=2, cores=3, threads=2)
     counted = world.placement.capacity(placement_request(spec_for_parts(3, 256, PINNED)))
     assert counted.not_counted == ("NUMA topology",)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from skep.domain.claims import Claim
 from skep.domain.ids import InstanceUuid, NodeUuid
-from skep.placement.nested import rooms
+from skep.placement.hosts import rooms
 from skep.placement.request import placement_request
 from skep.testing.inside import GPU, devices, host_with_inside, spec_for_parts
 

@@ -15,9 +15,9 @@ from skep.domain.providers import Provider, Topology
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.placement.deciding import Deciding, Seat
+from skep.placement.hosts.mix import MOST_KINDS, Mix
 from skep.placement.hosts.view import HostView
 from skep.placement.knowledge import Knowledge
-from skep.placement.mix import MOST_KINDS, Mix
 from skep.placement.options import PlacementOptions
 from skep.placement.request import placement_request
 from skep.placement.settings import SchedulerSettings

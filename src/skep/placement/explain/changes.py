@@ -25,10 +25,10 @@ from skep.placement.explain.less import (
     would_fit,
 )
 from skep.placement.filters.base import Filter
+from skep.placement.filters.inside import has_room
 from skep.placement.filters.traits import with_any
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
-from skep.placement.nested.judging import has_room
 from skep.placement.request import PlacementRequest
 
 MOST_CHANGES = 3

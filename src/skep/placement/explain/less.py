@@ -21,8 +21,8 @@ from skep.domain.nested.wanted import DeviceRequest, Wanted, request_class
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Resources
 from skep.placement.explain.amounts import shortage
 from skep.placement.explain.failures import INSIDE, Failures, FilterSet, RowNumbers
+from skep.placement.filters.inside import has_room
 from skep.placement.hosts.table import HostTable
-from skep.placement.nested.judging import has_room
 from skep.placement.request import PlacementRequest
 
 LOOKED_AT = 8

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from skep.domain.builds import Explanation, StageCount
 from skep.placement.hosts.table import HostTable
-from skep.placement.registry import Pipeline
+from skep.placement.pipeline import Pipeline
 
 
 class Multiplying:

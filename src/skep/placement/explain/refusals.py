@@ -18,7 +18,7 @@ from skep.placement.explain.stages import runs
 from skep.placement.filters.base import Filter, nobody_can_say, whatever_it_is
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
-from skep.placement.registry import Pipeline
+from skep.placement.pipeline import Pipeline
 from skep.placement.request import PlacementRequest
 from skep.placement.settings import SchedulerSettings
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from skep.placement.filters.base import PLENTY, Filter
+from skep.placement.filters.inside import devices_asked, passes_row, passing, passing_if_empty, servers
 from skep.placement.hosts.columns import Ints, Mask
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
-from skep.placement.nested.judging import devices_asked, passes_row, passing, passing_if_empty, servers
 from skep.placement.request import PlacementRequest
 
 

@@ -24,12 +24,12 @@ from skep.placement.hosts.heard_rows import HeardRows
 from skep.placement.hosts.intake import Intake
 from skep.placement.hosts.levels import Levels
 from skep.placement.hosts.memberships import Memberships
+from skep.placement.hosts.mix import Mix
 from skep.placement.hosts.multipliers import Multipliers
 from skep.placement.hosts.names import HypervisorNames, RowNames
 from skep.placement.hosts.namespaces import JoinedStates
 from skep.placement.hosts.published import DEFAULT_ZONE, Aggregate, CellFlags
-from skep.placement.mix import Mix
-from skep.placement.nested.rooms import Rooms
+from skep.placement.hosts.rooms import Rooms
 
 _NO_CELL = -1
 

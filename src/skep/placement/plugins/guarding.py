@@ -14,7 +14,7 @@ from skep.domain.errors import SkepError
 from skep.placement.filters.base import Filter
 from skep.placement.hosts.columns import Floats, Mask
 from skep.placement.hosts.view import HostView
-from skep.placement.registry import Pipeline
+from skep.placement.pipeline import Pipeline
 from skep.placement.request import PlacementRequest
 from skep.placement.settings import OnPluginError
 from skep.placement.weighers.base import Weigher

@@ -10,8 +10,8 @@ import msgspec
 from skep.domain.resources import Resources
 from skep.placement import explain
 from skep.placement.filters.base import Filter
+from skep.placement.pipeline import Pipeline
 from skep.placement.ranking.standing import Standing
-from skep.placement.registry import Pipeline
 from skep.placement.request import PlacementRequest
 
 FIRST_FILTER = 1

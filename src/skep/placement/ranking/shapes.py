@@ -19,12 +19,12 @@ from skep.placement.hosts.columns import Floats, Mask
 from skep.placement.hosts.levels import Crossed
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
+from skep.placement.pipeline import Pipeline
 from skep.placement.ranking.narrowing import Narrowing
 from skep.placement.ranking.order import Order
 from skep.placement.ranking.ranking import NOBODY, Fitting, Listed, Ranking, best_of_one_cell
 from skep.placement.ranking.shape_plan import Plan, plan_of
 from skep.placement.ranking.standing import OwnOrder, Standing
-from skep.placement.registry import Pipeline
 from skep.placement.request import PlacementRequest
 from skep.placement.weighers.base import weighted
 

@@ -11,9 +11,9 @@ import numpy as np
 from skep.placement.hosts.columns import Floats, Mask
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
+from skep.placement.pipeline import Pipeline
 from skep.placement.ranking.order import Order, PartOrder
 from skep.placement.ranking.ranking import Fitting
-from skep.placement.registry import Pipeline
 from skep.placement.request import PlacementRequest
 from skep.placement.weighers.base import ScoreOfRow, Weigher, weighted
 

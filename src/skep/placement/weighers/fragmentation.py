@@ -10,10 +10,10 @@ import numpy as np
 
 from skep.domain.providers import Allocation
 from skep.placement.hosts.columns import Floats, Ints
+from skep.placement.hosts.mix import AskedKind
+from skep.placement.hosts.parts import MOST_WAYS, parts_asked, parts_of
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
-from skep.placement.mix import AskedKind
-from skep.placement.nested.parts import MOST_WAYS, parts_asked, parts_of
 from skep.placement.options import PlacementOptions
 from skep.placement.request import PlacementRequest
 from skep.placement.slots import Hosts, Kind, Worth, Worthing
