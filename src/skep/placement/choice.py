@@ -8,7 +8,8 @@ import msgspec
 
 from skep.domain.builds import Alternate, Explanation, StageCount
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
-from skep.placement.hosts.table import HostTable, stable_hash
+from skep.placement.hosts.host_columns import stable_hash
+from skep.placement.hosts.table import HostTable
 
 
 def place(instance: InstanceUuid, seed: int) -> int:

@@ -15,8 +15,8 @@ from operator import attrgetter
 from skep.domain.claims import Claim
 from skep.domain.ids import NodeUuid
 from skep.domain.resources import Resources
+from skep.placement.hosts.columns import MOST_AMOUNT
 from skep.placement.hosts.counting import count
-from skep.placement.hosts.intake import MOST
 from skep.placement.hosts.table import HostTable
 
 _FEW = 8
@@ -225,7 +225,7 @@ def _holds_parts(claim: Claim) -> bool:
 
 def _check(claim: Claim) -> None:
     for name, amount in claim.resources.items():
-        if abs(amount) > MOST:
-            raise OverflowError(f"claims: {name[:255]} is not within {-MOST} and {MOST}")
-    if claim.expected_end is not None and abs(claim.expected_end) > MOST:
-        raise OverflowError(f"claims: expected_end is not within {-MOST} and {MOST}")
+        if abs(amount) > MOST_AMOUNT:
+            raise OverflowError(f"claims: {name[:255]} is not within {-MOST_AMOUNT} and {MOST_AMOUNT}")
+    if claim.expected_end is not None and abs(claim.expected_end) > MOST_AMOUNT:
+        raise OverflowError(f"claims: expected_end is not within {-MOST_AMOUNT} and {MOST_AMOUNT}")

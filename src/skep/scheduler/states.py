@@ -19,7 +19,7 @@ from skep.domain.ids import CellUuid, GroupUuid, NodeUuid
 from skep.domain.namespaces import Namespace
 from skep.messages.to_scheduler import AggregateWish, HostWish
 from skep.placement.hosts.hearing import Hearing
-from skep.placement.hosts.intake import Intake
+from skep.placement.hosts.table import Intake
 from skep.placement.knowledge import Knowledge
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.members import Members

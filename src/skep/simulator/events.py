@@ -11,7 +11,7 @@ from skep.domain.clock import SECOND
 from skep.domain.lifetimes import MOST_SECONDS, Lifetime
 from skep.domain.nested.wanted import Wanted
 from skep.domain.request_specs import RequestSpec
-from skep.placement.hosts.table import stable_hash
+from skep.placement.hosts.host_columns import stable_hash
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -15,8 +15,8 @@ from skep.domain.claims import Claim
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.request_specs import RequestSpec
 from skep.placement.deciding import Deciding, Seat
-from skep.placement.hosts.intake import Intake
 from skep.placement.hosts.published import ZONE_KEY
+from skep.placement.hosts.table import Intake
 from skep.placement.knowledge import Knowledge
 from skep.placement.request import PlacementRequest, placement_request
 from skep.simulator.clouds import Plan, PlannedHost, scaled

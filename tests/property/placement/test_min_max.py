@@ -17,7 +17,7 @@ from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.placement.choice import Choice
 from skep.placement.groups import GroupSlot
-from skep.placement.hosts.table import stable_hash
+from skep.placement.hosts.host_columns import stable_hash
 from skep.placement.knowledge import Knowledge
 from skep.placement.request import placement_request
 from skep.placement.settings import SchedulerSettings

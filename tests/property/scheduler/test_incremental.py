@@ -18,8 +18,9 @@ from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import CellWish, HostWish
 from skep.placement.claims import ClaimIndex
+from skep.placement.hosts.host_columns import stable_hash
 from skep.placement.hosts.levels import Levels
-from skep.placement.hosts.table import HostTable, stable_hash
+from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
 from skep.placement.ranking import ranking, standing
 from skep.placement.ranking.order import Order

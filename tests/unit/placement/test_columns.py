@@ -13,9 +13,8 @@ from skep.domain.resources import Inventory
 from skep.placement.hosts import bounds
 from skep.placement.hosts.changelog import ChangeLog
 from skep.placement.hosts.columns import BitSets
-from skep.placement.hosts.intake import Intake
 from skep.placement.hosts.names import RowNames
-from skep.placement.hosts.table import HostTable
+from skep.placement.hosts.table import HostTable, Intake
 
 CELL = CellUuid("cell-1")
 EVERY = slice(0, 4)

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from skep.domain.claims import Claim
 from skep.domain.hosts import HostUsage
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory, Resources
-
-if TYPE_CHECKING:
-    from skep.placement.hosts.table import HostTable
+from skep.placement.hosts.host_columns import HostColumns
 
 KEYS = {
     VCPU: ("cpu_allocation_ratio", "reserved_host_cpus", 1),
@@ -32,7 +29,7 @@ class AggregateLimits:
 
     __slots__ = ("_table", "used")
 
-    def __init__(self, table: HostTable) -> None:
+    def __init__(self, table: HostColumns) -> None:
         self._table = table
         self.used = False
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from skep.domain.hosts import HostUsage
+from skep.placement.hosts.host_columns import MOST_TRAITS, HostColumns
 
-if TYPE_CHECKING:
-    from skep.placement.hosts.table import HostTable
-
-MOST_TRAITS = 4_000
-"""Each costs a bit of every row."""
 MOST_CLASSES = 200
-"""Each costs 40 bytes of every row."""
+"""Different resource classes, likewise; each costs 40 bytes of every row."""
 
 
-def no_room_for(table: HostTable, usage: HostUsage) -> str | None:
+def no_room_for(table: HostColumns, usage: HostUsage) -> str | None:
     """Return why a report cannot be held beside those of all other hosts, beginning with the field; None if it can.
 
     Names that nobody has cost nothing: their place is given to others.
@@ -34,7 +28,7 @@ def no_room_for(table: HostTable, usage: HostUsage) -> str | None:
     return None
 
 
-def _forget_classes(table: HostTable) -> None:
+def _forget_classes(table: HostColumns) -> None:
     """Forget the classes that no host has any more."""
     for name in [name for name, amounts in table.resources.items() if amounts.is_empty]:
         del table.resources[name]

@@ -17,6 +17,8 @@ Rows = slice | NDArray[np.intp]
 Hashes = NDArray[np.uint64]
 Names = tuple[object, ...]
 
+MOST_AMOUNT = 2**53
+"""Largest amount that columns hold: beyond it shares would not be exact."""
 SCALAR_ROWS = 12
 """Up to so many rows are cheaper to set one by one than as an array."""
 _WIDTH = 4

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.placement.hosts.columns import Mask
-
-if TYPE_CHECKING:
-    from skep.placement.hosts.table import HostTable
+from skep.placement.hosts.host_columns import HostColumns
 
 _NO_ROW = -1
 
@@ -30,7 +27,7 @@ class _Beat:
 class HeardRows:
     """The latest beats; keeps the table's columns `heard` and `last_heard` up to date."""
 
-    def __init__(self, table: HostTable) -> None:
+    def __init__(self, table: HostColumns) -> None:
         self._table = table
         self._beats: dict[CellUuid, _Beat] = {}
         self._rows: dict[CellUuid, NDArray[np.int32]] = {}

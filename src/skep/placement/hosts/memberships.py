@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
 
+from skep.placement.hosts.aggregate_limits import AggregateLimits
+from skep.placement.hosts.host_columns import HostColumns
 from skep.placement.hosts.names import RowNames
 from skep.placement.hosts.published import DEFAULT_ZONE, ZONE_KEY
-
-if TYPE_CHECKING:
-    from skep.placement.hosts.table import HostTable
 
 
 class Memberships:
@@ -18,10 +16,11 @@ class Memberships:
     Aggregates of a host stand in order of their ids.
     """
 
-    def __init__(self, table: HostTable, names: RowNames) -> None:
-        """`names`: those of the hosts of all rows."""
+    def __init__(self, table: HostColumns, names: RowNames, limits: AggregateLimits) -> None:
+        """`names`: those of the hosts of all rows. `limits`: what aggregates leave of their hosts."""
         self._table = table
         self._names = names
+        self._limits = limits
         self._zones = {DEFAULT_ZONE: 0}
         """Place of each zone in the table's list of zones."""
         self._to_come: dict[str, tuple[int, ...]] = {}
@@ -38,7 +37,7 @@ class Memberships:
 
     def of_row(self, row: int) -> tuple[int, ...]:
         """Return the aggregates of a row's host."""
-        return cast("tuple[int, ...]", self._table.membership.names_of(row))
+        return self._table.aggregates_of_row(row)
 
     def regroup(self, number: int, before: Iterable[str], after: Iterable[str]) -> None:
         """Note which hosts an aggregate names now instead of others; the zone of those who stay may be new too."""
@@ -73,7 +72,7 @@ class Memberships:
             self._zones[zone] = len(table.zones)
             table.zones.append(zone)
         table.zone[row] = self._zones[zone]
-        table.limits.limit((row,))
+        self._limits.limit((row,))
         table.log.facts(row)
 
     def _await(self, host: str, numbers: tuple[int, ...]) -> None:

@@ -8,16 +8,14 @@ change. Who holds evaluated columns learns of changes from the table's own log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from skep.domain.ids import NodeUuid
 from skep.domain.namespaces import Schema
 from skep.placement.hosts.columns import Floats, Mask, grown
-
-if TYPE_CHECKING:
-    from skep.placement.hosts.table import HostTable
+from skep.placement.hosts.host_columns import HostColumns
 
 State = Mapping[str, Any]
 
@@ -25,7 +23,7 @@ State = Mapping[str, Any]
 class JoinedStates:
     """All namespaces that other services registered, joined to the rows of one host table."""
 
-    def __init__(self, table: HostTable) -> None:
+    def __init__(self, table: HostColumns) -> None:
         self._table = table
         self._namespaces: dict[str, _Namespace] = {}
         self._orphans: dict[str, dict[str, State]] = {}
@@ -153,7 +151,7 @@ class _Namespace:
         self._numbers: dict[str, Floats] = {}
         self._holders: dict[str, dict[str | bool, set[str]]] = {}
 
-    def set_state(self, table: HostTable, key: str, state: State | None) -> set[int]:
+    def set_state(self, table: HostColumns, key: str, state: State | None) -> set[int]:
         """Set one state; return the rows of which something may have changed."""
         if (state is None) == (key in self.states):
             self._sorted = None
@@ -183,7 +181,7 @@ class _Namespace:
             self._sorted = sorted(self.states)
         return self._sorted
 
-    def join_row(self, table: HostTable, row: int) -> None:
+    def join_row(self, table: HostColumns, row: int) -> None:
         """Join one row that is new, or had another host name."""
         name = table.nodes[row] if self.schema.join.names == "node" else table.hosts[row]
         wanted = self._keys_of_name.get(name, set()) if name else set()
@@ -225,7 +223,7 @@ class _Namespace:
             return (key,)
         return _strings(state.get(field))
 
-    def _rows_of_name(self, table: HostTable, name: str) -> set[int]:
+    def _rows_of_name(self, table: HostColumns, name: str) -> set[int]:
         if self.schema.join.names == "host":
             return set(table.rows_named(name)) if name else set()
         row = table.row_of.get(NodeUuid(name))

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skep.placement.hosts.columns import Mask
-from skep.placement.hosts.table import HostTable, stable_hash
+from skep.placement.hosts.host_columns import stable_hash
+from skep.placement.hosts.table import HostTable
 
 _WORD = (1 << 64) - 1
 

@@ -6,7 +6,6 @@ host reported, what is claimed on it, what the operator wants, and whether its c
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -14,29 +13,18 @@ from numpy.typing import NDArray
 
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
-from skep.domain.resources import Resources
+from skep.domain.resources import Inventory, Resources
 from skep.placement.hosts.aggregate_limits import AggregateLimits
-from skep.placement.hosts.bounds import MOST_TRAITS
-from skep.placement.hosts.changelog import HostLog
-from skep.placement.hosts.columns import Amounts, BitSets, Ints, Mask, grown
-from skep.placement.hosts.ends import ExpectedEnds
+from skep.placement.hosts.bounds import no_room_for
+from skep.placement.hosts.columns import MOST_AMOUNT
 from skep.placement.hosts.heard_rows import HeardRows
-from skep.placement.hosts.intake import Intake
-from skep.placement.hosts.levels import Levels
+from skep.placement.hosts.host_columns import NO_CELL, HostColumns
 from skep.placement.hosts.memberships import Memberships
-from skep.placement.hosts.mix import Mix
-from skep.placement.hosts.multipliers import Multipliers
-from skep.placement.hosts.names import HypervisorNames, RowNames
 from skep.placement.hosts.namespaces import JoinedStates
-from skep.placement.hosts.published import DEFAULT_ZONE, Aggregate, CellFlags
-from skep.placement.hosts.rooms import Rooms
+from skep.placement.hosts.published import Aggregate, CellFlags
 
-_NO_CELL = -1
-
-
-def stable_hash(text: str) -> int:
-    """Return 64 bits that depend on `text` alone, the same in every process."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+_MOST_INVENTORIES = 10_000
+"""Different inventories whose capacities are remembered."""
 
 
 def _classes(said: HostUsage | None) -> set[str]:
@@ -44,124 +32,25 @@ def _classes(said: HostUsage | None) -> set[str]:
     return set() if said is None else {*said.inventory, *said.used}
 
 
-class HostTable:
-    """The columns. Rows are never reused by another node."""
-
-    moved = 0
-    """How often columns took another place in memory, or came, or went: who holds one asks for it again."""
+class HostTable(HostColumns):
+    """The columns, and all that changes them."""
 
     def __init__(self) -> None:
-        length = 16
-        self.nodes: list[NodeUuid] = []
-        self._host_names = RowNames()
-        self.hosts = self._host_names.names
-        self.row_of: dict[NodeUuid, int] = {}
-        self.cells: dict[CellUuid, CellFlags] = {}
-        self.cell_names: list[CellUuid] = []
-        self.aggregates: dict[int, Aggregate] = {}
-        self.resources: dict[str, Amounts] = {}
-        self.zones: list[str] = [DEFAULT_ZONE]
-        self.traits = BitSets(length, MOST_TRAITS)
-        self.membership = BitSets(length)
-        self.mapped: Mask = np.zeros(length, dtype=np.bool_)
-        self.reported: Mask = np.zeros(length, dtype=np.bool_)
-        self.disabled: Mask = np.zeros(length, dtype=np.bool_)
-        self.disabled_reasons: dict[int, str] = {}  # by row, where the operator said so
-        self.forced_down: Mask = np.zeros(length, dtype=np.bool_)
-        self.heard: Mask = np.zeros(length, dtype=np.bool_)
-        self.ready: Mask = np.zeros(length, dtype=np.bool_)
-        """Mapped, reported, and the cell has asserted its claims: what is free is known."""
-        self.up: Mask = np.zeros(length, dtype=np.bool_)
-        """A living beat of the cell names it, and the operator did not force it down."""
-        self.cell: NDArray[np.int32] = np.zeros(length, dtype=np.int32)
-        self.zone: NDArray[np.int32] = np.zeros(length, dtype=np.int32)
-        self.failed_builds: Ints = np.zeros(length, dtype=np.int64)
-        self.instances: Ints = np.zeros(length, dtype=np.int64)
-        self.hypervisor_version: Ints = np.zeros(length, dtype=np.int64)
-        self.io_ops: Ints = np.zeros(length, dtype=np.int64)
-        self.claimed_servers: Ints = np.zeros(length, dtype=np.int64)
-        """Claims on each host, which it does not count yet."""
-        self.last_heard: Ints = np.zeros(length, dtype=np.int64)
-        self.node_hash: NDArray[np.uint64] = np.zeros(length, dtype=np.uint64)
-        self._length = length
-        self._heard_rows = HeardRows(self)
-        self._memberships = Memberships(self, self._host_names)
-        self.usages: list[HostUsage | None] = []
-        """What each host said last, with all that has no column."""
-        self._hypervisors = HypervisorNames(self._host_names, self.usages)
-        self.multipliers = Multipliers()
-        """What aggregates say of the multipliers of weighers."""
+        super().__init__()
         self.limits = AggregateLimits(self)
-        self.log, self.levels = HostLog(), Levels()
-        self.nested = Rooms()
-        """The inside of hosts: NUMA cells, devices and other nested providers."""
-        self.ends = ExpectedEnds()
-        """When hosts are expected to be empty."""
-        self.mix = Mix()
-        """What is asked for lately, if a weigher wants to know."""
         self.joined = JoinedStates(self)
         """What other services say of these hosts."""
-
-    # --- reading --------------------------------------------------------------------------------
-
-    @property
-    def size(self) -> int:
-        """Number of rows."""
-        return len(self.nodes)
-
-    @property
-    def position(self) -> int:
-        """Where the log of changed rows ends."""
-        return self.log.position
-
-    def changed_since(self, position: int) -> set[int] | None:
-        """Return the rows that changed after `position` in any way; None: too many or too long ago, take all."""
-        changed = self.log.since(position, max(16, self.size // 4))
-        return None if changed is None else {*changed.facts.tolist(), *changed.amounts.tolist()}
-
-    def mark_changed(self, rows: Iterable[int]) -> None:
-        """Note that filters see these rows differently now, for a reason outside these columns."""
-        for row in rows:
-            self.log.facts(row)
-
-    def is_living(self, row: int) -> bool:
-        """Tell whether a living beat of the row's cell is heard, whomever it names."""
-        cell = self.cell.item(row)
-        return cell != _NO_CELL and self.cells[self.cell_names[cell]].living
-
-    def zone_of(self, row: int) -> str:
-        """Return the name of the row's availability zone."""
-        return self.zones[self.zone.item(row)]
+        self._heard_rows = HeardRows(self)
+        self._memberships = Memberships(self, self._host_names, self.limits)
 
     def aggregates_of(self, host: str) -> tuple[int, ...]:
         """Return the ids of the aggregates that name `host`."""
         return self._memberships.of(host)
 
-    def aggregates_of_row(self, row: int) -> tuple[int, ...]:
-        """Return the ids of the aggregates that name the row's host."""
-        return self._memberships.of_row(row)
-
-    def cell_of(self, row: int) -> CellUuid:
-        """Return the row's cell."""
-        return self.cell_names[self.cell.item(row)]
-
-    def rows_named(self, host: str) -> set[int]:
-        """Return the rows whose host has this name."""
-        return self._host_names.rows(host)
-
-    def rows_of_hypervisor(self, name: str) -> set[int]:
-        """Return the rows whose hypervisor reported this host name."""
-        return self._hypervisors.rows(name)
-
-    def rows_of(self, nodes: Iterable[NodeUuid]) -> set[int]:
-        """Return the rows of those of the nodes that are known."""
-        row_of = self.row_of
-        return {row_of[node] for node in nodes if node in row_of}
-
     # --- what a host reported, and the claims on it ------------------------------------------------
 
     def set_report(self, node: NodeUuid, cell: CellUuid, usage: HostUsage) -> None:
-        """Take what a host said of itself. Of many hosts at once: `intake.py`, which says what is raised."""
+        """Take what a host said of itself. Of many hosts at once: `Intake`, which says what is raised."""
         intake = Intake(self)
         intake.report(node, cell, usage)
         intake.flush()
@@ -305,34 +194,6 @@ class HostTable:
 
     # --- inside ------------------------------------------------------------------------------------
 
-    def _row(self, node: NodeUuid) -> int:
-        row = self.row_of.get(node)
-        if row is None:
-            row = self.size
-            if row == self._length:
-                self._grow(self._length * 2)
-            self.nodes.append(node)
-            self._host_names.append()
-            self.usages.append(None)
-            self.row_of[node] = row
-            self.cell[row] = _NO_CELL
-            self.node_hash[row] = stable_hash(node)
-            self.log.facts(row)
-        return row
-
-    def _grow(self, length: int) -> None:
-        self._length = length
-        self.moved += 1
-        self.log.grow(length)
-        for name, column in list(vars(self).items()):
-            if isinstance(column, np.ndarray):
-                setattr(self, name, grown(column, length))
-        self.traits.grow(length)
-        self.membership.grow(length)
-        self.multipliers.grow(length)
-        for amounts in self.resources.values():
-            amounts.grow(length)
-
     def _place(self, row: int, host: str, cell: CellUuid) -> None:
         """Set a row's name and cell; a beat or an aggregate that was there before the row takes effect now."""
         if self.hosts[row] != host:
@@ -340,7 +201,7 @@ class HostTable:
             self._hypervisors.note(row)
         code = self._cell(cell).code
         if self.cell[row] != code:
-            former = None if self.cell[row] == _NO_CELL else self.cell_of(row)
+            former = None if self.cell[row] == NO_CELL else self.cell_of(row)
             self.cell[row] = code
             self._heard_rows.move(row, former, cell)
 
@@ -351,17 +212,9 @@ class HostTable:
             self.cell_names.append(cell)
         return flags
 
-    def amounts(self, name: str) -> Amounts:
-        """Return the columns of a resource class, made where there are none."""
-        amounts = self.resources.get(name)
-        if amounts is None:
-            amounts = self.resources[name] = Amounts(self._length)
-            self.moved += 1
-        return amounts
-
     def _derive_row(self, row: int) -> None:
         cell = self.cell.item(row)
-        flags = self.cells[self.cell_names[cell]] if cell != _NO_CELL else CellFlags(_NO_CELL)
+        flags = self.cells[self.cell_names[cell]] if cell != NO_CELL else CellFlags(NO_CELL)
         self.ready[row] = self.mapped[row] and self.reported[row] and flags.asserted
         self.up[row] = self.heard[row] and flags.living and not self.forced_down[row]
         self.log.facts(row)
@@ -375,3 +228,149 @@ class HostTable:
         self.ready[rows] = self.mapped[rows] & self.reported[rows] & asserted[cell]
         self.up[rows] = self.heard[rows] & living[cell] & ~self.forced_down[rows]
         self.log.all_facts(rows)
+
+
+class _Noted:
+    """Values of one resource class, by row."""
+
+    __slots__ = ("capacity", "rows", "used")
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.capacity: list[int] = []
+        self.used: list[int] = []
+
+
+class Intake:
+    """Reports that wait to be put into the columns of one table: many at once cost little more than one.
+
+    A report that cannot be true is refused before anything of it is noted: it touches neither its host nor the others.
+    """
+
+    def __init__(self, table: HostTable) -> None:
+        self._table = table
+        self._known: dict[tuple[tuple[str, Inventory], ...], tuple[tuple[str, ...], tuple[int, ...]]] = {}
+        """Classes and capacities by inventory."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._nodes: set[NodeUuid] = set()
+        self._told: dict[str, _Noted] = {}
+        self._used: dict[str, _Noted] = {}
+        self._told_rows: list[int] = []
+        self._failed: list[int] = []
+        self._used_rows: list[int] = []
+        self._told_counts: tuple[list[int], list[int]] = ([], [])
+        """Of the told rows: servers, and operations on whole disks."""
+        self._used_counts: tuple[list[int], list[int]] = ([], [])
+
+    def report(self, node: NodeUuid, cell: CellUuid, usage: HostUsage) -> None:
+        """Take what a host said of itself.
+
+        Raises ValueError or OverflowError where it cannot be true, or where there is no room for it.
+        """
+        table = self._table
+        reason = no_room_for(table, usage)
+        if reason is not None:
+            raise ValueError(reason)
+        classes, capacities = self._capacities_of(usage.inventory)
+        _check(usage)
+        if node in self._nodes:
+            self.flush()
+        self._nodes.add(node)
+        row = table.take_host(node, cell, usage)
+        if not usage.used.keys() <= usage.inventory.keys():
+            classes = tuple({**usage.inventory, **usage.used})
+        for number, name in enumerate(classes):
+            noted = self._told.get(name)
+            if noted is None:
+                noted = self._told[name] = _Noted()
+            noted.rows.append(row)
+            noted.capacity.append(capacities[number] if number < len(capacities) else 0)
+            noted.used.append(usage.used.get(name, 0))
+        self._told_rows.append(row)
+        self._failed.append(usage.failed_builds)
+        _count(self._told_counts, usage)
+
+    def used(self, node: NodeUuid, usage: HostUsage) -> None:
+        """Take what a host uses that said nothing else anew, not even the names of other classes.
+
+        Raises OverflowError where it cannot be true.
+        """
+        _check(usage)
+        if node in self._nodes:
+            self.flush()
+        self._nodes.add(node)
+        row = self._table.row_of[node]
+        self._table.nested.set_usage(row, usage)
+        self._table.ends.report(row, usage.expected_end)
+        for name, amount in usage.used.items():
+            noted = self._used.get(name)
+            if noted is None:
+                noted = self._used[name] = _Noted()
+            noted.rows.append(row)
+            noted.used.append(amount)
+        self._table.usages[row] = usage
+        self._used_rows.append(row)
+        _count(self._used_counts, usage)
+
+    def drop(self, node: NodeUuid) -> None:
+        """Forget what a host said."""
+        if node in self._nodes:
+            self.flush()
+        self._table.drop_report(node)
+
+    def flush(self) -> None:
+        """Put all that waits into the columns."""
+        if not self._nodes:
+            return
+        table = self._table
+        for name, noted in self._told.items():
+            table.amounts(name).set_usage(noted.rows, noted.capacity, noted.used)
+        for name, noted in self._used.items():
+            table.amounts(name).set_used(noted.rows, noted.used)
+        table.limits.limit(self._told_rows)
+        if self._told_rows:
+            told = np.array(self._told_rows, dtype=np.int64)
+            table.instances[told], table.io_ops[told] = self._told_counts
+            table.set_reported(told, self._failed)
+        if self._used_rows:
+            used = np.array(self._used_rows, dtype=np.int64)
+            table.instances[used], table.io_ops[used] = self._used_counts
+            table.mark_amounts(used)
+        self._begin()
+
+    def _capacities_of(self, inventory: dict[str, Inventory]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        told = tuple(inventory.items())
+        known = self._known.get(told)
+        if known is None:
+            capacities = tuple(one.capacity for one in inventory.values())
+            if not all(-MOST_AMOUNT <= capacity <= MOST_AMOUNT for capacity in capacities):
+                raise OverflowError(f"inventory: a capacity is not within {-MOST_AMOUNT} and {MOST_AMOUNT}")
+            if len(self._known) >= _MOST_INVENTORIES:
+                self._known.clear()
+            known = self._known[told] = (tuple(inventory), capacities)
+        return known
+
+
+def _count(counts: tuple[list[int], list[int]], usage: HostUsage) -> None:
+    """Note how many servers a host counts: of an agent that says nothing of it, its guests."""
+    instances, io_ops = counts
+    instances.append(max(usage.instances, usage.servers))
+    io_ops.append(usage.io_ops)
+
+
+def _check(usage: HostUsage) -> None:
+    """Raise OverflowError for a number that no column holds."""
+    if usage.used and not -MOST_AMOUNT <= min(usage.used.values()) <= max(usage.used.values()) <= MOST_AMOUNT:
+        raise OverflowError(f"used: an amount is not within {-MOST_AMOUNT} and {MOST_AMOUNT}")
+    for name, count in (
+        ("failed_builds", usage.failed_builds),
+        ("servers", usage.servers),
+        ("hypervisor_version", usage.hypervisor_version),
+        ("instances", usage.instances),
+        ("io_ops", usage.io_ops),
+        ("expected_end", usage.expected_end or 0),
+    ):
+        if not -MOST_AMOUNT <= count <= MOST_AMOUNT:
+            raise OverflowError(f"{name}: {count} is not within {-MOST_AMOUNT} and {MOST_AMOUNT}")

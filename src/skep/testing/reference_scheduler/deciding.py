@@ -8,7 +8,7 @@ from skep.domain.claims import Claim
 from skep.domain.groups import GroupRule, SpreadConstraint
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.placement.groups import GroupSlot
-from skep.placement.hosts.table import stable_hash
+from skep.placement.hosts.host_columns import stable_hash
 from skep.placement.registry import pipeline
 from skep.placement.request import PlacementRequest
 from skep.placement.settings import SchedulerSettings

@@ -17,7 +17,7 @@ from skep.domain.claims import Claim
 from skep.domain.ids import GroupUuid, InstanceUuid
 from skep.placement.deciding import Deciding, Seat
 from skep.placement.groups import GroupSlot
-from skep.placement.hosts.intake import Intake
+from skep.placement.hosts.table import Intake
 from skep.placement.knowledge import Knowledge
 from skep.placement.request import placement_request
 from skep.scheduler.memory import give_back

@@ -10,7 +10,7 @@ from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish
-from skep.placement.hosts.intake import Intake
+from skep.placement.hosts.table import Intake
 from skep.placement.knowledge import Knowledge
 from skep.scheduler import records
 from skep.scheduler.records import BeatValue, CellValue, ComputeValue, HearingValue, Report
