@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from benchmarks.quality import huawei, openb
 from benchmarks.quality.huawei_policies import balance_fit, first_fit
 from benchmarks.quality.huawei_policies import fragmentation as fragmentation_on_nodes
@@ -24,7 +25,6 @@ from benchmarks.quality.huawei_service import FRAGMENTATION, ServiceEpisode, lea
 from benchmarks.quality.openb_policies import fragmentation as fragmentation_on_gpus
 from benchmarks.quality.openb_policies import published
 from benchmarks.quality.openb_simulator import Experiment
-
 from skep.placement.slots import Worthing
 
 FILLING = Worthing(size_exponent=0.5, slot_exponent=0.5)

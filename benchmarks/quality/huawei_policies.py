@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from benchmarks.quality.huawei import BOTH, CPUS, MEMORY_GB, WHOLE, Free, Option, Policy, Vm
 
+from benchmarks.quality.huawei import BOTH, CPUS, MEMORY_GB, WHOLE, Free, Option, Policy, Vm
 from skep.placement.slots import Hosts, Kind, Worth, Worthing
 
 

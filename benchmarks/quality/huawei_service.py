@@ -9,7 +9,6 @@ from collections import Counter
 from typing import Any
 
 from benchmarks.quality.huawei import BOTH, CPUS, MEMORY_GB, Episode, Option, Policy, Vm
-
 from skep.domain.clock import SECOND
 from skep.domain.flavors import Flavor
 from skep.domain.hosts import HostUsage

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from benchmarks.quality.openb import GPU, Node, Pod, Policy, State
 
+from benchmarks.quality.openb import GPU, Node, Pod, Policy, State
 from skep.placement.slots import Hosts, Kind, Worth, Worthing
 
 _MOST_CPU, _MOST_GPU = 128_000, 8_000

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.quality import openb
-
 from skep.placement.options import PlacementOptions
 from skep.placement.settings import SchedulerSettings
 from skep.placement.slots import Worthing

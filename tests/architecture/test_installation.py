@@ -28,6 +28,8 @@ def clone(tmp_path: Path) -> Path:
     """A clone nothing was installed into, with a PATH of its own that holds the plainest tools only."""
     for name in ("pyproject.toml", "uv.lock"):
         shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "lab").mkdir()
+    shutil.copy(ROOT / "lab" / "pyproject.toml", tmp_path / "lab")
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
     (tmp_path / "bin").mkdir()
     for tool in TOOLS:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from tests.contract.synchronizer.memcached_cloud import Follower, Fuse, MemcachedStore, Time, open_handle, records
 
 from skep.domain.errors import Unavailable
 from skep.processes.servers.memcached import MemcachedServer
@@ -17,6 +16,7 @@ from skep.synchronizer.memcached.items import Names, Root, decode_root, root_nam
 from skep.synchronizer.memcached.logs import KEEP_ENDED
 from skep.synchronizer.memcached.trimming import SILENT_SECONDS
 from skep.testing.synchronizer import key, write
+from tests.contract.synchronizer.memcached_cloud import Follower, Fuse, MemcachedStore, Time, open_handle, records
 
 pytestmark = pytest.mark.needs_part("memcached")
 

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
-from tests.contract.synchronizer.memcached_cloud import MemcachedStore, records
 
 from skep.domain.errors import Misconfigured, Unavailable
 from skep.processes.servers.memcached import MemcachedServer
@@ -17,6 +16,7 @@ from skep.synchronizer.memcached.capacity import MIB, losses, needed_bytes
 from skep.synchronizer.memcached.items import Names, decode_root, digest_of, root_name
 from skep.testing.eventually import eventually
 from skep.testing.synchronizer import key, patiently, write
+from tests.contract.synchronizer.memcached_cloud import MemcachedStore, records
 
 pytestmark = pytest.mark.needs_part("memcached")
 

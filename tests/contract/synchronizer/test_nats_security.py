@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.contract.transport.test_nats_opening import certificate
 
 from skep.config.nats_security import NatsSecurity
 from skep.config.sections import Config, SynchronizerSettings, TransportSettings
@@ -17,6 +16,7 @@ from skep.processes.wiring import backend_of
 from skep.synchronizer.base import CursorTooOld, Key, Published, Write
 from skep.synchronizer.nats import NatsBackend, make
 from skep.testing.eventually import eventually
+from tests.contract.transport.test_nats_opening import certificate
 
 
 def settings(url: str, **files: str) -> SynchronizerSettings:

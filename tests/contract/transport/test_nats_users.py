@@ -10,7 +10,6 @@ from typing import Any
 import nats
 import pytest
 from nats.aio.client import Client
-from tests.contract.transport.test_nats_accounts import Listener, all_works
 
 from skep.config.nats_security import signed_in_by
 from skep.config.sections import TransportSettings
@@ -43,6 +42,7 @@ from skep.transport.nats_users import (
     signed_accounts,
 )
 from skep.transport.subjects import subject_of
+from tests.contract.transport.test_nats_accounts import Listener, all_works
 
 pytestmark = [pytest.mark.needs_part("nats-server")]
 

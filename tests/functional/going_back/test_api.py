@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.functional.going_back.story import STATES, Story, labels
 
 from skep.domain.instances import State
 from skep.testing.cloud import Cloud, running_cloud
 from skep.testing.eventually import eventually
+from tests.functional.going_back.story import STATES, Story, labels
 
 
 async def all_found(cloud: Cloud, story: Story) -> None:

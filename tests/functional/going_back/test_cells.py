@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from tests.functional.going_back.story import STATES, Story, labels, remembered
 
 from skep.database.cell import recovery
 from skep.database.cell.tables import instances
@@ -14,6 +13,7 @@ from skep.domain.instances import State
 from skep.testing.cloud import running_cloud
 from skep.testing.eventually import eventually
 from skep.testing.going_back import put_back
+from tests.functional.going_back.story import STATES, Story, labels, remembered
 
 
 @pytest.mark.parametrize("state", STATES)

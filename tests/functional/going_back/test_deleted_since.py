@@ -7,13 +7,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.functional.going_back.story import CONFIG, Story, remembered
-from tests.functional.going_back.test_since import charged, in_doubt
 
 from skep.domain.instances import BUILD_STATES, State
 from skep.testing.cloud import Cloud, running_cloud
 from skep.testing.eventually import eventually
 from skep.testing.going_back import copied
+from tests.functional.going_back.story import CONFIG, Story, remembered
+from tests.functional.going_back.test_since import charged, in_doubt
 
 UNDER_WAY = ("taken", "staged", "scheduled", "building", "spawning")
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from tests.functional.going_back.story import CONFIG, labels, remembered
 
 from skep.compute.drivers.base import DriverError
 from skep.database.cell.tables import attempts, instances, recovering_instances
@@ -18,6 +17,7 @@ from skep.domain.instances import State
 from skep.testing.cloud import Cloud, running_cloud
 from skep.testing.eventually import eventually
 from skep.testing.going_back import Copies, copied, put_back
+from tests.functional.going_back.story import CONFIG, labels, remembered
 
 STATES = ("scheduled", "building", "spawning", "rescheduling", "handed_back", "leaving")
 

@@ -10,9 +10,6 @@ import msgspec
 import psycopg
 import pytest
 import sqlalchemy as sa
-from tests.functional.going_back.story import labels, remembered
-from tests.functional.going_back.test_since import in_doubt
-from tests.functional.going_back.test_walk import over
 
 from skep.config.sections import CellSettings, Config, DatabaseSettings
 from skep.database.engine import Database
@@ -24,6 +21,9 @@ from skep.processes.directory import StateDirectory
 from skep.processes.servers.postgres import PostgresServer
 from skep.testing.cloud import Cloud, quick_config, running_cloud
 from skep.testing.replicas import PROGRAM, caught_up, cut_off, promote, replica_of
+from tests.functional.going_back.story import labels, remembered
+from tests.functional.going_back.test_since import in_doubt
+from tests.functional.going_back.test_walk import over
 
 pytestmark = pytest.mark.needs_part("postgres")
 NAMES = ("api", "cell0", "cell1")

@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from click.testing import CliRunner
-from tests.functional.going_back.story import Story, labels
 
 from skep.cli.main import skep
 from skep.database.cell import recovery
 from skep.domain.instances import BUILD_STATES, State
 from skep.testing.cloud import Cloud, running_cloud
 from skep.testing.eventually import eventually
+from tests.functional.going_back.story import Story, labels
 
 
 async def waiting(cloud: Cloud, story: Story, silent: str) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from tests.functional.going_back.story import CONFIG, remembered
 
 from skep.audit.look import look_twice
 from skep.database.api import instance_mappings
@@ -23,6 +22,7 @@ from skep.domain.instances import State
 from skep.testing.cloud import Cloud, running_cloud
 from skep.testing.eventually import eventually
 from skep.testing.going_back import copied, put_back
+from tests.functional.going_back.story import CONFIG, remembered
 
 CELLS = ("cell1", "cell2")
 EVERY = ("api", "cell0", *CELLS)

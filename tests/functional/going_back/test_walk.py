@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.functional.going_back.story import Story, labels
 
 from skep.audit.look import look_twice
 from skep.database.api import recovery as above
@@ -19,6 +18,7 @@ from skep.domain.instances import State
 from skep.testing import samples
 from skep.testing.cloud import Cloud, running_cloud
 from skep.testing.eventually import eventually
+from tests.functional.going_back.story import Story, labels
 
 WALK = "GOING_BACK"
 SAMPLE = 5

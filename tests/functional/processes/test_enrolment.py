@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.functional.processes.accounts_cloud import CELL, Installation, compute_of, installed, said
 
 from skep.compute.identity import load as load_identity
 from skep.database.api import retired_hosts
@@ -18,6 +17,7 @@ from skep.processes import databases
 from skep.processes.databases import Places
 from skep.processes.directory import StateDirectory
 from skep.testing.eventually import eventually
+from tests.functional.processes.accounts_cloud import CELL, Installation, compute_of, installed, said
 
 pytestmark = [pytest.mark.needs_part("nats-server")]
 

@@ -14,7 +14,6 @@ import nats
 import pytest
 import structlog
 from nats.aio.client import Client
-from tests.functional.processes.accounts_cloud import CELL, Installation, compute_of, installed, output_of
 
 from skep.compute.conversation import Conversation
 from skep.compute.drivers.contents import GuestContents, GuestFile
@@ -45,6 +44,7 @@ from skep.testing.eventually import eventually
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, cell_conductor, compute, scheduler_for
 from skep.transport.nats import NatsTransport
 from skep.transport.subjects import subject_of
+from tests.functional.processes.accounts_cloud import CELL, Installation, compute_of, installed, output_of
 
 pytestmark = [pytest.mark.needs_part("nats-server")]
 

@@ -6,13 +6,6 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.functional.processes.accounts_cloud import (
-    Installation,
-    compute_of,
-    installed,
-    make_databases,
-    output_of,
-)
 
 from skep.config.sections import TransportSettings
 from skep.domain.errors import Misconfigured, Unreachable
@@ -21,6 +14,13 @@ from skep.processes.servers.nats import NatsServer
 from skep.testing.cloud import quick_config
 from skep.testing.eventually import eventually
 from skep.transport.nats import NatsTransport
+from tests.functional.processes.accounts_cloud import (
+    Installation,
+    compute_of,
+    installed,
+    make_databases,
+    output_of,
+)
 
 TRIES = 5
 

@@ -12,8 +12,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.functional.schedulers.killable import Gone, Process
-
 from skep.domain.builds import Decision, Placed
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.errors import Unavailable
@@ -44,6 +42,7 @@ from skep.simulator.replay import Tally, replay
 from skep.synchronizer.memory import MemoryBackend
 from skep.testing.decision_logs import MemoryLog
 from skep.testing.synchronizer.memory import MemoryStore
+from tests.functional.schedulers.killable import Gone, Process
 
 CELLS = (CellUuid("cell-0"), CellUuid("cell-1"))
 

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.functional.schedulers.crowd import Crowd
-from tests.functional.schedulers.killable import Process
 
 from skep.domain.builds import NotReady, NoValidHost, Placed
 from skep.domain.errors import Unavailable
@@ -18,6 +16,8 @@ from skep.domain.ids import GroupUuid, InstanceUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.synchronizer.base import Write
+from tests.functional.schedulers.crowd import Crowd
+from tests.functional.schedulers.killable import Process
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from tests.functional.schedulers.crowd import Crowd
 
 from skep.domain.builds import NoValidHost, Placed
 from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid
+from tests.functional.schedulers.crowd import Crowd
 
 SEEDS = range(6)
 

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.functional.schedulers.crowd import CELLS, Crowd
 
 from skep.domain.builds import NoValidHost, Placed
 from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish, PublishOperatorState
 from skep.placement.options import PlacementOptions
 from skep.placement.settings import DEFAULT_FILTERS
+from tests.functional.schedulers.crowd import CELLS, Crowd
 
 MOST = 3
 HOSTS = 4

@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 
 import pytest
-from tests.functional.schedulers.crowd import Crowd, Row
 
 from skep.domain.builds import Decision, NoValidHost, Placed
 from skep.domain.hosts import HostUsage
@@ -17,6 +16,7 @@ from skep.domain.providers import Allocation
 from skep.domain.request_specs import RequestSpec
 from skep.messages.to_scheduler import HostReport, Member, SelectDestinations, UpdateHostState
 from skep.testing.inside import GPU, devices, host_with_inside, spec_for_parts
+from tests.functional.schedulers.crowd import Crowd, Row
 
 PINNED = {"hw:cpu_policy": "dedicated", "hw:mem_page_size": "large"}
 KINDS = (

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.functional.schedulers.crowd import CELLS, Crowd
 
 from skep.domain.builds import Placed
 from skep.domain.groups import GroupRule, SpreadConstraint
 from skep.domain.ids import GroupUuid
 from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish, PublishOperatorState
+from tests.functional.schedulers.crowd import CELLS, Crowd
 
 ZONES = ("east", "north", "west")
 GROUP = GroupRule(

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.unit.scheduler.test_service import ONE, Cloud
 
 from skep.domain.builds import NotReady
 from skep.domain.ids import NodeUuid
 from skep.messages.to_scheduler import Beat, GetHostStates, ListNamespaces
+from tests.unit.scheduler.test_service import ONE, Cloud
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.scheduler.test_commits import GROUP, One, add
 
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import CellUuid
@@ -17,6 +16,7 @@ from skep.scheduler.records import ComputeValue, GroupValue
 from skep.synchronizer.base import Epoch, Key, Record, Snapshot, Write
 from skep.synchronizer.memory import MemoryBackend
 from skep.testing.synchronizer.memory import MemoryStore
+from tests.unit.scheduler.test_commits import GROUP, One, add
 
 NODE = Key("compute", "n")
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
-from tests.unit.scheduler.test_commits import One
 
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, NodeUuid
@@ -15,6 +14,7 @@ from skep.scheduler import changes
 from skep.scheduler.records import COMPUTE, OPERATOR
 from skep.scheduler.reporting import Reporting
 from skep.synchronizer.base import Key
+from tests.unit.scheduler.test_commits import One
 
 CELL = CellUuid("cell-1")
 NODES = [NodeUuid(f"n{number}") for number in range(50)]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.scheduler.test_service import Cloud, key_of
-
 from skep.domain.builds import Placed
 from skep.domain.ids import GroupUuid, InstanceUuid
 from skep.messages.to_scheduler import ListClaims, ReleaseClaims
 from skep.synchronizer.base import FORGET_REMOVED_SECONDS, KEEP_REMOVED_SECONDS, CursorTooOld, Key, Published, Write
 from skep.synchronizer.memory import MemoryBackend
+from tests.unit.scheduler.test_service import Cloud, key_of
 
 GROUPS = tuple(GroupUuid(f"group-{number}") for number in range(50))
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.unit.scheduler.test_service import Cloud
 
 from skep.domain.builds import NoValidHost, Placed
+from tests.unit.scheduler.test_service import Cloud
 
 
 @pytest.fixture
