@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from skep.processes.servers.programs import find_program
 from skep.telemetry import logs
-from skep.testing import samples
+from tests.support import samples
 
 IN_CI = os.environ.get("CI") == "true"
 

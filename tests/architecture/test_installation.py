@@ -111,7 +111,7 @@ def test_an_absent_part_is_skipped_at_home_and_fails_in_ci(tmp_path: Path, ci: s
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "."],
         cwd=tmp_path,
-        env={**os.environ, "CI": ci},
+        env={**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from skep.domain.builds import STEPS
-from skep.testing import samples
+from tests.support import samples
 
 ROOT = Path(__file__).parents[2]
 WALKS = ("tests/functional/test_deletes.py", "tests/crash/test_walk_building.py", "tests/functional/test_restarts.py")

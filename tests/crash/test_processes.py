@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from skep.domain.builds import STEPS
-from skep.testing import samples
 from skep.testing.chaos_processes import ProcessChaos
 from skep.testing.crash_points import Point
 from skep.testing.crash_walk_roles import RoleWalk, role_of, two_points_of
 from skep.testing.process_faults import ROLES
+from tests.support import samples
 
 pytestmark = [
     pytest.mark.crash,

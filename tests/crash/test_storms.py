@@ -22,7 +22,6 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State
 from skep.messages.to_cell_conductor import Heartbeat
 from skep.messages.to_scheduler import GetHostStates
-from skep.testing import samples
 from skep.testing.chaos_transport import FATES, ChaosTransport, Fate
 from skep.testing.cloud import Cloud, quick_config, running_cloud
 from skep.testing.crash_takeover import findings
@@ -30,6 +29,7 @@ from skep.testing.crash_walk import CELLS, FAILING, FAILURES, HOSTS, MEMBERS, MO
 from skep.testing.eventually import eventually
 from skep.testing.witness import Asked
 from skep.transport.base import Address
+from tests.support import samples
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 

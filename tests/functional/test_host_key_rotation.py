@@ -20,10 +20,10 @@ from skep.domain.instances import State
 from skep.domain.sessions import new_exchange_key, public_half
 from skep.domain.signatures import Signer
 from skep.messages.to_cell_conductor import RegisterAgent
-from skep.testing.bus import OpenBus
 from skep.testing.cloud import Cloud, running_cloud
 from skep.testing.eventually import eventually
 from skep.transport.base import cell_conductor
+from tests.support.bus import OpenBus
 
 HOST = "cell1-host1"
 

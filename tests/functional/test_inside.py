@@ -9,8 +9,8 @@ from skep.config.sections import Config
 from skep.domain.flavors import Flavor
 from skep.domain.instances import State
 from skep.domain.nested.room import room_of
+from skep.simulator.inside import GPU, devices
 from skep.testing.cloud import Cloud, quick_config, running_cloud
-from skep.testing.inside import GPU, devices
 from skep.transport.host_states import host_states
 
 PINNED = Flavor(

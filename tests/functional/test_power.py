@@ -16,8 +16,8 @@ from skep.messages.to_cell_conductor import InstancesChanged
 from skep.messages.to_compute import ChangePower
 from skep.testing.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
 from skep.testing.eventually import eventually
-from skep.testing.rows import asking
 from skep.transport.base import cell_conductor, compute
+from tests.support.rows import asking
 
 QUICK = quick_config(conductor=ConductorSettings(lease_seconds=2.0, resend_seconds=0.1, task_deadline=0.5))
 HOST = "cell1-host1"

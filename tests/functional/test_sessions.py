@@ -33,10 +33,10 @@ from skep.messages.to_cell_conductor import (
 )
 from skep.messages.to_compute import ChangePower, TerminateInstance
 from skep.processes.conducting import make_cell_conductor
-from skep.testing.bus import OpenBus
 from skep.testing.cloud import Cloud, running_cloud
 from skep.testing.eventually import eventually
 from skep.transport.base import cell_conductor, compute
+from tests.support.bus import OpenBus
 
 SECRET = "nobody else may read this name"
 

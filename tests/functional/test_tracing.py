@@ -18,7 +18,7 @@ from skep.processes.supervisor.plan import Numbers
 from skep.telemetry import tracing
 from skep.testing.eventually import eventually
 from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
-from skep.testing.supervised_cloud import supervised_cloud
+from tests.support.supervised_cloud import supervised_cloud
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"

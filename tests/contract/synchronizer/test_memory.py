@@ -9,7 +9,7 @@ import pytest
 from skep.synchronizer.base import Changes, CursorTooOld
 from skep.synchronizer.memory import MemoryBackend
 from skep.testing.synchronizer import BackendContract, BackendModel, Store, write
-from skep.testing.synchronizer.memory import MemoryStore
+from tests.support.stores.memory import MemoryStore
 
 
 class TestMemory(BackendContract):

@@ -14,7 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from skep.processes.servers.postgres import PostgresServer
 from skep.testing.synchronizer import BackendContract, BackendModel, Store
-from skep.testing.synchronizer.sql import PostgresStore, SqliteStore
+from tests.support.stores.sql import PostgresStore, SqliteStore
 
 _names = (f"skep{number}" for number in itertools.count())
 

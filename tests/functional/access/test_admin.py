@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from skep.admin.app import ROUTES
-from skep.testing.access.admin_rows import admin_rows
-from skep.testing.access.admin_world import admin_world
-from skep.testing.access.matrix import walk
+from tests.support.access.admin_rows import admin_rows
+from tests.support.access.admin_world import admin_world
+from tests.support.access.matrix import walk
 
 
 async def test_nobody_is_told_more_than_his_due(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from skep.api.routes import ROUTES
-from skep.testing import samples
-from skep.testing.access.compute_rows import compute_rows, server_rows
-from skep.testing.access.compute_world import CALLERS, FOR_ALL_CALLERS, PLACES, compute_world
-from skep.testing.access.matrix import walk
+from tests.support import samples
+from tests.support.access.compute_rows import compute_rows, server_rows
+from tests.support.access.compute_world import CALLERS, FOR_ALL_CALLERS, PLACES, compute_world
+from tests.support.access.matrix import walk
 
 WALK = "ACCESS"
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing import samples
-from skep.testing.access.admin_rows import admin_rows
-from skep.testing.access.admin_world import OPEN_TO_ENROLMENT, admin_world
-from skep.testing.access.costs import grown
-from skep.testing.access.matrix import Caller, Row
-from skep.testing.access.standalone_rows import identity_rows, image_rows
-from skep.testing.access.standalone_world import standalone_world
-from skep.testing.work import watching
+from tests.support import samples
+from tests.support.access.admin_rows import admin_rows
+from tests.support.access.admin_world import OPEN_TO_ENROLMENT, admin_world
+from tests.support.access.costs import grown
+from tests.support.access.matrix import Caller, Row
+from tests.support.access.standalone_rows import identity_rows, image_rows
+from tests.support.access.standalone_world import standalone_world
+from tests.support.work import watching
 
 pytestmark = pytest.mark.sampled
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from skep.testing.access.matrix import Caller, Row, Thing, World, walk
+from tests.support.access.matrix import Caller, Row, Thing, World, walk
 
 ROW = Row(
     method="GET",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from skep.standalone.identity.app import ROUTES as IDENTITY_ROUTES
 from skep.standalone.images.app import ROUTES as IMAGE_ROUTES
-from skep.testing.access.matrix import walk
-from skep.testing.access.standalone_rows import identity_rows, image_rows
-from skep.testing.access.standalone_world import standalone_world
+from tests.support.access.matrix import walk
+from tests.support.access.standalone_rows import identity_rows, image_rows
+from tests.support.access.standalone_world import standalone_world
 
 
 async def test_identity(tmp_path: Path) -> None:

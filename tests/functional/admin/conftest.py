@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.admin import Admin, admin_under_test
-from skep.testing.served_admin import Served, served_admin
+from tests.support.admin import Admin, admin_under_test
+from tests.support.served_admin import Served, served_admin
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from skep.database.cell.tables import attempts, instances
 from skep.domain.cells import Cell
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid, new_uuid
 from skep.domain.instances import State
-from skep.testing.admin import CELL1, CELL2, NOW, Admin, claim_of, host_state
-from skep.testing.admin_tokens import PROJECT
+from tests.support.admin import CELL1, CELL2, NOW, Admin, claim_of, host_state
+from tests.support.admin_tokens import PROJECT
 
 mapping, row = instance_mappings.c, instances.c
 

@@ -11,9 +11,9 @@ from skep.database.api import aggregates, flavors
 from skep.domain.flavors import Flavor
 from skep.domain.ids import NodeUuid
 from skep.messages.to_scheduler import HostReport, UpdateHostState
-from skep.testing.admin import CELL1, NOW, Admin
-from skep.testing.served_admin import Served, usage
 from skep.transport.base import SCHEDULER
+from tests.support.admin import CELL1, NOW, Admin
+from tests.support.served_admin import Served, usage
 
 LARGE = Flavor(flavorid="2", name="m1.large", vcpus=3, memory_mb=1024, root_gb=1)
 HUGE = Flavor(flavorid="3", name="m1.huge", vcpus=9, memory_mb=1024, root_gb=1)

@@ -20,9 +20,9 @@ from skep.synchronizer.memory import MemoryBackend
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
-from skep.testing.admin import Admin
 from skep.testing.eventually import eventually
 from skep.transport.memory import MemoryTransport
+from tests.support.admin import Admin
 
 HOUR = 3600
 

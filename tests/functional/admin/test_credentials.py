@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from skep.database.api.service_tables import credentials
 from skep.domain.credentials import new_token, parse
 from skep.testing.eventually import eventually
-from skep.testing.served_admin import Served
+from tests.support.served_admin import Served
 
 
 async def rows(served: Served) -> list[Any]:

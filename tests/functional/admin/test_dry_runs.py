@@ -14,10 +14,10 @@ from skep.domain.groups import SpreadConstraint
 from skep.domain.ids import GroupUuid, ProjectId, UserId
 from skep.domain.images import Image
 from skep.domain.request_specs import RequestSpec
-from skep.testing.admin import CELL1, CELL2, NOW, Admin
-from skep.testing.admin_tokens import PROJECT
-from skep.testing.images import HeldImages
-from skep.testing.served_admin import Served
+from tests.support.admin import CELL1, CELL2, NOW, Admin
+from tests.support.admin_tokens import PROJECT
+from tests.support.images import HeldImages
+from tests.support.served_admin import Served
 
 GROUP = GroupUuid("99999999-9999-4999-8999-999999999999")
 RUNS = ("/placement/dry-run", "/select-destinations")

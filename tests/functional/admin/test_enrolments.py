@@ -19,7 +19,7 @@ from skep.domain.credentials import new_token, parse
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import NodeUuid, new_uuid
 from skep.domain.sessions import public_half
-from skep.testing.admin import CELL1, Admin
+from tests.support.admin import CELL1, Admin
 
 TOLD = Messaging(url="nats://hosts:secret@nats:4222", prefix="skep", ca="PEM")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from skep.domain.ids import CELL0
-from skep.testing.admin import CELL1, CELL2, Admin, host_state
+from tests.support.admin import CELL1, CELL2, Admin, host_state
 
 
 async def readiness(admin: Admin) -> tuple[int, list[str]]:

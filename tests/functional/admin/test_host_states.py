@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from skep.testing.admin import CELL1
-from skep.testing.served_admin import Served, usage
+from tests.support.admin import CELL1
+from tests.support.served_admin import Served, usage
 
 CLAIM = {"instance": "i1", "attempt": 1, "node": "n1"}
 

@@ -10,7 +10,7 @@ from skep.cli import doctor
 from skep.database.cell import agents, host_keys, sessions
 from skep.domain.hosts import AgentIdentity, RefusedReport
 from skep.domain.ids import Incarnation
-from skep.testing.admin import CELL1, NOW, Admin
+from tests.support.admin import CELL1, NOW, Admin
 
 
 async def test_a_refused_report_is_shown_with_its_reason(admin: Admin) -> None:

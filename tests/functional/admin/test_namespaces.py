@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skep.testing.served_admin import Served
+from tests.support.served_admin import Served
 
 SCHEMA: dict[str, Any] = {
     "fields": {

@@ -17,8 +17,8 @@ from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import CELL0, Incarnation, NodeUuid
 from skep.domain.instances import State
 from skep.messages.to_cell_conductor import InstancesChanged
-from skep.testing.admin import CELL1, Admin, claim_of, host_state
 from skep.transport.base import cell_conductor
+from tests.support.admin import CELL1, Admin, claim_of, host_state
 
 
 async def test_cells_with_their_servers_and_hosts(admin: Admin) -> None:

@@ -11,7 +11,7 @@ from skep.database.api import flavors
 from skep.database.api.tables import instance_mappings
 from skep.domain.ids import CELL0
 from skep.domain.instances import State
-from skep.testing.admin import CELL1, CELL2, FLAVOR, NOW, Admin
+from tests.support.admin import CELL1, CELL2, FLAVOR, NOW, Admin
 
 
 async def test_an_admin_sees_hosts_and_an_owner_counts(admin: Admin) -> None:

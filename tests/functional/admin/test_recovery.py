@@ -14,7 +14,7 @@ from skep.database.cell.tables import found_guests, instances, recovering_instan
 from skep.database.stored import dump
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import Instance, State
-from skep.testing.admin import CELL1, CELL2, Admin
+from tests.support.admin import CELL1, CELL2, Admin
 
 CELLS = {CELL1: ("n1", "h1"), CELL2: ("n2", "h2")}
 

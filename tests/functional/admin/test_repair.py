@@ -31,7 +31,7 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import CELL0, GroupUuid, NodeUuid, new_uuid
 from skep.domain.instances import Instance, State
 from skep.domain.recovery import ENDED
-from skep.testing.admin import CELL1, CELL2, NOW, Admin, claim_of, host_state, slot_of
+from tests.support.admin import CELL1, CELL2, NOW, Admin, claim_of, host_state, slot_of
 
 mapping, row, attempt = instance_mappings.c, instances.c, attempts.c
 GROUP = GroupRule(uuid=GroupUuid("99999999-9999-4999-8999-999999999999"), policy="anti-affinity")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from skep.admin.app import ROUTES, AdminApi
-from skep.testing.admin import Admin
+from tests.support.admin import Admin
 
 FILLED = {"{name}": "cell1", "{host}": "h1", "{id}": "x", "{key}": "k"}
 PATHS = [

@@ -15,10 +15,10 @@ import pytest
 
 from skep.admin.app import AdminApi
 from skep.database.api.tables import build_requests, quota_sums
-from skep.testing.admin import CELL1, Admin, admin_under_test, host_state
 from skep.testing.eventually import PATIENCE
 from skep.testing.neighbours import address, bound, serving
-from skep.testing.served_admin import served_admin
+from tests.support.admin import CELL1, Admin, admin_under_test, host_state
+from tests.support.served_admin import served_admin
 
 
 @dataclass

@@ -16,7 +16,7 @@ from pathlib import Path
 from skep.cli.openstack_client import client_environment
 from skep.testing.eventually import PATIENCE
 from skep.testing.neighbours import bound
-from skep.testing.openstack import openstack, openstack_quiet, refusal
+from tests.support.openstack import openstack, openstack_quiet, refusal
 
 READY = "Ctrl-C stops"
 

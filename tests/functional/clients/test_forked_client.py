@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing import forked_client
 from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.openstack import client_program
+from tests.support import forked_client
+from tests.support.openstack import client_program
 
 PROGRAM = Path(sys.executable).with_name("openstack")
 NOWHERE = {"OS_AUTH_TYPE": "none", "OS_ENDPOINT": "http://127.0.0.1:1", "COLUMNS": "80"}

@@ -8,7 +8,7 @@ from typing import Any
 from skep.config.sections import QuotaSettings
 from skep.testing.eventually import eventually
 from skep.testing.http_cloud import http_config, serving_cloud
-from skep.testing.openstack import openstack, openstack_quiet, refusal
+from tests.support.openstack import openstack, openstack_quiet, refusal
 
 
 async def test_a_server_from_create_to_delete(tmp_path: Path) -> None:

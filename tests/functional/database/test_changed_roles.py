@@ -15,7 +15,7 @@ from skep.processes.directory import write_private
 from skep.processes.servers.postgres import PostgresServer
 from skep.processes.sessions_of_databases import sessions
 from skep.testing.eventually import eventually
-from skep.testing.things import add, metadata, names
+from tests.support.things import add, metadata, names
 
 OWNER, SECOND = "skep_rotated", "skep_rotated_2"
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from skep.database.engine import Database
 from skep.domain.errors import StorageUnavailable
 from skep.processes.servers.postgres import PostgresServer
-from skep.testing.things import add, answering, metadata, names
+from tests.support.things import add, answering, metadata, names
 
 
 @pytest.mark.needs_part("postgres")

@@ -19,7 +19,7 @@ from skep.domain.instances import Instance, PowerState, State
 from skep.domain.timelines import Moment
 from skep.testing.cloud import Cloud, quick_config, running_cloud
 from skep.testing.eventually import eventually
-from skep.testing.going_back import Copies, copied, put_back
+from tests.support.going_back import Copies, copied, put_back
 
 Spawn = Callable[..., Awaitable[PowerState]]
 

@@ -12,8 +12,8 @@ from skep.database.cell.tables import instances
 from skep.domain.instances import State
 from skep.testing.cloud import running_cloud
 from skep.testing.eventually import eventually
-from skep.testing.going_back import put_back
 from tests.functional.going_back.story import STATES, Story, labels, remembered
+from tests.support.going_back import put_back
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -11,9 +11,9 @@ import pytest
 from skep.domain.instances import BUILD_STATES, State
 from skep.testing.cloud import Cloud, running_cloud
 from skep.testing.eventually import eventually
-from skep.testing.going_back import copied
 from tests.functional.going_back.story import CONFIG, Story, remembered
 from tests.functional.going_back.test_since import charged, in_doubt
+from tests.support.going_back import copied
 
 UNDER_WAY = ("taken", "staged", "scheduled", "building", "spawning")
 

@@ -16,8 +16,8 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State
 from skep.testing.cloud import Cloud, running_cloud
 from skep.testing.eventually import eventually
-from skep.testing.going_back import Copies, copied, put_back
 from tests.functional.going_back.story import CONFIG, labels, remembered
+from tests.support.going_back import Copies, copied, put_back
 
 STATES = ("scheduled", "building", "spawning", "rescheduling", "handed_back", "leaving")
 

@@ -20,10 +20,10 @@ from skep.processes.databases import locations_of
 from skep.processes.directory import StateDirectory
 from skep.processes.servers.postgres import PostgresServer
 from skep.testing.cloud import Cloud, quick_config, running_cloud
-from skep.testing.replicas import PROGRAM, caught_up, cut_off, promote, replica_of
 from tests.functional.going_back.story import labels, remembered
 from tests.functional.going_back.test_since import in_doubt
 from tests.functional.going_back.test_walk import over
+from tests.support.replicas import PROGRAM, caught_up, cut_off, promote, replica_of
 
 pytestmark = pytest.mark.needs_part("postgres")
 NAMES = ("api", "cell0", "cell1")

@@ -13,11 +13,11 @@ from skep.compute.drivers.guest_log import GuestEvent, read_events
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, State, Task
 from skep.testing.cloud import Cloud, running_cloud
-from skep.testing.going_back import Copies, copied, put_back
 from tests.functional.going_back.story import CONFIG, remembered
 from tests.functional.going_back.test_since import in_doubt
 from tests.functional.going_back.test_walk import over
 from tests.functional.test_power import ask
+from tests.support.going_back import Copies, copied, put_back
 
 TASKS = (Task.POWERING_OFF, Task.POWERING_ON, Task.REBOOTING)
 EXPECTED = {

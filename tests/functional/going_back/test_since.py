@@ -21,8 +21,8 @@ from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId
 from skep.domain.instances import State
 from skep.testing.cloud import Cloud, running_cloud
 from skep.testing.eventually import eventually
-from skep.testing.going_back import copied, put_back
 from tests.functional.going_back.story import CONFIG, remembered
+from tests.support.going_back import copied, put_back
 
 CELLS = ("cell1", "cell2")
 EVERY = ("api", "cell0", *CELLS)

@@ -15,10 +15,10 @@ from skep.audit.look import look_twice
 from skep.database.api import recovery as above
 from skep.database.cell import recovery as below
 from skep.domain.instances import State
-from skep.testing import samples
 from skep.testing.cloud import Cloud, running_cloud
 from skep.testing.eventually import eventually
 from tests.functional.going_back.story import Story, labels
+from tests.support import samples
 
 WALK = "GOING_BACK"
 SAMPLE = 5

@@ -19,8 +19,8 @@ from skep.processes.all_in_one import Cloud, make_cloud
 from skep.processes.ports import free_port
 from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.http_cloud import serving_cloud
-from skep.testing.openstack import client_program
-from skep.testing.real_neighbours import IMAGE, PART, PASSWORD, RealNeighbours, real_neighbours, sign_in
+from tests.support.openstack import client_program
+from tests.support.real_neighbours import IMAGE, PART, PASSWORD, RealNeighbours, real_neighbours, sign_in
 
 pytestmark = [pytest.mark.needs_part(PART), pytest.mark.timeout(900)]
 

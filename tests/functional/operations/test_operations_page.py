@@ -23,8 +23,8 @@ from skep.cli.main import skep
 from skep.processes.all_in_one import Cloud
 from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
-from skep.testing.openstack import client_program
-from skep.testing.written_commands import commands_of, unknown_words
+from tests.support.openstack import client_program
+from tests.support.written_commands import commands_of, unknown_words
 
 pytestmark = pytest.mark.filterwarnings("ignore:Support for InfluxDB")  # of the SDK, which these commands import
 ROOT = Path(__file__).parents[3]

@@ -11,7 +11,7 @@ import pytest
 from skep.config.sections import Config
 from skep.processes.servers.nats import NatsServer
 from skep.testing.cloud import quick_config
-from skep.testing.scheduler_process import SchedulerProcess, shared
+from tests.support.scheduler_process import SchedulerProcess, shared
 
 Launch = Callable[..., SchedulerProcess]
 """Makes a scheduler that has not started; whatever it does, it is gone after the test."""

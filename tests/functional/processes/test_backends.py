@@ -16,7 +16,7 @@ from skep.processes.servers.nats import NatsServer
 from skep.processes.servers.postgres import PostgresServer
 from skep.testing.cloud import quick_config, running_cloud
 from skep.testing.eventually import eventually
-from skep.testing.scheduler_process import SchedulerProcess, shared
+from tests.support.scheduler_process import SchedulerProcess, shared
 
 pytestmark = pytest.mark.needs_part("nats-server")
 

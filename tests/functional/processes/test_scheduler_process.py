@@ -25,9 +25,9 @@ from skep.processes.servers.nats import NatsServer
 from skep.testing.cloud import Cloud, quick_config
 from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.neighbours import bound
-from skep.testing.scheduler_process import SchedulerProcess, shared
 from skep.transport.base import SCHEDULER, scheduler_for
 from skep.transport.nats import NatsTransport
+from tests.support.scheduler_process import SchedulerProcess, shared
 
 Make = Callable[..., SchedulerProcess]
 needs_nats = pytest.mark.needs_part("nats-server")

@@ -22,7 +22,7 @@ from skep.processes.supervisor.plan import Numbers
 from skep.processes.supervisor.server_rotation import ServerRotation
 from skep.testing.eventually import PATIENCE, eventually
 from skep.testing.http_cloud import Session, signed_in
-from skep.testing.supervised_cloud import supervised_cloud
+from tests.support.supervised_cloud import supervised_cloud
 
 pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres")]
 

@@ -18,7 +18,7 @@ from skep.domain.instances import State
 from skep.processes.servers.nats import NatsServer
 from skep.testing.cloud import Cloud, running_cloud
 from skep.testing.eventually import eventually
-from skep.testing.scheduler_process import SchedulerProcess
+from tests.support.scheduler_process import SchedulerProcess
 
 pytestmark = pytest.mark.needs_part("nats-server")
 Make = Callable[..., SchedulerProcess]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.openstack import openstack
+from tests.support.openstack import openstack
 
 pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres")]
 

@@ -40,9 +40,9 @@ from skep.scheduler import records
 from skep.scheduler.records import ComputeValue, GroupValue
 from skep.simulator.replay import Tally, replay
 from skep.synchronizer.memory import MemoryBackend
-from skep.testing.decision_logs import MemoryLog
-from skep.testing.synchronizer.memory import MemoryStore
 from tests.functional.schedulers.killable import Gone, Process
+from tests.support.decision_logs import MemoryLog
+from tests.support.stores.memory import MemoryStore
 
 CELLS = (CellUuid("cell-0"), CellUuid("cell-1"))
 

@@ -13,9 +13,9 @@ from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
 from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Epoch, Published, Refusal, Write
 from skep.synchronizer.memory import MemoryBackend
-from skep.testing.decision_logs import MemoryLog
-from skep.testing.synchronizer.memory import MemoryStore
 from skep.transport.base import Address, Subscription
+from tests.support.decision_logs import MemoryLog
+from tests.support.stores.memory import MemoryStore
 
 Fate = Literal["call", "answer", "none"]
 """What is lost of a publish."""

@@ -15,7 +15,7 @@ from skep.domain.nested.room import Room
 from skep.domain.providers import Allocation
 from skep.domain.request_specs import RequestSpec
 from skep.messages.to_scheduler import HostReport, Member, SelectDestinations, UpdateHostState
-from skep.testing.inside import GPU, devices, host_with_inside, spec_for_parts
+from skep.simulator.inside import GPU, devices, host_with_inside, spec_for_parts
 from tests.functional.schedulers.crowd import Crowd, Row
 
 PINNED = {"hw:cpu_policy": "dedicated", "hw:mem_page_size": "large"}

@@ -10,8 +10,8 @@ from hypothesis import settings as profile
 
 from skep.domain.hosts import HostUsage
 from skep.placement.settings import SchedulerSettings
-from skep.testing import samples
-from skep.testing.reference_scheduler import stories
+from tests.support import samples
+from tests.support.reference_stories import stories
 
 
 @pytest.mark.sampled

@@ -14,7 +14,7 @@ from skep.api.schemas.server_queries import SORT_KEYS
 from skep.domain.hints import MOST_BYTES
 from skep.domain.ids import new_uuid
 from skep.testing.servers import IMAGE, ServersUnderTest, servers_under_test
-from skep.testing.work import Watch, watching
+from tests.support.work import Watch, watching
 
 SERVERS = 12
 EVERY_FILTER = {

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from skep.standalone.images.fields import BODY_PATCH
 from skep.testing.neighbours import SteppedClock, neighbours, token
-from skep.testing.work import Watch, watching
+from tests.support.work import Watch, watching
 
 KEYS = ("name", "status", "size", "created_at", "updated_at", "disk_format")
 

@@ -14,7 +14,7 @@ import pytest
 
 from skep.domain.clock import Clock
 from skep.testing.neighbours import PASSWORDS, Neighbours, neighbours
-from skep.testing.openstack import client_program
+from tests.support.openstack import client_program
 
 Run = Callable[..., Awaitable[Any]]
 

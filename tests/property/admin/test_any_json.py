@@ -11,8 +11,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep.testing.admin import CELL1, admin_under_test
-from skep.testing.served_admin import Served, served_admin, usage
+from tests.support.admin import CELL1, admin_under_test
+from tests.support.served_admin import Served, served_admin, usage
 
 TEXT = st.text(max_size=12)
 NUMBERS = st.sampled_from([-1, 0, 1, 2**31, 2**53, 2**63, 2**64, -(2**70), 1.5, 1e300])

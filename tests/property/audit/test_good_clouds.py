@@ -15,7 +15,7 @@ from skep.audit.repair import repair
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CELL0, GroupUuid
 from skep.domain.instances import State
-from skep.testing.admin import CELL1, CELL2, admin_under_test, claim_of, host_state
+from tests.support.admin import CELL1, CELL2, admin_under_test, claim_of, host_state
 
 TOGETHER, NEAR = (
     GroupRule(uuid=GroupUuid(f"group-{policy}"), policy=policy) for policy in ("affinity", "soft-affinity")

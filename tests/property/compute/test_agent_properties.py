@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from skep.compute.drivers.fake import FailureRule, FakeSettings
 from skep.messages.to_cell_conductor import ReportHost
-from skep.testing.agents import AgentStage, uuid_of
 from skep.testing.eventually import PATIENCE
+from tests.support.agents import AgentStage, uuid_of
 
 NUMBERS = st.integers(1, 2)
 ATTEMPTS = st.integers(1, 3)

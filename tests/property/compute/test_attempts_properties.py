@@ -18,7 +18,7 @@ from skep.compute.entries import (
 )
 from skep.domain.builds import failure
 from skep.domain.instances import PowerState, Task
-from skep.testing.agents import CONTEXT, instance, uuid_of
+from tests.support.agents import CONTEXT, instance, uuid_of
 
 NUMBERS = st.integers(1, 3)
 ATTEMPTS = st.integers(1, 4)

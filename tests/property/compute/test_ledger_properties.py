@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from skep.compute.ledger import Ledger
 from skep.domain.builds import Accepted
 from skep.domain.resources import Inventory, Resources
-from skep.testing.agents import uuid_of
+from tests.support.agents import uuid_of
 
 INVENTORIES = st.fixed_dictionaries(
     {

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from skep.database.cell import attempts, builds, deletes, reschedules, tasks
 from skep.database.cell.tables import instances, metadata
 from skep.domain.instances import TRANSITIONS, PowerState, State, Task
-from skep.testing.rows import FAULT, ME, ONE, asking, context, placed, staged
+from tests.support.rows import FAULT, ME, ONE, asking, context, placed, staged
 
 HOSTS = st.sampled_from(["host1", "host2"])
 BACK = st.integers(0, 2)

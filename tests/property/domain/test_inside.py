@@ -12,7 +12,7 @@ from skep.domain.nested.summing import total
 from skep.domain.nested.wanted import Affinity
 from skep.domain.providers import Allocation
 from skep.domain.request_specs import RequestSpec
-from skep.testing.inside import GPU, NIC, devices, host_with_inside, spec_for_parts
+from skep.simulator.inside import GPU, NIC, devices, host_with_inside, spec_for_parts
 
 AFFINITIES: tuple[Affinity, ...] = ("legacy", "preferred", "required", "socket")
 

@@ -21,7 +21,7 @@ from skep.placement.options import PlacementOptions
 from skep.placement.placement import Placement
 from skep.placement.request import placement_request
 from skep.placement.settings import SchedulerSettings
-from skep.testing.inside import GPU, NIC, devices, host_with_inside, spec_for_parts
+from skep.simulator.inside import GPU, NIC, devices, host_with_inside, spec_for_parts
 
 CELL = CellUuid("cell-1")
 FILTERS = ("ComputeFilter", "AggregateNumInstancesFilter", "IoOpsFilter", "JsonFilter", "ComputeCapabilitiesFilter")

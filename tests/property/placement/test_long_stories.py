@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skep.testing.long_stories import bounds, story
+from tests.support.long_stories import bounds, story
 
 
 @pytest.mark.parametrize("seed", range(11))

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from skep.domain.hosts import HostUsage
 from skep.placement.settings import SchedulerSettings
-from skep.testing.reference_scheduler import stories
+from tests.support.reference_stories import stories
 
 
 @given(stories.settings, stories.beginnings, stories.histories)

@@ -36,7 +36,7 @@ from skep.scheduler.records import (
 )
 from skep.simulator.replay import Tally, replay
 from skep.synchronizer.base import Key
-from skep.testing.decision_logs import MemoryLog
+from tests.support.decision_logs import MemoryLog
 
 CELLS_OF = (CellUuid("cell-0"), CellUuid("cell-1"))
 NODES = tuple(NodeUuid(f"node-{number}") for number in range(6))

@@ -13,8 +13,8 @@ from skep.api.routes import ROUTES
 from skep.api.routing import Route
 from skep.api.schemas.fields import REQUEST, Array, Either, Map, Object, Type
 from skep.domain.errors import BadRequest
-from skep.testing.pumps import PUMPS
-from skep.testing.work import watching
+from tests.support.pumps import PUMPS
+from tests.support.work import watching
 
 SIZE = 150
 

@@ -27,9 +27,9 @@ from skep.messages.to_compute import BuildAndRunInstance
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notification, Notifier
 from skep.telemetry.steps import Steps
-from skep.testing.rows import HOST, ME, ONE, bring_to, context
 from skep.transport.base import compute
 from skep.transport.memory import MemoryTransport
+from tests.support.rows import HOST, ME, ONE, bring_to, context
 
 T = TypeVar("T")
 

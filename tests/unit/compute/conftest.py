@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.agents import AgentStage
+from tests.support.agents import AgentStage
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
 from skep.messages.to_cell_conductor import BuildInstances, Built, Destroyed, MayBuild, MaySpawn, ReportHost
-from skep.testing.agents import QUICK, AgentStage, HaltingSteps, uuid_of
+from tests.support.agents import QUICK, AgentStage, HaltingSteps, uuid_of
 
 
 async def test_a_build_asks_twice_spawns_once_and_tells(stage: AgentStage) -> None:

@@ -10,7 +10,7 @@ from skep.compute.drivers.fake import FakeDriver
 from skep.domain.capabilities import Capability
 from skep.domain.instances import PowerState, Task
 from skep.messages.to_cell_conductor import Built, MayAct, TaskDone
-from skep.testing.agents import AgentStage
+from tests.support.agents import AgentStage
 
 
 class CoreOnly:

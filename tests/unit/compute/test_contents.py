@@ -10,7 +10,7 @@ from skep.compute.drivers.contents import GuestContents, GuestFile
 from skep.compute.drivers.fake import INSIDES
 from skep.compute.drivers.fake_inside import GuestInsides
 from skep.messages.to_cell_conductor import Built, MaySpawn, ReadContents
-from skep.testing.agents import AgentStage, uuid_of
+from tests.support.agents import AgentStage, uuid_of
 
 CONTENTS = GuestContents(admin_password="of the guest", files=(GuestFile(path="/a", contents=b"of a user"),))
 PLAIN = msgspec.json.encode(CONTENTS)

@@ -7,7 +7,7 @@ import pytest
 
 from skep.compute.drivers.fake import FailureRule, FakeSettings
 from skep.messages.to_cell_conductor import BuildInstances, Built, Destroyed, MayBuild, MaySpawn, ReportHost
-from skep.testing.agents import QUICK, AgentStage, HaltingSteps, uuid_of
+from tests.support.agents import QUICK, AgentStage, HaltingSteps, uuid_of
 
 
 async def test_a_guest_is_destroyed_and_its_attempts_named(stage: AgentStage) -> None:

@@ -11,7 +11,7 @@ from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.fake import GUESTS_FILE, TRAITS, FailureRule, FakeDriver, FakeSettings
 from skep.compute.drivers.guest_log import GuestLog, read_events
 from skep.domain.instances import PowerState
-from skep.testing.agents import instance
+from tests.support.agents import instance
 
 SMALL = instance()
 RESOURCES = SMALL.flavor.resources()

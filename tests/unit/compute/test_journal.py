@@ -18,7 +18,7 @@ from skep.compute.journal import Journal
 from skep.domain.builds import failure
 from skep.domain.errors import StorageUnavailable
 from skep.domain.instances import PowerState
-from skep.testing.agents import CONTEXT, instance, uuid_of
+from tests.support.agents import CONTEXT, instance, uuid_of
 
 RESOURCES = {"VCPU": 1}
 ACCEPTED = BuildAccepted(at=1, instance=instance(1), attempt=1, resources=RESOURCES, context=CONTEXT)

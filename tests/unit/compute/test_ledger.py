@@ -5,7 +5,7 @@ import pytest
 from skep.compute.ledger import Ledger, Replaced
 from skep.domain.builds import Accepted, Refused
 from skep.domain.resources import Inventory
-from skep.testing.agents import uuid_of
+from tests.support.agents import uuid_of
 
 INVENTORY = {
     "VCPU": Inventory(total=2, allocation_ratio=4.0),

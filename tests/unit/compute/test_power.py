@@ -9,7 +9,7 @@ from skep.compute.drivers.fake import FailureRule, FakeSettings
 from skep.domain.clock import Clock
 from skep.domain.instances import PowerState, Task
 from skep.messages.to_cell_conductor import Built, MayAct, ReportGuests, TaskDone
-from skep.testing.agents import AgentStage
+from tests.support.agents import AgentStage
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from skep.domain.ids import GroupUuid
 from skep.messages.base import Cast
 from skep.messages.to_cell_conductor import BuildInstances, Heartbeat, MayBuild, RegisterAgent, ReportHost
 from skep.messages.to_compute import ReportHostNow
-from skep.testing.agents import CELL, HOST, QUICK, AgentStage, uuid_of
 from skep.testing.eventually import PATIENCE
 from skep.transport.base import Address, cell_conductor, compute
 from skep.transport.memory import MemoryTransport
+from tests.support.agents import CELL, HOST, QUICK, AgentStage, uuid_of
 
 
 async def test_it_registers_until_its_node_is_mapped_then_reports(stage: AgentStage) -> None:

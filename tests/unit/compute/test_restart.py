@@ -13,7 +13,7 @@ from skep.compute.journal import Journal
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured
 from skep.messages.to_cell_conductor import BuildInstances, Built, MayBuild, MaySpawn, ReportHost
-from skep.testing.agents import CELL, HOST, AgentStage, HaltingSteps, instance, uuid_of
+from tests.support.agents import CELL, HOST, AgentStage, HaltingSteps, instance, uuid_of
 
 
 @pytest.mark.parametrize("step", ["prepare", "spawn"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from skep.compute.running import LONGEST, MOST_PROPERTIES, weighed_properties
 from skep.domain.images import Image
 from skep.messages.to_cell_conductor import MaySpawn, ReportHost
-from skep.testing.agents import AgentStage
+from tests.support.agents import AgentStage
 
 DEBIAN = Image(id="i", properties={"os_distro": "debian", "hw_machine_type": "q35", "owner_specified.shade": "x"})
 

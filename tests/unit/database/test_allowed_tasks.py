@@ -9,7 +9,7 @@ from skep.database.cell import actions, deletes, guests, instances, tables, task
 from skep.domain.actions import ACTIONS
 from skep.domain.guests import Correction, GuestSeen, correction
 from skep.domain.instances import Instance, PowerState, State, Task
-from skep.testing.rows import HOST, ONE, asking, bring_to, context
+from tests.support.rows import HOST, ONE, asking, bring_to, context
 
 NOW = 100
 OFF = PowerState.SHUTDOWN

@@ -14,7 +14,7 @@ from skep.database.circuit import Circuit
 from skep.database.engine import Database
 from skep.domain.errors import StorageUnavailable
 from skep.testing.eventually import eventually
-from skep.testing.things import add, answering, metadata, names
+from tests.support.things import add, answering, metadata, names
 
 
 @pytest.fixture

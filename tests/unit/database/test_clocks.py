@@ -12,7 +12,7 @@ from skep.database.clocks import DatabaseClock
 from skep.domain.clock import SECOND, Clock, Timestamp
 from skep.domain.ids import Incarnation
 from skep.domain.instances import State
-from skep.testing.rows import bring_to
+from tests.support.rows import bring_to
 
 HOUR = 3600 * SECOND
 DEAD, LIVING, ME = Incarnation("dead"), Incarnation("living"), Incarnation("me")

@@ -15,7 +15,7 @@ from skep.domain.cells import Cell, HostMapping
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import CELL0, CellUuid, Incarnation, NodeUuid
 from skep.domain.instances import State
-from skep.testing.rows import HOST, ME, ONE, bring_to, placed, request, staged, state_of
+from tests.support.rows import HOST, ME, ONE, bring_to, placed, request, staged, state_of
 
 CELL, OTHER = CellUuid("cell-a"), CellUuid("cell-b")
 NODE, ELSEWHERE = NodeUuid("node-1"), NodeUuid("node-2")

@@ -12,7 +12,7 @@ from skep.domain.builds import Explanation
 from skep.domain.claims import ClaimKey
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import TRANSITIONS, PowerState, State, Task
-from skep.testing.rows import (
+from tests.support.rows import (
     FAULT,
     HOST,
     ME,

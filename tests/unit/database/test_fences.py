@@ -10,7 +10,7 @@ from skep.domain.claims import ClaimKey
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, NodeUuid
 from skep.domain.instances import PowerState, State, Task
-from skep.testing.rows import FAULT, HOST, ONE, asking, bring_to, context, everything, give_up, state_of
+from tests.support.rows import FAULT, HOST, ONE, asking, bring_to, context, everything, give_up, state_of
 
 NOW = 100
 NODE = NodeUuid(f"node-{HOST}")

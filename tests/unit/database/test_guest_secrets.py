@@ -15,7 +15,7 @@ from skep.database.engine import Database
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, NodeUuid
 from skep.domain.instances import State
-from skep.testing.rows import HOST, ONE, bring_to
+from tests.support.rows import HOST, ONE, bring_to
 
 NODE = NodeUuid(f"node-{HOST}")
 KEY = b"x" * 32

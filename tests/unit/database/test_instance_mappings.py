@@ -16,7 +16,7 @@ from skep.domain.cells import Cell
 from skep.domain.clock import SECOND
 from skep.domain.ids import CELL0, CellUuid, GroupUuid, Incarnation, InstanceUuid, ProjectId, UserId
 from skep.domain.instances import Instance
-from skep.testing.rows import ME, context, request
+from tests.support.rows import ME, context, request
 
 OTHER = Incarnation("other")
 CELL = CellUuid("cell-a")

@@ -9,7 +9,7 @@ from skep.database.cell import agents, attempts, deletes, missing_hosts
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, NodeUuid
 from skep.domain.instances import State
-from skep.testing.rows import HOST, ONE, bring_to, context, everything, state_of
+from tests.support.rows import HOST, ONE, bring_to, context, everything, state_of
 
 NODE = NodeUuid(f"node-{HOST}")
 NOW = 100

@@ -27,7 +27,7 @@ from skep.database.cell import (
 from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid
 from skep.domain.instances import State
 from skep.domain.patterns import Pattern
-from skep.testing.rows import ONE, bring_to
+from tests.support.rows import ONE, bring_to
 
 ME = Incarnation("me")
 TWO = InstanceUuid("two")

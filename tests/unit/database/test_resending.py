@@ -13,7 +13,7 @@ from skep.domain.clock import SECOND
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, NodeUuid
 from skep.domain.instances import State, Task
-from skep.testing.rows import HOST, ONE, asking, bring_to, context
+from tests.support.rows import HOST, ONE, asking, bring_to, context
 
 START = 1000 * SECOND
 RESEND = 2 * SECOND

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from skep.database.cell import builds, instances, tasks
 from skep.domain.instances import PowerState, State, Task
-from skep.testing.rows import HOST, ONE, asking, context, give_up, state_of
+from tests.support.rows import HOST, ONE, asking, context, give_up, state_of
 
 NOW = 100
 

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from skep.database.cell import attempts, builds, reschedules
 from skep.domain.instances import State
-from skep.testing.rows import ME, ONE, bring_to, placed, staged
+from tests.support.rows import ME, ONE, bring_to, placed, staged
 
 NOW = 100
 

@@ -9,7 +9,7 @@ from skep.database.cell import attempts, builds, deletes, reschedules, tasks
 from skep.database.cell.tables import instances
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, State, Task
-from skep.testing.rows import HOST, ME, ONE, asking, bring_to, context, staged, state_of
+from tests.support.rows import HOST, ME, ONE, asking, bring_to, context, staged, state_of
 
 NOW = 10**9
 TWO = InstanceUuid("two")

@@ -8,7 +8,7 @@ import pytest
 
 from skep.domain.ids import NodeUuid
 from skep.placement.request import placement_request
-from skep.testing.inside import GPU, devices, host_with_inside, spec_for_parts
+from skep.simulator.inside import GPU, devices, host_with_inside, spec_for_parts
 
 PINNED = {"hw:cpu_policy": "dedicated"}
 

@@ -21,7 +21,7 @@ from skep.placement.options import PlacementOptions
 from skep.placement.plugins import OneHost, column_filter, host_filter
 from skep.placement.request import placement_request
 from skep.placement.settings import SchedulerSettings
-from skep.testing.inside import GPU, devices, host_with_inside, spec_for_parts
+from skep.simulator.inside import GPU, devices, host_with_inside, spec_for_parts
 
 PINNED = {"hw:cpu_policy": "dedicated"}
 ALL = (*registry.FILTERS, *registry.FAMILIES, *registry.CONFIGURED, *(entry.name for entry in registry.NESTED))

@@ -11,7 +11,7 @@ from skep.domain.builds import Explanation
 from skep.domain.claims import Claim
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.placement.options import PlacementOptions
-from skep.testing.inside import GPU, devices, host_with_inside, spec_for_parts
+from skep.simulator.inside import GPU, devices, host_with_inside, spec_for_parts
 
 OFF = "being up and enabled (disabled, no reason given)"
 

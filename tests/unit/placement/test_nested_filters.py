@@ -11,7 +11,7 @@ from skep.domain.claims import Claim
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.placement.hosts import rooms
 from skep.placement.request import placement_request
-from skep.testing.inside import GPU, devices, host_with_inside, spec_for_parts
+from skep.simulator.inside import GPU, devices, host_with_inside, spec_for_parts
 
 PINNED = {"hw:cpu_policy": "dedicated"}
 

@@ -23,7 +23,7 @@ from skep.placement.request import placement_request
 from skep.placement.settings import SchedulerSettings
 from skep.placement.weighers import fragmentation
 from skep.scheduler.seating import deciding_of
-from skep.testing.inside import host_with_inside, spec_for_parts
+from skep.simulator.inside import host_with_inside, spec_for_parts
 
 CELL: Any = "cell-1"
 

@@ -15,7 +15,7 @@ from skep.domain.errors import Misconfigured, StorageUnavailable
 from skep.domain.ids import CellUuid, new_uuid
 from skep.processes.databases import open_database
 from skep.processes.installation import begin_cell, cell_named
-from skep.testing.rows import staged
+from tests.support.rows import staged
 
 EAST = Cell(uuid=CellUuid(new_uuid()), name="east")
 

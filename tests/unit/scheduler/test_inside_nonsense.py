@@ -10,7 +10,7 @@ from skep.domain.providers import Allocation, CellShare, NumaCell, Provider, Top
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import HostReport
 from skep.scheduler.nonsense import nonsense
-from skep.testing.inside import host_with_inside
+from skep.simulator.inside import host_with_inside
 
 GOOD = {"CUSTOM_A": Inventory(total=1)}
 

@@ -15,7 +15,7 @@ from skep.scheduler.mirror import PAGE
 from skep.scheduler.records import ComputeValue, GroupValue
 from skep.synchronizer.base import Epoch, Key, Record, Snapshot, Write
 from skep.synchronizer.memory import MemoryBackend
-from skep.testing.synchronizer.memory import MemoryStore
+from tests.support.stores.memory import MemoryStore
 from tests.unit.scheduler.test_commits import GROUP, One, add
 
 NODE = Key("compute", "n")

@@ -20,7 +20,7 @@ from skep.scheduler.records import (
 )
 from skep.simulator.replay import Tally, replay
 from skep.synchronizer.base import Key
-from skep.testing.decision_logs import MemoryLog
+from tests.support.decision_logs import MemoryLog
 
 CELL = CellUuid("cell-1")
 

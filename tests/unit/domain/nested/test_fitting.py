@@ -10,7 +10,7 @@ from skep.domain.nested.wanted import Group, GuestCell, NumaWanted, Wanted
 from skep.domain.providers import Allocation, NumaCell, Provider, ProviderShare, Topology
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
-from skep.testing.inside import GPU, NIC, devices, host_with_inside, spec_for_parts
+from skep.simulator.inside import GPU, NIC, devices, host_with_inside, spec_for_parts
 
 PINNED = {"hw:cpu_policy": "dedicated"}
 

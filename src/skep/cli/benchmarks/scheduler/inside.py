@@ -8,7 +8,7 @@ import msgspec
 
 from skep.domain.hosts import HostUsage
 from skep.domain.request_specs import RequestSpec
-from skep.testing.inside import host_with_inside, numa_mix
+from skep.simulator.inside import host_with_inside, numa_mix
 
 _KINDS = tuple(
     host_with_inside(cores=cores, gpus=gpus, memory_mb=memory)

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from skep.api.actions import ABSENT_ACTIONS
-from skep.testing.access.compute_world import Things
-from skep.testing.access.matrix import Row, Thing
 from skep.testing.api import OTHER_PROJECT, PROJECT
 from skep.testing.servers import IMAGE
+from tests.support.access.compute_world import Things
+from tests.support.access.matrix import Row, Thing
 
 _SERVER = "/servers/{id}"
 _FLAVOR = "/flavors/{flavor_id}"

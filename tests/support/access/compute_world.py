@@ -22,10 +22,10 @@ from skep.domain.cells import HostMapping
 from skep.domain.flavors import Flavor
 from skep.domain.ids import CELL0, NodeUuid, new_uuid
 from skep.domain.instances import State
-from skep.testing.access.matrix import Caller, Row, Thing, World
-from skep.testing.access.snapshots import Snapshot
 from skep.testing.api import OTHER_PROJECT, PROJECT, TOKENS
 from skep.testing.servers import CELL1, CELL2, HOST, NAMES, ServersUnderTest, servers_under_test
+from tests.support.access.matrix import Caller, Row, Thing, World
+from tests.support.access.snapshots import Snapshot
 
 OF_OTHERS = "sesame"
 """Stands in all that is another project's."""

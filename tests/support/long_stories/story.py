@@ -16,8 +16,8 @@ from skep.placement.deciding import Deciding, Seat
 from skep.placement.groups import GroupSlot
 from skep.placement.knowledge import Knowledge
 from skep.placement.request import placement_request
-from skep.testing.long_stories import draws
-from skep.testing.long_stories.facts import Facts, empty_engine, node_of
+from tests.support.long_stories import draws
+from tests.support.long_stories.facts import Facts, empty_engine, node_of
 
 _MOST_HOSTS = 40
 _ASKED = 3

@@ -17,8 +17,8 @@ from skep.messages.to_scheduler import AssertClaims, Beat, HostReport, UpdateHos
 from skep.placement.settings import DEFAULT_FILTERS, SchedulerSettings
 from skep.scheduler.service import SchedulerService
 from skep.synchronizer.memory import MemoryBackend
-from skep.testing.admin import CELL1, CELL2, Admin
 from skep.transport.base import SCHEDULER
+from tests.support.admin import CELL1, CELL2, Admin
 
 
 @dataclass

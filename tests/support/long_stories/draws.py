@@ -18,7 +18,7 @@ from skep.domain.request_specs import RequestSpec
 from skep.placement.options import PlacementOptions
 from skep.placement.settings import DEFAULT_FILTERS, SchedulerSettings
 from skep.simulator.traces.flavors import GPU_MILLI
-from skep.testing.long_stories.facts import CELLS, HostFacts
+from tests.support.long_stories.facts import CELLS, HostFacts
 
 _POLICIES: dict[GroupUuid, Policy] = {
     GroupUuid("together"): "affinity",

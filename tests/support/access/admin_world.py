@@ -24,12 +24,12 @@ from skep.domain.context import RequestContext
 from skep.domain.ids import NodeUuid, ProjectId
 from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import Identity
-from skep.testing.access.matrix import Caller, Row, Thing, World
-from skep.testing.access.snapshots import Snapshot
-from skep.testing.admin import CELL1, CELL2, Admin, admin_under_test
 from skep.testing.api import OTHER_PROJECT, PROJECT, TOKENS
-from skep.testing.served_admin import Served, served_admin
 from skep.transport.base import Transport
+from tests.support.access.matrix import Caller, Row, Thing, World
+from tests.support.access.snapshots import Snapshot
+from tests.support.admin import CELL1, CELL2, Admin, admin_under_test
+from tests.support.served_admin import Served, served_admin
 
 OF_OTHERS = "sesame"
 """Stands in all that is another project's, cell's or namespace's."""

@@ -19,9 +19,9 @@ from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.placement.registry import CONFIGURED, FAMILIES, FILTERS
 from skep.placement.request import PlacementRequest, placement_request
 from skep.placement.settings import DEFAULT_FILTERS, SchedulerSettings
-from skep.testing.reference_scheduler import attribute_stories as attributes
-from skep.testing.reference_scheduler.pair import Pair
 from skep.testing.reference_scheduler.weighers import SCORES
+from tests.support.reference_stories import attribute_stories as attributes
+from tests.support.reference_stories.pair import Pair
 
 NODES = tuple(NodeUuid(f"n{number}") for number in range(7))
 HOSTS = tuple(f"host-{number}" for number in range(7))

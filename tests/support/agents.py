@@ -135,7 +135,7 @@ class ScriptedConductor:
                 await self._news.wait()
 
     def _answering(self, answer: Callable[[Any], Any]) -> Any:
-        async def handler(message: Any, context: RequestContext | None) -> Any:  # noqa: ARG001
+        async def handler(message: Any, context: RequestContext | None) -> Any:
             self.heard.append(message)
             self._news.set()
             if type(message) in self.silent:

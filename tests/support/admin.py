@@ -68,10 +68,10 @@ from skep.messages.to_scheduler import (
     SelectReply,
 )
 from skep.messages.to_super_conductor import OperatorStateChanged
-from skep.testing.admin_tokens import PROJECT, Tokens
-from skep.testing.images import HeldImages
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, Subscription
 from skep.transport.memory import MemoryTransport
+from tests.support.admin_tokens import PROJECT, Tokens
+from tests.support.images import HeldImages
 
 CELL1 = CellUuid("11111111-1111-4111-8111-111111111111")
 CELL2 = CellUuid("22222222-2222-4222-8222-222222222222")

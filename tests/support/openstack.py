@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from skep.cli.openstack_client import ClientFailed, OpenStackClient
-from skep.testing import forked_client
 from skep.testing.eventually import PATIENCE
+from tests.support import forked_client
 
 __all__ = ["ClientFailed", "OpenStackClient", "client_program", "openstack", "openstack_quiet", "refusal"]
 
@@ -24,7 +24,10 @@ def client_program() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="skep-openstack-"))
     address, program = folder / "socket", folder / "openstack"
     server = subprocess.Popen(
-        [sys.executable, "-m", forked_client.__name__, str(address)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", forked_client.__name__, str(address)],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
 
     def end() -> None:

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from skep.standalone.identity.app import PROJECT_ROLE, SYSTEM_ROLE
-from skep.testing.access.matrix import Row, Thing
-from skep.testing.access.standalone_world import BYTES, Things
 from skep.testing.neighbours import sign_in_body
+from tests.support.access.matrix import Row, Thing
+from tests.support.access.standalone_world import BYTES, Things
 
 STRANGERS = ("without a token", "with a token that is none")
 FOR_STRANGERS = dict.fromkeys(STRANGERS, 200)

@@ -14,9 +14,9 @@ import httpx
 from skep.domain.ids import new_uuid
 from skep.standalone.identity.app import identity_app
 from skep.standalone.images.app import images_app
-from skep.testing.access.matrix import Caller, Row, Thing, World
-from skep.testing.access.snapshots import Snapshot
 from skep.testing.neighbours import Neighbours, SteppedClock, neighbours, sign_in_body
+from tests.support.access.matrix import Caller, Row, Thing, World
+from tests.support.access.snapshots import Snapshot
 
 OF_OTHERS = "sesame"
 """Stands in all that is another project's or user's."""

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from skep.domain.ids import new_uuid
-from skep.testing.access.admin_world import OPEN_TO_ENROLMENT, SCHEMA, Things
-from skep.testing.access.matrix import Row, Thing
+from tests.support.access.admin_world import OPEN_TO_ENROLMENT, SCHEMA, Things
+from tests.support.access.matrix import Row, Thing
 
 
 def admin_rows(things: Things) -> list[Row]:

@@ -1,7 +1,7 @@
 """Every row of a matrix with each of its inputs made large: twice as large may take at most about twice the work.
 
 A row tells what a good request looks like. One place of it at a time, a value of the body or of the query, is filled
-with something large; the work of two sizes is counted (`skep.testing.work`).
+with something large; the work of two sizes is counted (`tests.support.work`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from skep.testing.access.matrix import Caller, Row, World
-from skep.testing.pumps import PUMPS
-from skep.testing.work import Watch
+from tests.support.access.matrix import Caller, Row, World
+from tests.support.pumps import PUMPS
+from tests.support.work import Watch
 
 SIZES = (8, 400, 800)
 """The first fills caches and is not counted."""

@@ -24,7 +24,7 @@ from skep.processes.directory import write_private
 from skep.processes.ports import free_port
 from skep.processes.servers.child import ChildServer
 
-PROGRAMS = Path(__file__).parents[3] / ".skep-tools" / "neighbours" / "bin"
+PROGRAMS = Path(__file__).parents[2] / ".skep-tools" / "neighbours" / "bin"
 PART = str(PROGRAMS / "keystone-manage")
 PASSWORD = "password-of-a-test"
 REGION = "RegionOne"

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-SOURCES = Path(__file__).parents[3]
+SOURCES = Path(__file__).parents[2]
 MOST = 1_000_000
 """Seeds are smaller."""
 

@@ -1,6 +1,6 @@
 """The real `openstack` client without its imports: each command is forked from one process that has made them.
 
-    python -m skep.testing.forked_client SOCKET     # serves until the end of its input
+    python -m tests.support.forked_client SOCKET     # serves until the end of its input
 
 A program that `write_program` makes stands where the client would: it hands its words, variables, directory and files
 to that process. What is forked there runs the client's own `main` with them, and ends with the program.

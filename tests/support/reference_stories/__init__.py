@@ -1,0 +1,1 @@
+"""The engine and the reference scheduler, told of the same clouds: stories that hypothesis writes."""

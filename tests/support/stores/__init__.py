@@ -1,0 +1,1 @@
+"""Where the contract of synchronizer backends finds the data of ours."""
