@@ -35,7 +35,7 @@ SLOWEST = 25
 PYTEST = .venv/bin/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=$(SLOWEST)
 FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architecture)
 
-.PHONY: up demo bench chaos soak test test-everywhere check format lock install-run install-all install-neighbours system-packages
+.PHONY: up demo bench chaos soak test test-everywhere check format lock install-run install-lab install-all install-neighbours system-packages
 
 up: install-run $(if $(PROCESSES),system-packages)
 	@.venv/bin/skep up $(if $(PROCESSES),--processes) $(UP_ARGS)
@@ -46,12 +46,12 @@ demo: install-run
 bench: install-run
 	@.venv/bin/skep bench build $(BENCH_ARGS)
 
-chaos: install-run $(if $(filter processes,$(DEPLOYMENT)),system-packages)
-	@.venv/bin/python -m skep.testing.chaos --deployment $(DEPLOYMENT) --builds $(BUILDS) --duration $(DURATION) \
+chaos: install-lab $(if $(filter processes,$(DEPLOYMENT)),system-packages)
+	@.venv/bin/python -m skep_lab.chaos --deployment $(DEPLOYMENT) --builds $(BUILDS) --duration $(DURATION) \
 		$(if $(SEED),--seed $(SEED)) $(if $(FROM_RELEASE),--from-release $(FROM_RELEASE))
 
-soak: install-run system-packages
-	@.venv/bin/python -m skep.testing.soak $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)
+soak: install-lab system-packages
+	@.venv/bin/python -m skep_lab.soak $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)
 
 test: install-all install-neighbours system-packages
 	$(PYTEST) $(TEST_ARGS) tests
@@ -78,6 +78,9 @@ system-packages:
 
 install-run:
 	@scripts/bootstrap run
+
+install-lab:
+	@scripts/bootstrap lab
 
 install-all:
 	@scripts/bootstrap all

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from skep.testing.crash_points import Point
-from skep.testing.crash_scenarios import SCENARIOS
-from skep.testing.crash_walk import Walk
+from skep_lab.crash.points import Point
+from skep_lab.crash.scenarios import SCENARIOS
+from skep_lab.crash.walk import Walk
 
 Walked = Callable[[str, Point], None]
 

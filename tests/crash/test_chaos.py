@@ -9,13 +9,13 @@ import sys
 import msgspec
 import pytest
 
-from skep.testing.chaos_load import Report
+from skep_lab.chaos.load import Report
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 
 def test_a_short_run_does_no_harm() -> None:
-    command = [sys.executable, "-m", "skep.testing.chaos", "--seed", "20", "--builds", "40", "--duration", "12"]
+    command = [sys.executable, "-m", "skep_lab.chaos", "--seed", "20", "--builds", "40", "--duration", "12"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "seed 20" in done.stderr

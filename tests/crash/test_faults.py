@@ -25,17 +25,18 @@ from skep.domain.ids import InstanceUuid
 from skep.processes.servers.nats import NatsServer
 from skep.processes.servers.postgres import PostgresServer
 from skep.processes.supervisor.child import Order
-from skep.testing import chaos_beside, witness_guests
-from skep.testing.chaos_beside import FaultsBeside
-from skep.testing.chaos_load import HOSTS, TINY, Load, chaos_config
-from skep.testing.crash_process import CrashProcess
 from skep.testing.eventually import eventually
-from skep.testing.process_clocks import HostClocks
-from skep.testing.process_cloud import SMALL_DISK, ProcessCloud, mount_memory
-from skep.testing.process_faults import ProcessFaults
-from skep.testing.process_restore import RestoreStory
-from skep.testing.process_stories import fake_time, faked_time, fill_databases_disk, lose_bus, stories
-from skep.testing.witness import Asked
+from skep_lab.chaos import beside as chaos_beside
+from skep_lab.chaos.beside import FaultsBeside
+from skep_lab.chaos.load import HOSTS, TINY, Load, chaos_config
+from skep_lab.crash.process import CrashProcess
+from skep_lab.processes.clocks import HostClocks
+from skep_lab.processes.cloud import SMALL_DISK, ProcessCloud, mount_memory
+from skep_lab.processes.faults import ProcessFaults
+from skep_lab.processes.restore import RestoreStory
+from skep_lab.processes.stories import fake_time, faked_time, fill_databases_disk, lose_bus, stories
+from skep_lab.witnesses import witness_guests
+from skep_lab.witnesses.witness import Asked
 
 pytestmark = pytest.mark.crash
 

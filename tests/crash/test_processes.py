@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from skep.domain.builds import STEPS
-from skep.testing.chaos_processes import ProcessChaos
-from skep.testing.crash_points import Point
-from skep.testing.crash_walk_roles import RoleWalk, role_of, two_points_of
-from skep.testing.process_faults import ROLES
+from skep_lab.chaos.processes import ProcessChaos
+from skep_lab.crash.points import Point
+from skep_lab.crash.walk_roles import RoleWalk, role_of, two_points_of
+from skep_lab.processes.faults import ROLES
 from tests.support import samples
 
 pytestmark = [

@@ -22,13 +22,13 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State
 from skep.messages.to_cell_conductor import Heartbeat
 from skep.messages.to_scheduler import GetHostStates
-from skep.testing.chaos_transport import FATES, ChaosTransport, Fate
 from skep.testing.cloud import Cloud, quick_config, running_cloud
-from skep.testing.crash_takeover import findings
-from skep.testing.crash_walk import CELLS, FAILING, FAILURES, HOSTS, MEMBERS, MOVING
 from skep.testing.eventually import eventually
-from skep.testing.witness import Asked
 from skep.transport.base import Address
+from skep_lab.chaos.transport import FATES, ChaosTransport, Fate
+from skep_lab.crash.takeover import findings
+from skep_lab.crash.walk import CELLS, FAILING, FAILURES, HOSTS, MEMBERS, MOVING
+from skep_lab.witnesses.witness import Asked
 from tests.support import samples
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]

@@ -11,13 +11,13 @@ from skep.config.sections import ConductorSettings
 from skep.domain.builds import STEPS
 from skep.domain.instances import State
 from skep.messages.to_cell_conductor import ReportProgress
-from skep.testing.chaos_transport import ChaosTransport, Fate
 from skep.testing.cloud import Cloud, quick_config, running_cloud
-from skep.testing.crash_takeover import Hold, SuspendedClock, findings, second_process
-from skep.testing.crash_walk import CELLS, FAILING, FAILURES, HOSTS, MEMBERS, MOVING
 from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.witness import Asked
 from skep.transport.base import Address
+from skep_lab.chaos.transport import ChaosTransport, Fate
+from skep_lab.crash.takeover import Hold, SuspendedClock, findings, second_process
+from skep_lab.crash.walk import CELLS, FAILING, FAILURES, HOSTS, MEMBERS, MOVING
+from skep_lab.witnesses.witness import Asked
 
 pytestmark = pytest.mark.crash
 

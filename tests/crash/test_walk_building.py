@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from skep.domain.builds import STEPS
-from skep.testing.crash_points import UNREACHABLE, WAYS, Point, points_of
-from skep.testing.crash_scenarios import SCENARIOS
+from skep_lab.crash.points import UNREACHABLE, WAYS, Point, points_of
+from skep_lab.crash.scenarios import SCENARIOS
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 

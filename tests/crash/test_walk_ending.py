@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from skep.domain.builds import STEPS
-from skep.testing.crash_points import Point, points_of
+from skep_lab.crash.points import Point, points_of
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from skep.testing.crash_operations import OPERATIONS, Operation, operate, points_of
-from skep.testing.crash_points import WRITES, Point
-from skep.testing.crash_walk import Walk
+from skep_lab.crash.operations import OPERATIONS, Operation, operate, points_of
+from skep_lab.crash.points import WRITES, Point
+from skep_lab.crash.walk import Walk
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.api import ApiUnderTest, api_under_test
+from skep_lab.compute_api.api import ApiUnderTest, api_under_test
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from skep.testing.api import ApiUnderTest
+from skep_lab.compute_api.api import ApiUnderTest
 
 
 async def make(api: ApiUnderTest, name: str, zone: str | None = None) -> int:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from skep.testing.api import OTHER_PROJECT, PROJECT, ApiUnderTest
+from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT, ApiUnderTest
 
 
 async def make(api: ApiUnderTest, name: str, **more: Any) -> dict[str, Any]:

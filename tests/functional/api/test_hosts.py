@@ -5,8 +5,8 @@ import asyncio
 from skep.api.operator_state import number_of
 from skep.domain.ids import new_uuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU
-from skep.testing.api import ApiUnderTest
 from skep.testing.eventually import PATIENCE
+from skep_lab.compute_api.api import ApiUnderTest
 
 COMPUTE = {"binary": "nova-compute"}
 

@@ -8,7 +8,7 @@ from skep.database.api import quotas
 from skep.database.api.quotas import Exceeded
 from skep.domain.ids import InstanceUuid, ProjectId, UserId
 from skep.domain.quotas import QuotaCharge
-from skep.testing.api import OTHER_PROJECT, PROJECT, ApiUnderTest
+from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT, ApiUnderTest
 
 SETS = f"/os-quota-sets/{PROJECT}"
 ONE = QuotaCharge(instances=1, cores=2, ram=100)

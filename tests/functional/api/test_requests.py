@@ -16,7 +16,7 @@ from skep.api.routing import Route
 from skep.api.schemas.servers import CREATE
 from skep.api.services import ApiSettings
 from skep.domain.errors import StorageUnavailable
-from skep.testing.api import OTHER_PROJECT, PROJECT, ApiUnderTest, api_under_test
+from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT, ApiUnderTest, api_under_test
 
 A_NAME = "a text of 1 to 255 characters, printable, without spaces at either end"
 FLAVOR = {"flavor": {"name": "tiny", "ram": 1, "vcpus": 1, "disk": 0}}

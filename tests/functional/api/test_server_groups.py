@@ -6,7 +6,7 @@ from typing import Any
 from skep.api.services import ApiSettings, QuotaDefaults
 from skep.database.api import server_groups
 from skep.domain.ids import GroupUuid, InstanceUuid
-from skep.testing.api import PROJECT, ApiUnderTest, api_under_test
+from skep_lab.compute_api.api import PROJECT, ApiUnderTest, api_under_test
 
 PATH = "/os-server-groups"
 

@@ -16,9 +16,9 @@ from skep.api.routes import ROUTES
 from skep.database.api import quotas
 from skep.domain.ids import ProjectId
 from skep.processes.servers.postgres import PostgresServer
-from skep.testing.api import PROJECT
 from skep.testing.eventually import eventually
-from skep.testing.many_cells import ManyCells, cell_number, many_cells
+from skep_lab.compute_api.api import PROJECT
+from skep_lab.compute_api.many_cells import ManyCells, cell_number, many_cells
 
 SERVERS = 12
 DOWN = cell_number(3)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 def run(data: Path, *arguments: str) -> Any:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.quality", *arguments, "--data", str(data)],
+        [sys.executable, "-m", "skep_lab.benchmarks.quality", *arguments, "--data", str(data)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.servers import ServersUnderTest, servers_under_test
+from skep_lab.compute_api.servers import ServersUnderTest, servers_under_test
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from skep.api.schemas.server_queries import SORT_KEYS
 from skep.domain.hints import MOST_BYTES
 from skep.domain.ids import new_uuid
-from skep.testing.servers import IMAGE, ServersUnderTest, servers_under_test
+from skep_lab.compute_api.servers import IMAGE, ServersUnderTest, servers_under_test
 from tests.support.work import Watch, watching
 
 SERVERS = 12

@@ -18,8 +18,8 @@ from skep.api.services import QuotaDefaults
 from skep.database.api import build_requests, host_mappings, quotas, tables
 from skep.domain.ids import InstanceUuid, NodeUuid, ProjectId
 from skep.messages.to_super_conductor import ScheduleAndBuildInstances
-from skep.testing.api import OTHER_PROJECT, PROJECT
-from skep.testing.servers import CELL1, IMAGE, LARGE, SAVING, ServersUnderTest, servers_under_test
+from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT
+from skep_lab.compute_api.servers import CELL1, IMAGE, LARGE, SAVING, ServersUnderTest, servers_under_test
 
 GROUP = "aaaaaaaa-1111-4111-8111-aaaaaaaaaaaa"
 

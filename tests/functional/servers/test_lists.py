@@ -18,10 +18,10 @@ from skep.domain.clock import isoformat
 from skep.domain.context import RequestContext
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import CELL0, InstanceUuid, RequestId
-from skep.testing.api import PROJECT
 from skep.testing.eventually import eventually
-from skep.testing.hanging import HangingDatabase
-from skep.testing.servers import CELL1, CELL2, IMAGE, ServersUnderTest, servers_under_test
+from skep_lab.compute_api.api import PROJECT
+from skep_lab.compute_api.hanging import HangingDatabase
+from skep_lab.compute_api.servers import CELL1, CELL2, IMAGE, ServersUnderTest, servers_under_test
 
 CONTEXT = RequestContext(request_id=RequestId("req-1"))
 

@@ -17,7 +17,7 @@ from skep.database.api.tables import kept_answers as rows
 from skep.database.engine import Database
 from skep.domain.clock import SECOND
 from skep.domain.errors import OutcomeUnknown
-from skep.testing.servers import IMAGE, ServersUnderTest, servers_under_test
+from skep_lab.compute_api.servers import IMAGE, ServersUnderTest, servers_under_test
 
 
 async def create(

@@ -21,7 +21,7 @@ from skep.domain.ids import CELL0, InstanceUuid, NodeUuid
 from skep.domain.instances import PowerState, Task
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.messages.to_super_conductor import DeleteInstances
-from skep.testing.servers import CELL1, OWNER, ServersUnderTest
+from skep_lab.compute_api.servers import CELL1, OWNER, ServersUnderTest
 
 FIRST = {
     "id",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.releases import Release, installed, is_in_history, upgraded_from, why_not
+from skep_lab.releases import Release, installed, is_in_history, upgraded_from, why_not
 
 
 def in_history(release: Release) -> Release:

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from skep.processes.backups import back_up, restore
 from skep.processes.directory import StateDirectory
 from skep.processes.supervisor.plan import Numbers
-from skep.testing.chaos_load import chaos_config
-from skep.testing.chaos_upgrade import ORDER
 from skep.testing.eventually import eventually
-from skep.testing.process_child import RoleChild
-from skep.testing.process_cloud import ProcessCloud
-from skep.testing.release_child import ReleaseChild
-from skep.testing.releases import Release, installed, released
+from skep_lab.chaos.load import chaos_config
+from skep_lab.chaos.upgrade import ORDER
+from skep_lab.processes.child import RoleChild
+from skep_lab.processes.cloud import ProcessCloud
+from skep_lab.processes.release_child import ReleaseChild
+from skep_lab.releases import Release, installed, released
 
 pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres"), pytest.mark.timeout(600)]
 BEFORE = "0.5.0"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.releases import (
+from skep_lab.releases import (
     FIRST_ROLLING,
     SOURCES,
     Release,

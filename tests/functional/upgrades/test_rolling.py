@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.chaos_upgrade import TURNS, UpgradeChaos
+from skep_lab.chaos.upgrade import TURNS, UpgradeChaos
 
 pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres"), pytest.mark.timeout(600)]
 

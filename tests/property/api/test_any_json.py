@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skep.api.microversions import MAXIMUM, MINIMUM
 from skep.api.routes import ROUTES
 from skep.api.routing import Route
-from skep.testing.api import CELL1, PROJECT, api_under_test
+from skep_lab.compute_api.api import CELL1, PROJECT, api_under_test
 
 TEXT = st.text(max_size=20)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT

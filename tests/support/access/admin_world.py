@@ -24,8 +24,8 @@ from skep.domain.context import RequestContext
 from skep.domain.ids import NodeUuid, ProjectId
 from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import Identity
-from skep.testing.api import OTHER_PROJECT, PROJECT, TOKENS
 from skep.transport.base import Transport
+from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT, TOKENS
 from tests.support.access.matrix import Caller, Row, Thing, World
 from tests.support.access.snapshots import Snapshot
 from tests.support.admin import CELL1, CELL2, Admin, admin_under_test

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from skep.api.actions import ABSENT_ACTIONS
-from skep.testing.api import OTHER_PROJECT, PROJECT
-from skep.testing.servers import IMAGE
+from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT
+from skep_lab.compute_api.servers import IMAGE
 from tests.support.access.compute_world import Things
 from tests.support.access.matrix import Row, Thing
 

@@ -22,8 +22,8 @@ from skep.domain.cells import HostMapping
 from skep.domain.flavors import Flavor
 from skep.domain.ids import CELL0, NodeUuid, new_uuid
 from skep.domain.instances import State
-from skep.testing.api import OTHER_PROJECT, PROJECT, TOKENS
-from skep.testing.servers import CELL1, CELL2, HOST, NAMES, ServersUnderTest, servers_under_test
+from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT, TOKENS
+from skep_lab.compute_api.servers import CELL1, CELL2, HOST, NAMES, ServersUnderTest, servers_under_test
 from tests.support.access.matrix import Caller, Row, Thing, World
 from tests.support.access.snapshots import Snapshot
 

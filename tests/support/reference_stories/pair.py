@@ -22,8 +22,8 @@ from skep.placement.knowledge import Knowledge
 from skep.placement.registry import pipeline
 from skep.placement.request import PlacementRequest
 from skep.placement.settings import SchedulerSettings
-from skep.testing.reference_scheduler.cloud import ReferenceCloud
-from skep.testing.reference_scheduler.deciding import ReferenceScheduler, Verdict
+from skep_lab.reference_scheduler.cloud import ReferenceCloud
+from skep_lab.reference_scheduler.deciding import ReferenceScheduler, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.placement.registry import CONFIGURED, FAMILIES, FILTERS
 from skep.placement.request import PlacementRequest, placement_request
 from skep.placement.settings import DEFAULT_FILTERS, SchedulerSettings
-from skep.testing.reference_scheduler.weighers import SCORES
+from skep_lab.reference_scheduler.weighers import SCORES
 from tests.support.reference_stories import attribute_stories as attributes
 from tests.support.reference_stories.pair import Pair
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from skep.cli.benchmarks.scheduler.deciding import Counted, Load
 from skep.cli.benchmarks.scheduler.loading import load as load_snapshot
-from skep.cli.benchmarks.scheduler.reference import decisions_per_cpu_s
 from skep.cli.benchmarks.scheduler.workloads import WORKLOADS
+from skep_lab.reference_scheduler.benchmark import decisions_per_cpu_s
 
 LOAD = "load"
 NAMES = (*WORKLOADS, LOAD)

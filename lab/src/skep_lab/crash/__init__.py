@@ -1,0 +1,1 @@
+"""Processes that end themselves at chosen points, and walks over all of these points."""

@@ -1,0 +1,135 @@
+"""A whole cloud that kills itself where it is told to: `run_child` in a process of its own.
+
+It serves like `skep up`. Lines of JSON on its standard input are `Point`s: at each such place it sends itself SIGKILL,
+so nothing is flushed, closed or answered. It says on its standard output, a JSON object in a line, when it has started,
+when it is armed, and where it dies. At the end of its input it stops in good order, so it does not outlive its test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import uvloop
+
+from skep.config.sections import Config
+from skep.database.engine import Unit
+from skep.processes.all_in_one import Cloud, make_cloud
+from skep.telemetry import logs
+from skep.telemetry.metrics import Metrics
+from skep.telemetry.steps import CrashPoint, Steps
+from skep_lab.crash.forks import take
+from skep_lab.crash.points import Point
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What to start: the child reads it from a file."""
+
+    config: Config
+    cells: int
+    hosts: int
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line that the child writes."""
+
+    event: Literal["started", "armed", "dies"]
+    api_url: str = ""
+    identity_url: str = ""
+    images_url: str = ""
+    point: Point | None = None
+
+
+def say(said: Said) -> None:
+    """Write one line at once: the next thing may be the end."""
+    os.write(sys.stdout.fileno(), msgspec.json.encode(said) + b"\n")
+
+
+class Switch:
+    """Ends the process at the armed point."""
+
+    def __init__(self) -> None:
+        self._armed: Point | None = None
+        self._passed = 0
+        self._steps: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("steps", default=())
+
+    def arm(self, point: Point) -> None:
+        """End the process there; an earlier point is forgotten."""
+        self._armed, self._passed = point, 0
+
+    async def at_step(self, point: CrashPoint) -> None:
+        """Pass a crash point of a step. A write knows by its context which steps it is part of."""
+        within = self._steps.get()
+        self._steps.set((*within, point.step) if point.when == "before" else within[:-1])
+        armed = self._armed
+        if armed is not None and armed.step == point.step and armed.way == point.when:
+            self._pass(armed)
+
+    def at_commit(self, moment: Literal["before", "after"], unit: Unit[Any], context: contextvars.Context) -> None:
+        """Pass a commit; called in the thread that writes."""
+        armed = self._armed
+        if armed is None:
+            return
+        if armed.step:
+            here = armed.way == "lost" and moment == "after" and armed.step in context.get(self._steps, ())
+        else:
+            here = armed.unit == named(unit) and moment == ("before" if armed.way == "before" else "after")
+        if here:
+            self._pass(armed)
+
+    def _pass(self, armed: Point) -> None:
+        self._passed += 1
+        if self._passed == armed.nth:
+            say(Said(event="dies", point=armed))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def named(unit: Unit[Any]) -> str:
+    """Return the name of the function behind a unit."""
+    function = unit.func if isinstance(unit, partial) else unit
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+async def serve(order: Order) -> None:
+    """Run the cloud until the input ends or the switch goes."""
+    switch = Switch()
+    cloud = make_cloud(
+        order.config, cells=order.cells, hosts=order.hosts, steps=Steps(Metrics(), crash_hook=switch.at_step)
+    )
+    await cloud.start()
+    try:
+        for database in (cloud.plane.databases.api, *cloud.plane.databases.cells.values()):
+            database.commit_hook = switch.at_commit
+        await _obey(switch, cloud)
+    finally:
+        await cloud.stop()
+
+
+async def _obey(switch: Switch, cloud: Cloud) -> None:
+    said = Said(event="started", api_url=cloud.api_url, identity_url=cloud.identity_url, images_url=cloud.images_url)
+    say(said)
+    lines = asyncio.StreamReader()
+    # What Python calls standard input was something else when this process was forked.
+    orders = os.fdopen(0, "rb", buffering=0)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), orders)
+    while line := await lines.readline():
+        point = msgspec.json.decode(line, type=Point)
+        switch.arm(point)
+        say(Said(event="armed", point=point))
+
+
+def run_child(order: str, environment: Mapping[str, str], orders: Any, said: Any, log: Any) -> None:
+    """Be the child: serve what the file `order` says, in its directory, with what `skep_lab.crash.forks` passes."""
+    take(environment, orders, said, log)
+    os.chdir(Path(order).parent)
+    wanted = msgspec.json.decode(Path(order).read_bytes(), type=Order)
+    logs.configure(wanted.config.log.level, wanted.config.log.format)
+    uvloop.run(serve(wanted))

@@ -1,0 +1,86 @@
+"""Operations on servers that run, each with the writes at which a cloud can die in the midst of it.
+
+Start, stop and reboot are a task in the server's row, begun by the API and ended by what the host reports. Updates are
+one write. A write that was not committed has not happened; one that was, has, answered or not.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep_lab.crash.points import Point
+from skep_lab.crash.walk import Walk
+
+BEGIN, END = "skep.database.cell.tasks.begin", "skep.database.cell.tasks.done"
+CHANGE = "skep.database.cell.instances.change"
+KEYS = ("metadata", "tags", "description")
+"""What an update may change of what is shown."""
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user asks, from which status, and what it comes to."""
+
+    name: str
+    method: str = "POST"
+    path: str = "/action"
+    body: dict[str, object]
+    before: str = "ACTIVE"
+    after: str = "ACTIVE"
+    writes: tuple[str, ...] = (BEGIN, END)
+    shows: dict[str, object] = {}
+    """What a server shows once it is done."""
+
+
+OPERATIONS = (
+    Operation(name="stop", body={"os-stop": None}, after="SHUTOFF"),
+    Operation(name="start", body={"os-start": None}, before="SHUTOFF"),
+    Operation(name="reboot", body={"reboot": {"type": "SOFT"}}),
+    Operation(name="hard-reboot", body={"reboot": {"type": "HARD"}}),
+    Operation(
+        name="metadata",
+        method="PUT",
+        path="/metadata",
+        body={"metadata": {"colour": "blue"}},
+        writes=(CHANGE,),
+        shows={"metadata": {"colour": "blue"}},
+    ),
+    Operation(
+        name="tags", method="PUT", path="/tags", body={"tags": ["one"]}, writes=(CHANGE,), shows={"tags": ["one"]}
+    ),
+    Operation(
+        name="update",
+        method="PUT",
+        path="",
+        body={"server": {"description": "new"}},
+        writes=(CHANGE,),
+        shows={"description": "new"},
+    ),
+)
+
+
+def points_of(operation: Operation) -> tuple[Point, ...]:
+    """Return where the cloud dies: just before each write is committed, and when it is and nobody knows."""
+    return tuple(Point(unit=write, way=way) for write in operation.writes for way in ("before", "lost"))
+
+
+def operate(walk: Walk, operation: Operation, point: Point) -> None:
+    """Die in the midst of an operation on one of several servers; the others stay as they are."""
+    walk.create("server")
+    chosen, *others = walk.wait_statuses("ACTIVE")
+    if operation.before == "SHUTOFF":
+        walk.act(chosen, {"os-stop": None})
+        walk.well("after stopping")
+    shown = _shown(walk, chosen)
+    walk.crash(point, lambda: walk.sent(operation.method, f"/servers/{chosen}{operation.path}", operation.body))
+    walk.recovered()
+    stored = point.unit == END or point.way == "lost"
+    statuses = walk.statuses()
+    assert statuses[chosen] == (operation.after if stored else operation.before)
+    assert {statuses[uuid] for uuid in others} == {"ACTIVE"}
+    wanted = shown | (operation.shows if stored else {})
+    assert _shown(walk, chosen) == wanted
+
+
+def _shown(walk: Walk, uuid: str) -> dict[str, object]:
+    server = walk.process.answer(f"/servers/{uuid}")["server"]
+    return {key: server[key] for key in KEYS}

@@ -1,0 +1,212 @@
+"""The other end of `skep_lab.crash.child`: starts that child, arms it, kills it, waits for its end, starts it anew."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from io import FileIO
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from skep.config.sections import Config
+from skep.testing.eventually import PATIENCE
+from skep_lab.crash.child import Order, Said, run_child
+from skep_lab.crash.forks import PROCESSES, Passed, environment_without_skep
+from skep_lab.crash.points import Point
+from skep_lab.crash.said import Hearing
+from skep_lab.witnesses import witness, witness_guests
+from skep_lab.witnesses.witness import HostSeen, Seen
+from skep_lab.witnesses.witness_guests import Life
+
+POLL_SECONDS = 0.05
+MICROVERSION = "2.96"
+
+
+class CloudDied(AssertionError):
+    """The child ended although nobody told it to, or did not start."""
+
+
+class CrashProcess:
+    """One cloud over one state directory, through as many lives of its process as a test wants."""
+
+    def __init__(self, root: Path, config: Config, *, cells: int, hosts: int) -> None:
+        self.root = root
+        self.cells, self.hosts = cells, hosts
+        self.state = Path(config.state.directory)
+        self.log = root / "cloud.log"
+        self.api_url = ""
+        self.headers: dict[str, str] = {}
+        self.lives = 0
+        self._order = root / "order.json"
+        self._order.write_bytes(msgspec.json.encode(Order(config=config, cells=cells, hosts=hosts)))
+        self._child: BaseProcess | None = None
+        self._orders: FileIO | None = None
+        self._said: FileIO | None = None
+        self._hearing: Hearing | None = None
+        self._http: httpx.Client | None = None
+        self._images_url = ""
+        self._image = ""
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a child that has not ended."""
+        return self._child is not None and self._child.is_alive()
+
+    @property
+    def image(self) -> str:
+        """The id of the image `tiny`."""
+        return self._image
+
+    def launch(self) -> None:
+        """Start the child and wait for nothing."""
+        self._let_go()
+        (orders, told), (heard, said) = os.pipe(), os.pipe()
+        with self.log.open("ab") as log, os.fdopen(orders, "rb") as theirs, os.fdopen(said, "wb") as answers:
+            self._orders, self._said = os.fdopen(told, "wb", buffering=0), os.fdopen(heard, "rb", buffering=0)
+            files = [Passed(file.fileno()) for file in (theirs, answers, log)]
+            arguments = (str(self._order), environment_without_skep(), *files)
+            self._child = PROCESSES.Process(target=run_child, args=arguments, daemon=True)
+            self._child.start()
+        self._hearing = Hearing(self._said.fileno())
+        self.lives += 1
+
+    def start(self) -> None:
+        """Start the child and wait until all its hosts may get servers. Raises CloudDied when they do not."""
+        self.launch()
+        deadline = time.monotonic() + PATIENCE
+        said = self._heard(deadline)
+        if said is None or said.event != "started":
+            raise CloudDied(f"the cloud did not start; the end of its log:\n{self.tail()}")
+        self.api_url, self._images_url = said.api_url, said.images_url
+        self._disconnect()
+        # Nothing here is encrypted, so reading certificates for each client would only cost time.
+        self._http = httpx.Client(timeout=PATIENCE, trust_env=False, verify=False)
+        self._sign_in(said.identity_url)
+        while self._hosts_up() < self.cells * self.hosts:
+            if time.monotonic() > deadline or not self.running:
+                raise CloudDied(f"not all hosts came up; the end of the log:\n{self.tail()}")
+            time.sleep(POLL_SECONDS)
+
+    def arm(self, point: Point) -> None:
+        """Have the child end itself at `point`; returns once it knows."""
+        assert self._orders is not None
+        self._orders.write(msgspec.json.encode(point) + b"\n")
+        said = self._heard(time.monotonic() + PATIENCE)
+        if said is None or said.event not in ("armed", "dies"):
+            raise CloudDied(f"the cloud does not obey; the end of its log:\n{self.tail()}")
+
+    def died_by_itself(self, seconds: float) -> bool:
+        """Wait for the end of the child; False when it still runs after `seconds`."""
+        assert self._child is not None
+        self._child.join(seconds)
+        if self.running:
+            return False
+        self._let_go()
+        return True
+
+    def halt(self) -> Callable[[], None] | None:
+        """Halt the child with all that it holds; return what lets that child go on. None: none runs."""
+        child = self._child
+        if child is None or child.pid is None or not child.is_alive():
+            return None
+        _signal(child, signal.SIGSTOP)
+        return partial(_signal, child, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End the child as a power failure does."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.join()
+            self._let_go()
+
+    def stop(self) -> None:
+        """End the child in good order; kill it when it does not."""
+        self._disconnect()
+        if self._child is None:
+            return
+        if self._orders is not None:
+            self._orders.close()
+        self._child.join(PATIENCE)
+        if self.running:
+            self._child.kill()
+            self._child.join()
+        self._let_go()
+
+    def ask(self, method: str, path: str, body: object = None) -> httpx.Response:
+        """Send one request to the compute API (`/servers`) or the admin API (`/admin/v1/...`)."""
+        base = self.api_url.removesuffix("/v2.1") if path.startswith("/admin/") else self.api_url
+        return self._client.request(method, f"{base}{path}", json=body, headers=self.headers)
+
+    def answer(self, path: str) -> Any:
+        """Return what a GET answers. Raises httpx.HTTPStatusError unless it answers well."""
+        return self.ask("GET", path).raise_for_status().json()
+
+    @property
+    def _client(self) -> httpx.Client:
+        assert self._http is not None, "the cloud was never started"
+        return self._http
+
+    def look(self, statuses: dict[str, str], hosts: dict[str, HostSeen]) -> Seen:
+        """Read the files of the state directory, to go with what users and admins see."""
+        return witness.look(self.state, statuses, hosts)
+
+    def guests(self) -> list[Life]:
+        """Return all guests that the hosts ever had."""
+        return witness_guests.lives(self.state)
+
+    def tail(self) -> str:
+        """Return the end of the child's log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+
+    def _sign_in(self, identity_url: str) -> None:
+        auth = json.loads((self.state / "clouds.yaml").read_text())["clouds"]["skep"]["auth"]
+        domain = {"name": "Default"}
+        proof = {"user": {"name": auth["username"], "password": auth["password"], "domain": domain}}
+        scope = {"project": {"name": auth["project_name"], "domain": domain}}
+        body = {"auth": {"identity": {"methods": ["password"], "password": proof}, "scope": scope}}
+        given = self._client.post(f"{identity_url}/auth/tokens", json=body)
+        given.raise_for_status()
+        token = given.headers["X-Subject-Token"]
+        self.headers = {"X-Auth-Token": token, "OpenStack-API-Version": f"compute {MICROVERSION}"}
+        if not self._image:
+            url = f"{self._images_url.removesuffix('/v2')}/v2/images?name=tiny"
+            found = self._client.get(url, headers=self.headers).raise_for_status()
+            self._image = found.json()["images"][0]["id"]
+
+    def _hosts_up(self) -> int:
+        ready = self._client.get(f"{self.api_url.removesuffix('/v2.1')}/readyz")
+        if ready.status_code != 200 or ready.json()["warnings"]:
+            return 0
+        return sum(host["state"] == "up" for host in self.answer("/admin/v1/hosts")["hosts"])
+
+    def _heard(self, deadline: float) -> Said | None:
+        """Return the next line of the child; None when it ends or is silent."""
+        assert self._hearing is not None
+        return self._hearing.next(deadline)
+
+    def _let_go(self) -> None:
+        for pipe in (self._orders, self._said):
+            if pipe is not None:
+                pipe.close()
+        self._orders = self._said = None
+
+    def _disconnect(self) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+
+def _signal(child: BaseProcess, number: signal.Signals) -> None:
+    """Send a signal to a child that may have ended."""
+    if child.pid is not None and child.is_alive():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.pid, number)

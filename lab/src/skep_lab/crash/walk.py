@@ -1,0 +1,167 @@
+"""The crash walk: a cloud is killed at one point after another, started anew on what it left, and looked at.
+
+One state directory serves many crashes: each start finds what the last crash left, and all must be well before the
+next one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import httpx
+import msgspec
+
+from skep.config.compute import FakeFailure
+from skep.config.scheduler import SchedulerSettings
+from skep.config.sections import QuotaSettings
+from skep.testing.eventually import PATIENCE
+from skep.testing.http_cloud import http_config
+from skep_lab.crash.points import Point
+from skep_lab.crash.process import POLL_SECONDS, CrashProcess
+from skep_lab.witnesses import witness
+from skep_lab.witnesses.witness import Asked, Findings, HostSeen
+
+RECOVERY_SECONDS = PATIENCE
+"""After the last fault every server is ACTIVE, ERROR with its reason, or gone as asked."""
+CELLS, HOSTS = 2, 2
+MEMBERS = CELLS * HOSTS
+"""Servers of one request: one for each host, so that one of them meets each failing host."""
+FAILING, MOVING = "fails", "moves"
+FAILURES = (
+    FakeFailure(operation="spawn", host="cell1-host1", server=f"{FAILING}*", error="SpawnFailed"),
+    FakeFailure(operation="spawn", host="cell1-*", server=f"{MOVING}*", error="SpawnFailed"),
+)
+"""By the name of a server: one host of the first cell fails, or all of them, so that it moves to the second."""
+
+
+class Walk:
+    """A cloud and what was asked of it."""
+
+    def __init__(self, root: Path) -> None:
+        config = msgspec.structs.replace(
+            http_config(root, failures=FAILURES, quota=QuotaSettings(instances=-1, cores=-1, ram=-1)),
+            # Otherwise the failing host would not be chosen a second time.
+            scheduler=SchedulerSettings(build_failure_weight_multiplier=0.0),
+        )
+        config = msgspec.structs.replace(
+            config, conductor=msgspec.structs.replace(config.conductor, lease_seconds=1.0, resend_seconds=0.3)
+        )
+        self.process = CrashProcess(root, config, cells=CELLS, hosts=HOSTS)
+        self.asked = Asked()
+
+    def create(self, name: str) -> list[str]:
+        """Ask for servers; the ids of those that a 202 promised, none when there was no answer."""
+        body = {
+            "server": {
+                "name": name,
+                "flavorRef": "1",
+                "imageRef": self.process.image,
+                "networks": "none",
+                "min_count": MEMBERS,
+                "max_count": MEMBERS,
+            }
+        }
+        answer = self.sent("POST", "/servers", body)
+        if answer is None:
+            return []
+        answer.raise_for_status()
+        # A 202 names one member; the others bear its name.
+        self.asked.created.add(answer.json()["server"]["id"])
+        return [answer.json()["server"]["id"]]
+
+    def delete(self, uuid: str) -> bool:
+        """Ask for the end of a server; False when there was no answer, so that it has to be asked again."""
+        # Asked, it may go, whether an answer comes or not.
+        self.asked.created.discard(uuid)
+        answer = self.sent("DELETE", f"/servers/{uuid}")
+        if answer is None:
+            return False
+        if answer.status_code not in (204, 404):
+            answer.raise_for_status()
+        self.asked.deleted.add(uuid)
+        return True
+
+    def act(self, uuid: str, action: dict[str, object]) -> bool:
+        """Ask for an action on a server; whether it was promised."""
+        answer = self.sent("POST", f"/servers/{uuid}/action", action)
+        return answer is not None and answer.raise_for_status().status_code == 202
+
+    def sent(self, method: str, path: str, body: object = None) -> httpx.Response | None:
+        """Send a request to a cloud that may die meanwhile; None when no answer came."""
+        try:
+            return self.process.ask(method, path, body)
+        except httpx.TransportError:
+            return None
+
+    def statuses(self) -> dict[str, str]:
+        """Return what users see."""
+        return {one["id"]: one["status"] for one in self.process.answer("/servers/detail")["servers"]}
+
+    def observe(self) -> Findings:
+        """Look once."""
+        return witness.judge(
+            witness.look(self.process.state, self.statuses(), hosts_seen(self.process)), self.asked, FAILURES
+        )
+
+    def recovered(self) -> None:
+        """Start the cloud on what there is and see that all is well in time.
+
+        Raises AssertionError naming what is not.
+        """
+        self.process.start()
+        self.well("after a restart")
+
+    def well(self, when: str) -> None:
+        """See that all is well in time. Raises AssertionError naming what is not."""
+        findings = witness.within(RECOVERY_SECONDS, self.observe)
+        if not findings.clean:
+            raise AssertionError(f"{when}:\n{findings.text()}\nthe end of the log:\n{self.process.tail()}")
+
+    def crash(self, point: Point, trigger: Callable[[], object]) -> None:
+        """Arm the point, set it off and wait for the end of the process.
+
+        Raises AssertionError when nothing came by.
+        """
+        self.process.arm(point)
+        trigger()
+        if not self.process.died_by_itself(PATIENCE):
+            raise AssertionError(f"nothing came by {point}; the end of the log:\n{self.process.tail()}")
+
+    def wait_statuses(self, wanted: str) -> list[str]:
+        """Wait until there are servers and all have this status; return them."""
+        end = time.monotonic() + RECOVERY_SECONDS
+        while True:
+            statuses = self.statuses()
+            if statuses and set(statuses.values()) == {wanted}:
+                return sorted(statuses)
+            if time.monotonic() > end:
+                raise AssertionError(f"not all are {wanted}: {statuses}")
+            time.sleep(POLL_SECONDS)
+
+    def clear(self) -> None:
+        """Delete all servers and see that nothing is left."""
+        for uuid in self.statuses():
+            self.delete(uuid)
+        self.well("after deleting all")
+
+
+class Answering(Protocol):
+    """A cloud that can be asked."""
+
+    def answer(self, path: str) -> Any:
+        """Return what a GET answers. Raises httpx.HTTPStatusError unless it answers well."""
+
+
+def hosts_seen(process: Answering) -> dict[str, HostSeen]:
+    """Return all hosts as placement holds them."""
+    found: dict[str, HostSeen] = {}
+    for host in process.answer("/admin/v1/hosts")["hosts"]:
+        shown = process.answer(f"/admin/v1/hosts/{host['host']}")["host"]
+        found[host["host"]] = HostSeen(
+            claims=tuple((claim["instance"], claim["attempt"]) for claim in shown["claimed_by"]),
+            used={name: amounts["used"] for name, amounts in shown["resources"].items() if amounts["used"]},
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Clouds of processes: each role a child, real servers, lines that can be cut, faults that befall them."""

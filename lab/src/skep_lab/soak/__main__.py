@@ -1,0 +1,7 @@
+"""`python -m skep_lab.soak`."""
+
+import sys
+
+from skep_lab.soak.run import main
+
+sys.exit(main())

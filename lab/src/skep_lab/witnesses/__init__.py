@@ -1,0 +1,1 @@
+"""What went wrong, told from outside: logs of hosts, rows, and what users see."""
