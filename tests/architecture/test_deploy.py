@@ -12,7 +12,7 @@ import pytest
 
 from skep.cli.serve import ALL_IN_ONE, ROLES, serve
 from skep.config import load
-from skep.testing.eventually import PATIENCE
+from skep.contracts.eventually import PATIENCE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))

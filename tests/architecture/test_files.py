@@ -17,8 +17,8 @@ MISLEADING = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 """Names that do not tell what is in a module."""
 
 FORBIDDEN_IN_TESTS = {
-    "unittest" + ".mock": "fakes are real implementations, in skep.testing",
-    "mock" + ".patch": "fakes are real implementations, in skep.testing",
+    "unittest" + ".mock": "fakes are real implementations, not imitations",
+    "mock" + ".patch": "fakes are real implementations, not imitations",
     "time" + ".sleep(": "a test waits for an event, never for time",
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.eventually import PATIENCE
+from skep.contracts.eventually import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 PLACEMENT = ROOT / "src" / "skep" / "placement"
@@ -94,4 +94,4 @@ def test_ports_are_served_through_the_listener_alone() -> None:
         for path in sources
         if any(module.split(".")[0] in {"uvicorn", "hypercorn", "socketserver"} for module in imported(path))
     }
-    assert serving == {"processes/listener.py", "processes/http_connection.py", "testing/neighbours.py"}
+    assert serving == {"processes/listener.py", "processes/http_connection.py", "contracts/neighbours/served.py"}

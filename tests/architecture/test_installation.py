@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.eventually import PATIENCE
+from skep.contracts.eventually import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ("sh", "cat", "cut", "dirname", "mkdir", "rm", "rmdir", "sha256sum", "tr")

@@ -20,12 +20,12 @@ import pytest
 
 from skep.compute.drivers.fake import GUESTS_FILE
 from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog, read_events
+from skep.contracts.eventually import eventually
 from skep.domain.clock import SECOND
 from skep.domain.ids import InstanceUuid
 from skep.processes.servers.nats import NatsServer
 from skep.processes.servers.postgres import PostgresServer
 from skep.processes.supervisor.child import Order
-from skep.testing.eventually import eventually
 from skep_lab.chaos import beside as chaos_beside
 from skep_lab.chaos.beside import FaultsBeside
 from skep_lab.chaos.load import HOSTS, TINY, Load, chaos_config

@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from skep.config.sections import ConductorSettings
+from skep.contracts.cloud import Cloud, quick_config, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.api import build_requests
 from skep.database.cell import instances
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State
 from skep.messages.to_cell_conductor import Heartbeat
 from skep.messages.to_scheduler import GetHostStates
-from skep.testing.cloud import Cloud, quick_config, running_cloud
-from skep.testing.eventually import eventually
 from skep.transport.base import Address
 from skep_lab.chaos.transport import FATES, ChaosTransport, Fate
 from skep_lab.crash.takeover import findings

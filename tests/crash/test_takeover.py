@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from skep.config.sections import ConductorSettings
+from skep.contracts.cloud import Cloud, quick_config, running_cloud
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.domain.builds import STEPS
 from skep.domain.instances import State
 from skep.messages.to_cell_conductor import ReportProgress
-from skep.testing.cloud import Cloud, quick_config, running_cloud
-from skep.testing.eventually import PATIENCE, eventually
 from skep.transport.base import Address
 from skep_lab.chaos.transport import ChaosTransport, Fate
 from skep_lab.crash.takeover import Hold, SuspendedClock, findings, second_process

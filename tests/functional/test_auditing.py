@@ -10,13 +10,13 @@ import sqlalchemy as sa
 from skep.audit.look import look_twice
 from skep.config.compute import FakeFailure
 from skep.config.sections import ConductorSettings
+from skep.contracts.cloud import PROJECT, Cloud, quick_config, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.api import quotas
 from skep.database.api.tables import quota_charges, quota_sums, request_specs
 from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid, new_uuid
 from skep.super_conductor.auditor import Auditor
-from skep.testing.cloud import PROJECT, Cloud, quick_config, running_cloud
-from skep.testing.eventually import eventually
 
 
 def metric(cloud: Cloud, kind: str) -> float | None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from skep.config.compute import FakeFailure
+from skep.contracts.cloud import quick_config, running_cloud
+from skep.contracts.eventually import eventually
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid, new_uuid
 from skep.domain.instances import State
-from skep.testing.cloud import quick_config, running_cloud
-from skep.testing.eventually import eventually
 
 HUGE = Flavor(flavorid="9", name="huge", vcpus=1, memory_mb=10_000_000, root_gb=1)
 HALF = Flavor(flavorid="8", name="half", vcpus=1, memory_mb=16_000, root_gb=1)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from skep.cli.doctor import _clocks, clock_line
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.domain.clock import SECOND, Clock, Timestamp
 from skep.processes.hosts import FakeHost
-from skep.testing.eventually import eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 HOUR = 3600
 

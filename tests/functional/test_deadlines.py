@@ -10,6 +10,8 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.config.sections import ConductorSettings
+from skep.contracts.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.cell import actions, tasks
 from skep.database.cell.tables import instances
 from skep.domain.actions import ACTIONS
@@ -18,8 +20,6 @@ from skep.domain.ids import InstanceUuid, new_request_id
 from skep.domain.instances import State
 from skep.messages.to_compute import BuildAndRunInstance
 from skep.processes.control_plane import ControlPlane
-from skep.testing.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
-from skep.testing.eventually import eventually
 
 
 def quick(**deadlines: float) -> ConductorSettings:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from skep.contracts.cloud import quick_config, running_cloud
+from skep.contracts.eventually import PATIENCE
 from skep.domain.ids import InstanceUuid
 from skep.telemetry.steps import CrashPoint
-from skep.testing.cloud import quick_config, running_cloud
-from skep.testing.eventually import PATIENCE
 
 
 @pytest.mark.sampled(1, of_each="step")

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.database.api import cells, flavors, host_mappings
 from skep.database.cell import agents
 from skep.processes.all_in_one import Cloud
 from skep.telemetry.steps import CrashPoint
-from skep.testing.eventually import eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 POINTS = [("stage", "before"), ("stage", "after"), ("map", "before"), ("map", "after"), ("settle", "after")]
 MAPPED = [("map", "after"), ("settle", "after")]

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from skep.config.sections import ConductorSettings
+from skep.contracts.cloud import PROJECT, SMALL, USER, Cloud, quick_config, running_cloud
+from skep.contracts.eventually import eventually
 from skep.domain.builds import Placed
 from skep.domain.groups import GroupRule, Policy
 from skep.domain.ids import GroupUuid, InstanceUuid, new_uuid
@@ -16,8 +18,6 @@ from skep.domain.request_specs import RequestSpec
 from skep.messages.to_scheduler import GetHostStates, ListClaims, Member, SelectDestinations
 from skep.synchronizer.memory import MemoryBackend
 from skep.telemetry.steps import CrashPoint
-from skep.testing.cloud import PROJECT, SMALL, USER, Cloud, quick_config, running_cloud
-from skep.testing.eventually import eventually
 from skep.transport.base import SCHEDULER
 
 

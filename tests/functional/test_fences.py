@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 
 from skep.config.sections import ConductorSettings
+from skep.contracts.cloud import PROJECT, Cloud, quick_config, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.api import quotas
 from skep.database.cell import agents, fences
 from skep.domain.clock import SECOND
@@ -15,8 +17,6 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid, new_uuid
 from skep.domain.instances import Instance, State, Task
 from skep.messages.to_cell_conductor import InstancesChanged
-from skep.testing.cloud import PROJECT, Cloud, quick_config, running_cloud
-from skep.testing.eventually import eventually
 from skep.transport.base import cell_conductor
 
 ALONE = GroupRule(uuid=GroupUuid(new_uuid()), policy="anti-affinity")

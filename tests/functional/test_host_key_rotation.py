@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 
 from skep.cli.main import skep
 from skep.compute import identity
+from skep.contracts.cloud import Cloud, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.cell import host_keys
 from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError
@@ -20,8 +22,6 @@ from skep.domain.instances import State
 from skep.domain.sessions import new_exchange_key, public_half
 from skep.domain.signatures import Signer
 from skep.messages.to_cell_conductor import RegisterAgent
-from skep.testing.cloud import Cloud, running_cloud
-from skep.testing.eventually import eventually
 from skep.transport.base import cell_conductor
 from tests.support.bus import OpenBus
 

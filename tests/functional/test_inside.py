@@ -6,11 +6,11 @@ from pathlib import Path
 
 from skep.config.compute import FakeDevicesSettings
 from skep.config.sections import Config
+from skep.contracts.cloud import Cloud, quick_config, running_cloud
 from skep.domain.flavors import Flavor
 from skep.domain.instances import State
 from skep.domain.nested.room import room_of
 from skep.simulator.inside import GPU, devices
-from skep.testing.cloud import Cloud, quick_config, running_cloud
 from skep.transport.host_states import host_states
 
 PINNED = Flavor(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from skep.contracts.cloud import Cloud, running_cloud
+from skep.contracts.eventually import eventually
 from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid, new_uuid
 from skep.domain.instances import State
 from skep.messages.to_scheduler import GetHostStates, ListClaims, ListNamespaces
 from skep.synchronizer.base import Key, Published, Write
 from skep.synchronizer.memory import MemoryBackend
-from skep.testing.cloud import Cloud, running_cloud
-from skep.testing.eventually import eventually
 from skep.transport.base import SCHEDULER
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from skep.config.compute import FakeFailure
 from skep.config.sections import Config
+from skep.contracts.cloud import Cloud, quick_config, running_cloud
 from skep.domain.errors import SkepError
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State
 from skep.messages.to_scheduler import SelectDestinations
 from skep.telemetry.steps import CrashPoint
-from skep.testing.cloud import Cloud, quick_config, running_cloud
 
 
 class _Stopped(Exception):

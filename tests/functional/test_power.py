@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 
 from skep.config.sections import ConductorSettings
+from skep.contracts.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.cell import tasks
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, new_request_id
 from skep.domain.instances import Instance, PowerState, State, Task
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.messages.to_compute import ChangePower
-from skep.testing.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
-from skep.testing.eventually import eventually
 from skep.transport.base import cell_conductor, compute
 from tests.support.rows import asking
 

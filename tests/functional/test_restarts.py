@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from skep.contracts.cloud import running_cloud
 from skep.domain.instances import State
 from skep.telemetry.steps import CrashPoint
-from skep.testing.cloud import running_cloud
 
 
 class _Stopped(Exception):

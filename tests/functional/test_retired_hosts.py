@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 
 from skep.config.sections import ConductorSettings
+from skep.contracts.cloud import Cloud, quick_config, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.api import host_mappings, retired_hosts
 from skep.database.api.retired_hosts import RetiredHost
 from skep.database.cell import agents, fences, host_keys, residents
 from skep.database.cell.agents import Agent
 from skep.domain.ids import NodeUuid
 from skep.domain.instances import State
-from skep.testing.cloud import Cloud, quick_config, running_cloud
-from skep.testing.eventually import eventually
 from skep.transport.host_states import host_states
 
 HOST = "cell1-host1"

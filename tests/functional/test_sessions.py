@@ -15,6 +15,8 @@ import structlog
 
 from skep.compute.conversation import Conversation
 from skep.compute.identity import begin_run
+from skep.contracts.cloud import Cloud, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.cell import agents, sessions
 from skep.domain.cells import Cell
 from skep.domain.context import RequestContext
@@ -33,8 +35,6 @@ from skep.messages.to_cell_conductor import (
 )
 from skep.messages.to_compute import ChangePower, TerminateInstance
 from skep.processes.conducting import make_cell_conductor
-from skep.testing.cloud import Cloud, running_cloud
-from skep.testing.eventually import eventually
 from skep.transport.base import cell_conductor, compute
 from tests.support.bus import OpenBus
 

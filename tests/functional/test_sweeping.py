@@ -11,6 +11,8 @@ import sqlalchemy as sa
 
 from skep.config.compute import FakeFailure
 from skep.config.sections import ConductorSettings, Config
+from skep.contracts.cloud import PROJECT, SMALL, USER, Cloud, quick_config, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.api.tables import instance_mappings
 from skep.domain.claims import ClaimKey
 from skep.domain.errors import StorageUnavailable, Unreachable
@@ -19,8 +21,6 @@ from skep.domain.ids import GroupUuid, InstanceUuid, new_uuid
 from skep.domain.instances import State
 from skep.domain.request_specs import RequestSpec
 from skep.messages.to_scheduler import ListClaims, Member, SelectDestinations
-from skep.testing.cloud import PROJECT, SMALL, USER, Cloud, quick_config, running_cloud
-from skep.testing.eventually import eventually
 from skep.transport.base import SCHEDULER
 
 

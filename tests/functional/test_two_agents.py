@@ -10,13 +10,13 @@ from pathlib import Path
 from skep.compute.agent import Agent
 from skep.compute.drivers.fake import FakeDriver, FakeSettings
 from skep.compute.identity import IDENTITY_FILE
+from skep.contracts.cloud import Cloud, running_cloud
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.database.cell import agents
 from skep.domain.clock import Clock
 from skep.domain.instances import State
 from skep.messages.to_scheduler import GetHostStates
 from skep.processes.mapping import compute_settings
-from skep.testing.cloud import Cloud, running_cloud
-from skep.testing.eventually import PATIENCE, eventually
 from skep.transport.base import SCHEDULER
 
 

@@ -14,6 +14,7 @@ from skep.compute.drivers.fake import GUESTS_FILE, FakeDriver, FakeSettings
 from skep.compute.drivers.guest_log import GuestEvent, read_events
 from skep.compute.settings import ComputeSettings
 from skep.compute.steps import StepRun
+from skep.contracts.eventually import PATIENCE
 from skep.domain.claims import ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
@@ -47,7 +48,6 @@ from skep.messages.to_cell_conductor import (
     TaskDone,
 )
 from skep.messages.to_compute import BuildAndRunInstance, ChangePower, TerminateInstance
-from skep.testing.eventually import PATIENCE
 from skep.transport.base import cell_conductor, compute
 from skep.transport.memory import MemoryTransport
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from skep.cli.openstack_client import ClientFailed, OpenStackClient
-from skep.testing.eventually import PATIENCE
+from skep.contracts.eventually import PATIENCE
 from tests.support import forked_client
 
 __all__ = ["ClientFailed", "OpenStackClient", "client_program", "openstack", "openstack_quiet", "refusal"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 
+from skep.contracts.eventually import eventually
 from skep.processes.servers import postgres_access as access
 from skep.processes.servers.postgres import PostgresServer
 from skep.processes.servers.programs import find_program
-from skep.testing.eventually import eventually
 
 PROGRAM = "pg_basebackup"
 

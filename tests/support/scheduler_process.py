@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import Config, SynchronizerSettings, TransportSettings
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.neighbours import bound
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.neighbours.served import bound
 
 
 def shared(config: Config, url: str, *, embedded: bool = True) -> Config:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
-from skep.testing.eventually import eventually
+from skep.contracts.eventually import eventually
 
 metadata = sa.MetaData()
 things = sa.Table("things", metadata, sa.Column("name", sa.Text, primary_key=True))

@@ -9,8 +9,8 @@ from skep.compute.drivers.base import Driver
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.drivers.fake import INSIDES, FakeDriver
 from skep.compute.drivers.fake_inside import GuestInsides
+from skep.contracts.drivers import DriverContract
 from skep.domain.ids import InstanceUuid
-from skep.testing.drivers import DriverContract
 
 
 class TestFakeDriver(DriverContract):

@@ -8,14 +8,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from skep.contracts.eventually import PATIENCE
+from skep.contracts.neighbours.served import PASSWORDS, Neighbours, SteppedClock, neighbours
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
 from skep.neighbours.images.base import ImageService
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.standalone.images.embedded import EmbeddedImages
-from skep.testing.eventually import PATIENCE
-from skep.testing.neighbours import PASSWORDS, Neighbours, SteppedClock, neighbours
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from skep.contracts.neighbours.served import Neighbours, SteppedClock, bound, sign_in_body, token
 from skep.domain.clock import SECOND
 from skep.domain.errors import Unavailable, Unreachable
 from skep.domain.ids import RequestId
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
 from skep.neighbours.service_session import ServiceCredentials
-from skep.testing.neighbours import Neighbours, SteppedClock, bound, sign_in_body, token
 
 
 async def _token(cloud: Neighbours, user: str, project: str | None) -> str:

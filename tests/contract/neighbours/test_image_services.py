@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from skep.contracts.neighbours.served import Neighbours, SteppedClock, address, bound
 from skep.database.api.images import Viewer
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, Unreachable
@@ -15,7 +16,6 @@ from skep.domain.ids import ProjectId, RequestId
 from skep.neighbours.images.base import ImageService
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
-from skep.testing.neighbours import Neighbours, SteppedClock, address, bound
 
 
 def _context(project_id: str, *roles: str) -> RequestContext:

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from skep.contracts.neighbours.served import SteppedClock
 from skep.domain.errors import Unavailable, Unreachable
 from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
 from skep.neighbours.service_session import CredentialsRefused, ServiceCredentials
-from skep.testing.neighbours import SteppedClock
 
 LATER = "2100-01-01T00:00:00.000000Z"
 READ, CHANGE = Use("compute", "GET", "/v2.1/servers"), Use("compute", "POST", "/v2.1/servers")

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from skep.config.sections import SynchronizerSettings
+from skep.contracts.synchronizer import Store
 from skep.domain.clock import Clock, Timestamp
 from skep.domain.errors import Unreachable
 from skep.processes.servers.memcached import MemcachedServer
 from skep.synchronizer.base import Backend, Changes, Key, Record
 from skep.synchronizer.memcached import MemcachedBackend, make
 from skep.synchronizer.memcached.connection import Connection, Reply
-from skep.testing.synchronizer import Store
 
 _names = (f"cloud{number}" for number in itertools.count())
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from hypothesis import settings
 
+from skep.contracts.synchronizer import BackendContract, BackendModel, Store
 from skep.processes.servers.memcached import MemcachedServer
-from skep.testing.synchronizer import BackendContract, BackendModel, Store
 from tests.contract.synchronizer.memcached_cloud import MemcachedStore
 
 pytestmark = pytest.mark.needs_part("memcached")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from skep.contracts.synchronizer import key, write
 from skep.domain.errors import Unavailable
 from skep.processes.servers.memcached import MemcachedServer
 from skep.synchronizer.base import KEEP_REMOVED_SECONDS, Changes, Published, Refusal
@@ -15,7 +16,6 @@ from skep.synchronizer.memcached.healing import CUT_OFF_SECONDS
 from skep.synchronizer.memcached.items import Names, Root, decode_root, root_name
 from skep.synchronizer.memcached.logs import KEEP_ENDED
 from skep.synchronizer.memcached.trimming import SILENT_SECONDS
-from skep.testing.synchronizer import key, write
 from tests.contract.synchronizer.memcached_cloud import Follower, Fuse, MemcachedStore, Time, open_handle, records
 
 pytestmark = pytest.mark.needs_part("memcached")

@@ -8,14 +8,14 @@ from functools import partial
 
 import pytest
 
+from skep.contracts.eventually import eventually
+from skep.contracts.synchronizer import key, patiently, write
 from skep.domain.errors import Misconfigured, Unavailable
 from skep.processes.servers.memcached import MemcachedServer
 from skep.synchronizer.base import CursorTooOld, Epoch, Published, Refusal, Write
 from skep.synchronizer.memcached import MemcachedBackend, commands, connection, make
 from skep.synchronizer.memcached.capacity import MIB, losses, needed_bytes
 from skep.synchronizer.memcached.items import Names, decode_root, digest_of, root_name
-from skep.testing.eventually import eventually
-from skep.testing.synchronizer import key, patiently, write
 from tests.contract.synchronizer.memcached_cloud import MemcachedStore, records
 
 pytestmark = pytest.mark.needs_part("memcached")

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from skep.contracts.synchronizer import BackendContract, BackendModel, Store, write
 from skep.synchronizer.base import Changes, CursorTooOld
 from skep.synchronizer.memory import MemoryBackend
-from skep.testing.synchronizer import BackendContract, BackendModel, Store, write
 from tests.support.stores.memory import MemoryStore
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import settings
 
 from skep.config.sections import SynchronizerSettings
+from skep.contracts.synchronizer import BackendContract, BackendModel, Store
 from skep.processes.servers.nats import NatsServer
 from skep.synchronizer.base import Backend
 from skep.synchronizer.nats import make
-from skep.testing.synchronizer import BackendContract, BackendModel, Store
 
 pytestmark = pytest.mark.needs_part("nats-server")
 

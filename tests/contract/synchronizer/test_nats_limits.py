@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.config.sections import SynchronizerSettings
+from skep.contracts.synchronizer import changes_after, key, write
 from skep.domain.errors import Misconfigured
 from skep.processes.servers.nats import NatsServer
 from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Epoch, Key, Published, Record, Refusal
 from skep.synchronizer.nats import NatsBackend, make
 from skep.synchronizer.nats_frames import Life, frame, read_cursor, record_in
-from skep.testing.synchronizer import changes_after, key, write
 
 real = pytest.mark.needs_part("nats-server")
 

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from skep.config.nats_security import NatsSecurity
 from skep.config.sections import Config, SynchronizerSettings, TransportSettings
+from skep.contracts.eventually import eventually
 from skep.domain.errors import Misconfigured, Unreachable
 from skep.processes.servers.nats import NatsServer
 from skep.processes.wiring import backend_of
 from skep.synchronizer.base import CursorTooOld, Key, Published, Write
 from skep.synchronizer.nats import NatsBackend, make
-from skep.testing.eventually import eventually
 from tests.contract.transport.test_nats_opening import certificate
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from skep.contracts.synchronizer import BackendContract, BackendModel, Store
 from skep.processes.servers.postgres import PostgresServer
-from skep.testing.synchronizer import BackendContract, BackendModel, Store
 from tests.support.stores.sql import PostgresStore, SqliteStore
 
 _names = (f"skep{number}" for number in itertools.count())

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from skep.config.sections import SynchronizerSettings
+from skep.contracts.synchronizer import LONG, changes_after, key, write
 from skep.domain.errors import Misconfigured
 from skep.processes.servers.postgres import PostgresServer
 from skep.synchronizer.base import KEEP_REMOVED_SECONDS, Changes, CursorTooOld, Published
@@ -20,7 +21,6 @@ from skep.synchronizer.sql import SqlBackend
 from skep.synchronizer.sql.postgres import PostgresRecords
 from skep.synchronizer.sql.server import KEEP_COMMITS
 from skep.synchronizer.sql.sqlite import SqliteRecords
-from skep.testing.synchronizer import LONG, changes_after, key, write
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.needs_part("postgres"))])

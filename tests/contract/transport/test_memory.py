@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.config.sections import TransportSettings
-from skep.testing.transport import CROWD, TIGHT, Raw, TransportContract
+from skep.contracts.transport import CROWD, TIGHT, Raw, TransportContract
 from skep.transport.base import Address
 from skep.transport.memory import MemoryTransport
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from skep.config.sections import TransportSettings
+from skep.contracts.transport import CROWD, TIGHT, Raw, TransportContract
 from skep.processes.servers.nats import NatsServer
-from skep.testing.transport import CROWD, TIGHT, Raw, TransportContract
 from skep.transport.base import Address
 from skep.transport.nats import NatsTransport
 

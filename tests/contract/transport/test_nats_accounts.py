@@ -14,6 +14,7 @@ import pytest
 from nats.aio.client import Client
 
 from skep.config.sections import TransportSettings
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.domain.cells import Cell
 from skep.domain.context import RequestContext
 from skep.domain.errors import Misconfigured, Unreachable
@@ -24,7 +25,6 @@ from skep.messages.to_scheduler import Beat, BeatReply, ListNamespaces, ListName
 from skep.messages.to_super_conductor import CellChanged
 from skep.processes.ports import free_port
 from skep.processes.servers.nats import NatsServer
-from skep.testing.eventually import PATIENCE, eventually
 from skep.transport.base import (
     SCHEDULER,
     SUPER_CONDUCTOR,

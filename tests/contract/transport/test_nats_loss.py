@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from skep.contracts.eventually import eventually
+from skep.contracts.transport_server import LONG, QUESTION, SHORT, Server
 from skep.domain.errors import Overloaded, Unavailable, Unreachable
 from skep.domain.ids import CellUuid
 from skep.messages.to_cell_conductor import Permission
 from skep.messages.to_super_conductor import CellChanged
 from skep.processes.servers.nats import NatsServer
-from skep.testing.eventually import eventually
-from skep.testing.transport_server import LONG, QUESTION, SHORT, Server
 from skep.transport.base import Address
 from skep.transport.nats import NatsTransport
 

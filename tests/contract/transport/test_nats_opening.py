@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from skep.config.sections import TransportSettings
+from skep.contracts.transport_server import QUESTION, Server
 from skep.domain.errors import Misconfigured, SkepError, Unreachable
 from skep.messages.to_cell_conductor import Permission
 from skep.processes.servers.nats import NatsServer
-from skep.testing.transport_server import QUESTION, Server
 from skep.transport.base import Address
 from skep.transport.nats import NatsTransport
 

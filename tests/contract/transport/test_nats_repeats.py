@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from skep.contracts.eventually import PATIENCE
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unreachable
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
-from skep.testing.eventually import PATIENCE
 from skep.transport import repeats
 from skep.transport.base import SCHEDULER
 from skep.transport.nats import NatsTransport

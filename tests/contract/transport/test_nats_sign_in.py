@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from skep.config.sections import TransportSettings
+from skep.contracts.eventually import eventually
+from skep.contracts.transport_server import LONG, QUESTION, Server
 from skep.domain.errors import Misconfigured, Unreachable
 from skep.messages.to_cell_conductor import Permission
 from skep.processes.directory import write_private
 from skep.processes.servers.nats import NatsServer
-from skep.testing.eventually import eventually
-from skep.testing.transport_server import LONG, QUESTION, Server
 from skep.transport.base import Address
 from skep.transport.nats import NatsTransport
 

@@ -13,12 +13,12 @@ from nats.aio.client import Client
 
 from skep.config.nats_security import signed_in_by
 from skep.config.sections import TransportSettings
+from skep.contracts.eventually import eventually
 from skep.domain.cells import Cell
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import CellUuid, NodeUuid, new_uuid
 from skep.messages.to_compute import ReportHostNow
 from skep.processes.servers.nats import NatsServer
-from skep.testing.eventually import eventually
 from skep.transport.base import (
     SCHEDULER,
     SUPER_CONDUCTOR,

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.service import CellConductor
 from skep.config.sections import ConductorSettings
+from skep.contracts.eventually import eventually
 from skep.database.cell.tables import metadata
 from skep.database.engine import Database
 from skep.domain.cells import Cell
@@ -20,7 +21,6 @@ from skep.synchronizer.memory import MemoryBackend
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
-from skep.testing.eventually import eventually
 from skep.transport.memory import MemoryTransport
 from tests.support.admin import Admin
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from skep.contracts.eventually import eventually
 from skep.database.api.service_tables import credentials
 from skep.domain.credentials import new_token, parse
-from skep.testing.eventually import eventually
 from tests.support.served_admin import Served
 
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import asyncio
 
 from skep.api.operator_state import number_of
+from skep.contracts.eventually import PATIENCE
 from skep.domain.ids import new_uuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU
-from skep.testing.eventually import PATIENCE
 from skep_lab.compute_api.api import ApiUnderTest
 
 COMPUTE = {"binary": "nova-compute"}

@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from skep.config.sections import CellSettings, ConductorSettings, Config
+from skep.contracts.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.api import instance_mappings as mappings
 from skep.database.api import server_groups
 from skep.database.api.server_groups import ServerGroup
@@ -18,8 +20,6 @@ from skep.domain.ids import GroupUuid, InstanceUuid, new_uuid
 from skep.domain.instances import State
 from skep.messages.to_scheduler import ListClaims, SelectDestinations
 from skep.processes.servers.postgres import PostgresServer
-from skep.testing.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
-from skep.testing.eventually import eventually
 from skep.transport.base import SCHEDULER
 from skep.transport.memory import MemoryTransport
 

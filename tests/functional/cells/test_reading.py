@@ -13,10 +13,10 @@ import pytest
 
 from skep.api.app import ComputeApi
 from skep.api.routes import ROUTES
+from skep.contracts.eventually import eventually
 from skep.database.api import quotas
 from skep.domain.ids import ProjectId
 from skep.processes.servers.postgres import PostgresServer
-from skep.testing.eventually import eventually
 from skep_lab.compute_api.api import PROJECT
 from skep_lab.compute_api.many_cells import ManyCells, cell_number, many_cells
 

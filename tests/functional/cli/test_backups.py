@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from skep.cli.main import skep
 from skep.config.sections import CellSettings, Config, DatabaseSettings
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.domain.errors import Misconfigured
 from skep.processes.all_in_one import Cloud, make_cloud
 from skep.processes.servers.postgres import PostgresServer
-from skep.testing.eventually import eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 Lose = Callable[[str], None]
 

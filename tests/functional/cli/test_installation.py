@@ -15,11 +15,11 @@ from click.testing import CliRunner, Result
 
 from skep.cli.main import skep
 from skep.config.sections import CellSettings, Config
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.http_cloud import Session, http_config, signed_in
 from skep.domain.errors import Misconfigured
 from skep.processes.all_in_one import Cloud, make_cloud
 from skep.processes.seeds import passwords_in
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.http_cloud import Session, http_config, signed_in
 
 
 @pytest.fixture

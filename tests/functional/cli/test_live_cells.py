@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.processes.all_in_one import Cloud
 from skep.processes.servers.postgres import PostgresServer
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 
 @pytest.fixture(autouse=True)

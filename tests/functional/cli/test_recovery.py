@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.processes.all_in_one import Cloud
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 RUNBOOK = Path(__file__).parents[3] / "docs/operations.md"
 

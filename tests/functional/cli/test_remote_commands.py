@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from skep.admin.app import AdminApi
+from skep.contracts.eventually import PATIENCE
+from skep.contracts.neighbours.served import address, bound, serving
 from skep.database.api.tables import build_requests, quota_sums
-from skep.testing.eventually import PATIENCE
-from skep.testing.neighbours import address, bound, serving
 from tests.support.admin import CELL1, Admin, admin_under_test, host_state
 from tests.support.served_admin import served_admin
 

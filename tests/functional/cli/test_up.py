@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from skep.cli.openstack_client import client_environment
-from skep.testing.eventually import PATIENCE
-from skep.testing.neighbours import bound
+from skep.contracts.eventually import PATIENCE
+from skep.contracts.neighbours.served import bound
 from tests.support.openstack import openstack, openstack_quiet, refusal
 
 READY = "Ctrl-C stops"

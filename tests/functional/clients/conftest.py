@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from skep.contracts.http_cloud import http_config, serving_cloud
 from skep.processes.all_in_one import Cloud
-from skep.testing.http_cloud import http_config, serving_cloud
 
 
 @pytest.fixture

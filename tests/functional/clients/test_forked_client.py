@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.eventually import PATIENCE, eventually
+from skep.contracts.eventually import PATIENCE, eventually
 from tests.support import forked_client
 from tests.support.openstack import client_program
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from skep.config.sections import QuotaSettings
-from skep.testing.eventually import eventually
-from skep.testing.http_cloud import http_config, serving_cloud
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import http_config, serving_cloud
 from tests.support.openstack import openstack, openstack_quiet, refusal
 
 

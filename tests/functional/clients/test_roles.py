@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import httpx
 
+from skep.contracts.eventually import PATIENCE
+from skep.contracts.http_cloud import signed_in
 from skep.processes.all_in_one import Cloud
-from skep.testing.eventually import PATIENCE
-from skep.testing.http_cloud import signed_in
 
 PASSWORD = "password of an auditor"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import openstack
 import pytest
 
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.processes.all_in_one import Cloud
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),

@@ -10,11 +10,11 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from skep.contracts.eventually import eventually
 from skep.database.engine import Database
 from skep.processes.directory import write_private
 from skep.processes.servers.postgres import PostgresServer
 from skep.processes.sessions_of_databases import sessions
-from skep.testing.eventually import eventually
 from tests.support.things import add, metadata, names
 
 OWNER, SECOND = "skep_rotated", "skep_rotated_2"

@@ -14,11 +14,11 @@ from skep.admin.app import PREFIX
 from skep.admin.app import ROUTES as ADMIN
 from skep.api.routes import ROUTES as COMPUTE
 from skep.config.sections import LOOPBACK
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.processes.all_in_one import Cloud
 from skep.standalone.identity.app import ROUTES as IDENTITY
 from skep.standalone.images.app import ROUTES as IMAGES
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.http_cloud import http_config, serving_cloud, signed_in
 
 WITH_BODIES = ("POST", "PUT", "PATCH")
 NOBODY = "00000000-0000-0000-0000-000000000000"

@@ -14,6 +14,8 @@ import sqlalchemy as sa
 import structlog
 
 from skep.config.sections import ConductorSettings, RetentionSettings
+from skep.contracts.cloud import Cloud, quick_config, running_cloud
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.database.api import host_mappings
 from skep.database.api.instance_mappings import get as mapping_of
 from skep.database.api.tables import instance_mappings
@@ -31,8 +33,6 @@ from skep.messages.to_scheduler import SelectDestinations
 from skep.super_conductor import builds
 from skep.super_conductor.reconcile import Retention
 from skep.telemetry.steps import CrashPoint
-from skep.testing.cloud import Cloud, quick_config, running_cloud
-from skep.testing.eventually import PATIENCE, eventually
 from skep.transport.base import cell_conductor
 from skep.transport.speaker import Speaker, speaking
 

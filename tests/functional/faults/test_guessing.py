@@ -11,10 +11,10 @@ import pytest
 
 from skep.config.http import HttpSettings
 from skep.config.sections import LOOPBACK, IdentitySettings
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.http_cloud import http_config, serving_cloud
 from skep.processes.all_in_one import Cloud
 from skep.processes.seeds import passwords_in
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.http_cloud import http_config, serving_cloud
 
 ELSEWHERE = "127.0.0.2"
 

@@ -12,8 +12,8 @@ import msgspec
 
 from skep.config.http import HttpSettings
 from skep.config.sections import LOOPBACK
-from skep.testing.eventually import PATIENCE
-from skep.testing.http_cloud import http_config, serving_cloud, signed_in
+from skep.contracts.eventually import PATIENCE
+from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 
 
 async def status_of(port: int, *pieces: bytes) -> int:

@@ -16,10 +16,10 @@ import pytest
 
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import QuotaSettings
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.placement.settings import DEFAULT_FILTERS
 from skep.processes.all_in_one import Cloud
-from skep.testing.eventually import eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 REQUESTS = 100
 UUID = "11111111-1111-4111-8111-111111111111"

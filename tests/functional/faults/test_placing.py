@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from skep.contracts.cloud import Cloud, quick_config, running_cloud
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.tables import build_requests
 from skep.database.api.tables import instance_mappings as mapping_rows
@@ -21,7 +22,6 @@ from skep.database.engine import Database
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import CellUuid, InstanceUuid, new_uuid
 from skep.domain.instances import State
-from skep.testing.cloud import Cloud, quick_config, running_cloud
 
 
 @asynccontextmanager

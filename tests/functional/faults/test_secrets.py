@@ -14,10 +14,10 @@ import pytest
 from skep.compute.drivers.contents import GuestContents, GuestFile
 from skep.compute.drivers.fake import INSIDES
 from skep.config.compute import FakeFailure
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.processes.all_in_one import Cloud
 from skep.telemetry import logs
-from skep.testing.eventually import eventually
-from skep.testing.http_cloud import http_config, serving_cloud, signed_in
 from skep.transport import codec
 
 PASSWORD = "correct-horse-battery-staple"

@@ -9,10 +9,10 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from skep.config.sections import QuotaSettings
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.processes.all_in_one import Cloud
 from skep.telemetry.steps import CrashPoint
-from skep.testing.eventually import eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 
 async def body_of(cloud: Cloud, session: Session, name: str = "one") -> dict[str, object]:

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
+from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.processes.all_in_one import Cloud
-from skep.testing.http_cloud import http_config, serving_cloud, signed_in
 
 UNSEEN = ("\x00", "\n", "\x85")
 FINE = "fine"

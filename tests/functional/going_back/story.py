@@ -10,6 +10,8 @@ from typing import Any
 
 from skep.compute.drivers.base import DriverError
 from skep.config.sections import Config
+from skep.contracts.cloud import Cloud, quick_config, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database import timelines
 from skep.database.api.time_tables import time as api_time
 from skep.database.cell.tables import time as cell_time
@@ -17,8 +19,6 @@ from skep.domain.cells import Cell
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState, State
 from skep.domain.timelines import Moment
-from skep.testing.cloud import Cloud, quick_config, running_cloud
-from skep.testing.eventually import eventually
 from tests.support.going_back import Copies, copied, put_back
 
 Spawn = Callable[..., Awaitable[PowerState]]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from skep.contracts.cloud import Cloud, running_cloud
+from skep.contracts.eventually import eventually
 from skep.domain.instances import State
-from skep.testing.cloud import Cloud, running_cloud
-from skep.testing.eventually import eventually
 from tests.functional.going_back.story import STATES, Story, labels
 
 

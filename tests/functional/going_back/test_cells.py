@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from skep.contracts.cloud import running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.cell import recovery
 from skep.database.cell.tables import instances
 from skep.domain.instances import State
-from skep.testing.cloud import running_cloud
-from skep.testing.eventually import eventually
 from tests.functional.going_back.story import STATES, Story, labels, remembered
 from tests.support.going_back import put_back
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from skep.contracts.cloud import Cloud, running_cloud
+from skep.contracts.eventually import eventually
 from skep.domain.instances import BUILD_STATES, State
-from skep.testing.cloud import Cloud, running_cloud
-from skep.testing.eventually import eventually
 from tests.functional.going_back.story import CONFIG, Story, remembered
 from tests.functional.going_back.test_since import charged, in_doubt
 from tests.support.going_back import copied

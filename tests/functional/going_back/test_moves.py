@@ -11,11 +11,11 @@ import pytest
 import sqlalchemy as sa
 
 from skep.compute.drivers.base import DriverError
+from skep.contracts.cloud import Cloud, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.cell.tables import attempts, instances, recovering_instances
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State
-from skep.testing.cloud import Cloud, running_cloud
-from skep.testing.eventually import eventually
 from tests.functional.going_back.story import CONFIG, labels, remembered
 from tests.support.going_back import Copies, copied, put_back
 

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from skep.config.sections import CellSettings, Config, DatabaseSettings
+from skep.contracts.cloud import Cloud, quick_config, running_cloud
 from skep.database.engine import Database
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State
@@ -19,7 +20,6 @@ from skep.processes.backups import back_up, restore
 from skep.processes.databases import locations_of
 from skep.processes.directory import StateDirectory
 from skep.processes.servers.postgres import PostgresServer
-from skep.testing.cloud import Cloud, quick_config, running_cloud
 from tests.functional.going_back.story import labels, remembered
 from tests.functional.going_back.test_since import in_doubt
 from tests.functional.going_back.test_walk import over

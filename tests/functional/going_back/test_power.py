@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from skep.compute.drivers.guest_log import GuestEvent, read_events
+from skep.contracts.cloud import Cloud, running_cloud
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, State, Task
-from skep.testing.cloud import Cloud, running_cloud
 from tests.functional.going_back.story import CONFIG, remembered
 from tests.functional.going_back.test_since import in_doubt
 from tests.functional.going_back.test_walk import over

@@ -8,10 +8,10 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from skep.cli.main import skep
+from skep.contracts.cloud import Cloud, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.cell import recovery
 from skep.domain.instances import BUILD_STATES, State
-from skep.testing.cloud import Cloud, running_cloud
-from skep.testing.eventually import eventually
 from tests.functional.going_back.story import Story, labels
 
 

@@ -13,14 +13,14 @@ import pytest
 import sqlalchemy as sa
 
 from skep.audit.look import look_twice
+from skep.contracts.cloud import Cloud, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.api import instance_mappings
 from skep.database.api.tables import quota_charges
 from skep.database.engine import Database
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId
 from skep.domain.instances import State
-from skep.testing.cloud import Cloud, running_cloud
-from skep.testing.eventually import eventually
 from tests.functional.going_back.story import CONFIG, remembered
 from tests.support.going_back import copied, put_back
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from skep.audit.look import look_twice
+from skep.contracts.cloud import Cloud, running_cloud
+from skep.contracts.eventually import eventually
 from skep.database.api import recovery as above
 from skep.database.cell import recovery as below
 from skep.domain.instances import State
-from skep.testing.cloud import Cloud, running_cloud
-from skep.testing.eventually import eventually
 from tests.functional.going_back.story import Story, labels
 from tests.support import samples
 

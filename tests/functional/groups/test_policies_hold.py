@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skep.config.sections import Config
+from skep.contracts.cloud import Cloud, quick_config, running_cloud
+from skep.contracts.eventually import eventually
 from skep.domain.groups import GroupRule, Policy
 from skep.domain.ids import GroupUuid, InstanceUuid, new_uuid
 from skep.domain.instances import State
-from skep.testing.cloud import Cloud, quick_config, running_cloud
-from skep.testing.eventually import eventually
 
 CELLS, HOSTS = 2, 6
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 
+from skep.contracts.eventually import PATIENCE
+from skep.contracts.http_cloud import http_config, serving_cloud
 from skep.processes.all_in_one import Cloud
-from skep.testing.eventually import PATIENCE
-from skep.testing.http_cloud import http_config, serving_cloud
 
 SCHEMA = {"fields": {"free_gb": {"type": "integer", "minimum": 0}}}
 

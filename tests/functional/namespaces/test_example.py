@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from skep.config.scheduler import SchedulerSettings
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.placement.settings import DEFAULT_FILTERS
 from skep.processes.all_in_one import Cloud
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "volume_states.py"
 VERSION = "2.96"

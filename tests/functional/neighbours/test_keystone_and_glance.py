@@ -14,11 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from skep.config import load
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.http_cloud import serving_cloud
 from skep.domain.errors import Misconfigured, Unavailable
 from skep.processes.all_in_one import Cloud, make_cloud
 from skep.processes.ports import free_port
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.http_cloud import serving_cloud
 from tests.support.openstack import client_program
 from tests.support.real_neighbours import IMAGE, PART, PASSWORD, RealNeighbours, real_neighbours, sign_in
 

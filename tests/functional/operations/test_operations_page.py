@@ -20,9 +20,9 @@ import pytest
 from click.testing import CliRunner
 
 from skep.cli.main import skep
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.processes.all_in_one import Cloud
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 from tests.support.openstack import client_program
 from tests.support.written_commands import commands_of, unknown_words
 

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from skep.cli.main import skep
 from skep.config import load
 from skep.config.sections import ConductorSettings, Config, SynchronizerSettings, TransportSettings
+from skep.contracts.cloud import PROJECT, SETTLED, SMALL, USER, quick_config
+from skep.contracts.eventually import eventually
 from skep.database.api import build_requests, enrolments
 from skep.database.api import cells as cell_rows
 from skep.database.api.enrolments import EnrolmentToken
@@ -39,8 +41,6 @@ from skep.processes.role import Role
 from skep.processes.scheduler import SchedulerProcess
 from skep.processes.servers.nats import NatsServer
 from skep.processes.super_conductor import SuperConductorProcess
-from skep.testing.cloud import PROJECT, SETTLED, SMALL, USER, quick_config
-from skep.testing.eventually import eventually
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR
 from skep.transport.nats import NatsTransport
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from skep.config.sections import Config
+from skep.contracts.cloud import quick_config
 from skep.processes.servers.nats import NatsServer
-from skep.testing.cloud import quick_config
 from tests.support.scheduler_process import SchedulerProcess, shared
 
 Launch = Callable[..., SchedulerProcess]

@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from skep.config.sections import SynchronizerSettings
+from skep.contracts.cloud import quick_config, running_cloud
+from skep.contracts.eventually import eventually
 from skep.domain.instances import State
 from skep.processes.servers.memcached import MemcachedServer
 from skep.processes.servers.nats import NatsServer
 from skep.processes.servers.postgres import PostgresServer
-from skep.testing.cloud import quick_config, running_cloud
-from skep.testing.eventually import eventually
 from tests.support.scheduler_process import SchedulerProcess, shared
 
 pytestmark = pytest.mark.needs_part("nats-server")

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import Session, signed_in
 from skep.processes.supervisor.cloud import ProcessCloud
 from skep.processes.supervisor.plan import Numbers
-from skep.testing.eventually import eventually
-from skep.testing.http_cloud import Session, signed_in
 from tests.support.supervised_cloud import supervised_cloud
 
 pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres")]

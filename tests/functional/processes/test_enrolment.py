@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from skep.compute.identity import load as load_identity
+from skep.contracts.eventually import eventually
 from skep.database.api import retired_hosts
 from skep.database.api.retired_hosts import RetiredHost
 from skep.database.cell import agents, host_keys
@@ -16,7 +17,6 @@ from skep.domain.credentials import new_token
 from skep.processes import databases
 from skep.processes.databases import Places
 from skep.processes.directory import StateDirectory
-from skep.testing.eventually import eventually
 from tests.functional.processes.accounts_cloud import CELL, Installation, compute_of, installed, said
 
 pytestmark = [pytest.mark.needs_part("nats-server")]

@@ -23,6 +23,7 @@ from skep.compute.identity import begin_run
 from skep.compute.identity import load as load_identity
 from skep.config import load
 from skep.config.nats_security import signed_in_by
+from skep.contracts.eventually import eventually
 from skep.database.api import revoked_nats_users
 from skep.database.cell import sessions
 from skep.domain.clock import Clock
@@ -40,7 +41,6 @@ from skep.messages.to_cell_conductor import (
 )
 from skep.processes import databases
 from skep.processes.directory import StateDirectory
-from skep.testing.eventually import eventually
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, cell_conductor, compute, scheduler_for
 from skep.transport.nats import NatsTransport
 from skep.transport.subjects import subject_of

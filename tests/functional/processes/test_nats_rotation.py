@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from skep.config.sections import TransportSettings
+from skep.contracts.cloud import quick_config
+from skep.contracts.eventually import eventually
 from skep.domain.errors import Misconfigured, Unreachable
 from skep.processes.directory import StateDirectory, write_private
 from skep.processes.servers.nats import NatsServer
-from skep.testing.cloud import quick_config
-from skep.testing.eventually import eventually
 from skep.transport.nats import NatsTransport
 from tests.functional.processes.accounts_cloud import (
     Installation,

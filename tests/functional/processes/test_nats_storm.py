@@ -10,11 +10,11 @@ import pytest
 import structlog
 
 from skep.config.sections import TransportSettings
+from skep.contracts.eventually import eventually
+from skep.contracts.transport_server import QUESTION, SHORT, Server
 from skep.domain.errors import Unavailable
 from skep.messages.to_cell_conductor import Permission
 from skep.processes.servers.nats import NatsServer
-from skep.testing.eventually import eventually
-from skep.testing.transport_server import QUESTION, SHORT, Server
 from skep.transport.base import Address
 from skep.transport.nats import NatsTransport
 

@@ -11,6 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from skep.config.sections import CellSettings, Config, StateSettings, TransportSettings
+from skep.contracts.eventually import eventually
+from skep.contracts.transport_server import LONG, QUESTION, Server
 from skep.database.api import cells as cell_rows
 from skep.domain.cells import Cell
 from skep.domain.ids import CellUuid, new_uuid
@@ -22,8 +24,6 @@ from skep.processes.directory import StateDirectory, write_private
 from skep.processes.servers.nats import NatsServer
 from skep.processes.wiring import transport_in_cell, transport_of
 from skep.telemetry.metrics import Metrics
-from skep.testing.eventually import eventually
-from skep.testing.transport_server import LONG, QUESTION, Server
 from skep.transport.base import Address
 
 pytestmark = pytest.mark.needs_part("nats-server")

@@ -17,9 +17,9 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.processes.directory import StateDirectory
 from skep.processes.supervisor.servers import LocalServers
-from skep.testing.eventually import PATIENCE, eventually
 
 pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres")]
 NAMES = ("api", "cell0", "cell1")

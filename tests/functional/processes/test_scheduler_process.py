@@ -17,14 +17,14 @@ from skep.cell_conductor.scheduler_times import SchedulerTimes
 from skep.cli.main import skep
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import Config, SynchronizerSettings, TransportSettings
+from skep.contracts.cloud import Cloud, quick_config
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.neighbours.served import bound
 from skep.domain.clock import SECOND, Clock, Timestamp
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import CellUuid
 from skep.messages.to_scheduler import Beat, ListNamespaces
 from skep.processes.servers.nats import NatsServer
-from skep.testing.cloud import Cloud, quick_config
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.neighbours import bound
 from skep.transport.base import SCHEDULER, scheduler_for
 from skep.transport.nats import NatsTransport
 from tests.support.scheduler_process import SchedulerProcess, shared

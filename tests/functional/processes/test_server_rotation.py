@@ -15,13 +15,13 @@ import httpx
 import psycopg
 import pytest
 
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.http_cloud import Session, signed_in
 from skep.processes.supervisor.cloud import ProcessCloud
 from skep.processes.supervisor.nats_probe import accepts
 from skep.processes.supervisor.passwords import NATS_USERS
 from skep.processes.supervisor.plan import Numbers
 from skep.processes.supervisor.server_rotation import ServerRotation
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.http_cloud import Session, signed_in
 from tests.support.supervised_cloud import supervised_cloud
 
 pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres")]

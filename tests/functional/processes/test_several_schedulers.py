@@ -13,11 +13,11 @@ from skep.audit.look import look_twice
 from skep.audit.sources import Sources
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import Config
+from skep.contracts.cloud import Cloud, running_cloud
+from skep.contracts.eventually import eventually
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State
 from skep.processes.servers.nats import NatsServer
-from skep.testing.cloud import Cloud, running_cloud
-from skep.testing.eventually import eventually
 from tests.support.scheduler_process import SchedulerProcess
 
 pytestmark = pytest.mark.needs_part("nats-server")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.testing.eventually import PATIENCE, eventually
+from skep.contracts.eventually import PATIENCE, eventually
 from tests.support.openstack import openstack
 
 pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres")]

@@ -16,10 +16,10 @@ import pytest_asyncio
 from skep.api.creating.hints import NAMES
 from skep.config.pci import PciAlias, PciSettings
 from skep.config.scheduler import SchedulerSettings
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.placement.settings import DEFAULT_FILTERS
 from skep.processes.all_in_one import Cloud
-from skep.testing.eventually import eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,8 +11,8 @@ import pytest
 
 from skep.config.compute import FakeDevicesSettings
 from skep.config.pci import PciAlias, PciSettings
-from skep.testing.eventually import eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 
 VERSION = "2.96"
 PINNED = {"hw:cpu_policy": "dedicated", "hw:numa_nodes": "2", "hw:mem_page_size": "large"}

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from skep.config.sections import Config
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.domain.clock import SECOND, parse_iso
 from skep.processes.all_in_one import Cloud
-from skep.testing.eventually import eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 DAY = 86_400
 VERSION = "2.96"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from skep.contracts.eventually import eventually
 from skep.database.api import instance_mappings as mappings
 from skep.database.cell import attempts, deletes
 from skep.database.engine import Database, Unit
@@ -18,7 +19,6 @@ from skep.domain.clock import isoformat
 from skep.domain.context import RequestContext
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import CELL0, InstanceUuid, RequestId
-from skep.testing.eventually import eventually
 from skep_lab.compute_api.api import PROJECT
 from skep_lab.compute_api.hanging import HangingDatabase
 from skep_lab.compute_api.servers import CELL1, CELL2, IMAGE, ServersUnderTest, servers_under_test

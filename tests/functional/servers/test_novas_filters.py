@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from skep.config.scheduler import SchedulerSettings
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.placement.settings import DEFAULT_FILTERS
-from skep.testing.eventually import eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 VERSION = "2.96"
 

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from skep.config.scheduler import SchedulerSettings
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.placement.settings import DEFAULT_FILTERS
 from skep.processes.all_in_one import Cloud
-from skep.testing.eventually import eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 VERSION = "2.96"
 MODULE = "fragile_plugins"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from skep.testing.http_cloud import http_config, serving_cloud, signed_in
+from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 
 VERSION = "2.96"
 

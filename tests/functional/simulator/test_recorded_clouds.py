@@ -14,6 +14,9 @@ from typing import Any
 import msgspec
 
 from skep.config.compute import FakeFailure
+from skep.contracts.cloud import Cloud, quick_config, running_cloud
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid
@@ -21,9 +24,6 @@ from skep.domain.instances import State
 from skep.scheduler.decision_log.reading import entries, segments
 from skep.simulator import policies, recorded, simulation
 from skep.simulator.replay import Tally, replay
-from skep.testing.cloud import Cloud, quick_config, running_cloud
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.http_cloud import http_config, serving_cloud, signed_in
 
 LARGE = Flavor(flavorid="9", name="m1.vast", vcpus=1000, memory_mb=512, root_gb=1)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from skep.testing.neighbours import Neighbours, SteppedClock, neighbours
+from skep.contracts.neighbours.served import Neighbours, SteppedClock, neighbours
 
 
 @pytest.fixture

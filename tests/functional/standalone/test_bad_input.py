@@ -9,8 +9,8 @@ import httpx
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from skep.contracts.neighbours.served import sign_in_body, token
 from skep.standalone.images.fields import BODY_PATCH
-from skep.testing.neighbours import sign_in_body, token
 
 NESTED = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=20),

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from skep.contracts.neighbours.served import SteppedClock, neighbours, token
 from skep.standalone.images.fields import BODY_PATCH
-from skep.testing.neighbours import SteppedClock, neighbours, token
 from tests.support.work import Watch, watching
 
 KEYS = ("name", "status", "size", "created_at", "updated_at", "disk_format")

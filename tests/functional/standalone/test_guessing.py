@@ -9,8 +9,8 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from skep.contracts.neighbours.served import PASSWORDS, Neighbours, SteppedClock, sign_in_body
 from skep.standalone.identity.app import identity_app
-from skep.testing.neighbours import PASSWORDS, Neighbours, SteppedClock, sign_in_body
 
 WRONG = "guess-of-a-password"
 

@@ -14,12 +14,12 @@ import pytest
 import sqlalchemy as sa
 
 from skep.config import Config
+from skep.contracts.neighbours.served import Neighbours, SteppedClock, neighbours, token
 from skep.processes.directory import StateDirectory
 from skep.processes.mapping import images_settings
 from skep.standalone.images.fields import BODY_PATCH
 from skep.standalone.images.quotas import kept_free
 from skep.standalone.images.settings import ImagesSettings
-from skep.testing.neighbours import Neighbours, SteppedClock, neighbours, token
 
 RAW = {"disk_format": "raw", "container_format": "bare"}
 PIECE = 1 << 20

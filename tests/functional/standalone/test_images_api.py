@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.neighbours.served import Neighbours, SteppedClock, token
 from skep.database.api.images import Viewer
 from skep.standalone.images.fields import BODY_PATCH, BODY_PATCH_BEFORE
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.neighbours import Neighbours, SteppedClock, token
 
 RAW = {"disk_format": "raw", "container_format": "bare"}
 BYTES = {"Content-Type": "application/octet-stream"}

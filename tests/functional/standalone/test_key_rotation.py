@@ -17,14 +17,14 @@ from click.testing import CliRunner
 from cryptography.fernet import Fernet, InvalidToken
 
 from skep.cli.main import skep
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.database.api import cells as cell_rows
 from skep.processes import addresses
 from skep.processes.all_in_one import Cloud
 from skep.processes.databases import bare_engine
 from skep.processes.directory import StateDirectory
 from skep.standalone.key_ring import keys_in
-from skep.testing.eventually import eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
 
 CREATE = {"name": "one", "flavorRef": "1", "networks": "none", "adminPass": "correct horse"}
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from skep.contracts.neighbours.served import PASSWORDS, Neighbours, neighbours
 from skep.domain.clock import Clock
-from skep.testing.neighbours import PASSWORDS, Neighbours, neighbours
 from tests.support.openstack import client_program
 
 Run = Callable[..., Awaitable[Any]]

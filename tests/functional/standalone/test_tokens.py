@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from skep.testing.neighbours import PASSWORDS, Neighbours, SteppedClock, sign_in_body, token
+from skep.contracts.neighbours.served import PASSWORDS, Neighbours, SteppedClock, sign_in_body, token
 
 
 async def test_password_for_a_project(cloud: Neighbours, identity: httpx.AsyncClient) -> None:

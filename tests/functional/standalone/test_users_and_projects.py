@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from skep.contracts.neighbours.served import PASSWORDS, Neighbours, sign_in_body, token
 from skep.standalone.identity.bootstrap import ensure_bootstrap
-from skep.testing.neighbours import PASSWORDS, Neighbours, sign_in_body, token
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.synchronizer import changes_after, key, patiently, write
 from skep.domain.errors import Unavailable
 from skep.processes.servers.nats import NatsServer
 from skep.synchronizer import nats_link
 from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Epoch, Key, Published, Record, Refusal, Snapshot
 from skep.synchronizer.nats import NatsBackend
 from skep.synchronizer.nats_consumer import Consumer
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.synchronizer import changes_after, key, patiently, write
 
 pytestmark = pytest.mark.needs_part("nats-server")
 

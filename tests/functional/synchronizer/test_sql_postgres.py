@@ -12,12 +12,12 @@ import pytest
 import sqlalchemy as sa
 
 from skep.config.sections import SynchronizerSettings
+from skep.contracts.synchronizer import LONG, changes_after, key, patiently, store_for_certain, write
 from skep.domain.errors import Misconfigured, Unavailable
 from skep.processes.servers.postgres import PostgresServer
 from skep.synchronizer.base import CursorTooOld, Published, Refusal
 from skep.synchronizer.sql import SqlBackend, make
 from skep.synchronizer.sql.postgres import PostgresRecords
-from skep.testing.synchronizer import LONG, changes_after, key, patiently, store_for_certain, write
 
 pytestmark = pytest.mark.needs_part("postgres")
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from skep.contracts.eventually import eventually
 from skep.processes.backups import back_up, restore
 from skep.processes.directory import StateDirectory
 from skep.processes.supervisor.plan import Numbers
-from skep.testing.eventually import eventually
 from skep_lab.chaos.load import chaos_config
 from skep_lab.chaos.upgrade import ORDER
 from skep_lab.processes.child import RoleChild

@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 
 from skep.config.sections import Config
-from skep.testing.eventually import PATIENCE, eventually
-from skep.testing.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 
 
 @dataclass

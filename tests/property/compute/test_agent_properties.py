@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep.compute.drivers.fake import FailureRule, FakeSettings
+from skep.contracts.eventually import PATIENCE
 from skep.messages.to_cell_conductor import ReportHost
-from skep.testing.eventually import PATIENCE
 from tests.support.agents import AgentStage, uuid_of
 
 NUMBERS = st.integers(1, 2)

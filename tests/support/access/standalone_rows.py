@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from skep.contracts.neighbours.served import sign_in_body
 from skep.standalone.identity.app import PROJECT_ROLE, SYSTEM_ROLE
-from skep.testing.neighbours import sign_in_body
 from tests.support.access.matrix import Row, Thing
 from tests.support.access.standalone_world import BYTES, Things
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import httpx
 
+from skep.contracts.neighbours.served import Neighbours, SteppedClock, neighbours, sign_in_body
 from skep.domain.ids import new_uuid
 from skep.standalone.identity.app import identity_app
 from skep.standalone.images.app import images_app
-from skep.testing.neighbours import Neighbours, SteppedClock, neighbours, sign_in_body
 from tests.support.access.matrix import Caller, Row, Thing, World
 from tests.support.access.snapshots import Snapshot
 

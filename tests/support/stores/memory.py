@@ -6,8 +6,8 @@ import copy
 import time
 from typing import Any
 
+from skep.contracts.synchronizer.store import Store
 from skep.synchronizer.memory import KEEP_CHANGES, MemoryBackend, MemoryRecords
-from skep.testing.synchronizer.store import Store
 
 
 class MemoryStore(Store):

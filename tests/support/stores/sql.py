@@ -11,10 +11,10 @@ import psycopg
 import sqlalchemy as sa
 
 from skep.config.sections import SynchronizerSettings
+from skep.contracts.synchronizer.store import Store
 from skep.synchronizer.base import Backend
 from skep.synchronizer.sql import make
 from skep.synchronizer.sql.tables import Tables
-from skep.testing.synchronizer.store import Store
 
 
 class SqliteStore(Store):

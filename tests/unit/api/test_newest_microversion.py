@@ -9,7 +9,7 @@ from typing import Any
 
 from skep.api.microversions import MAXIMUM
 from skep.api.routes import ROUTES
-from skep.testing.eventually import PATIENCE
+from skep.contracts.eventually import PATIENCE
 
 RAISED = """
 import importlib.util, json, sys, types

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.parts import Parts
+from skep.contracts.eventually import PATIENCE
 from skep.database.cell import agents
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, SkepError, StaleAgent, TooLarge
@@ -19,7 +20,6 @@ from skep.domain.resources import Inventory
 from skep.messages.to_cell_conductor import Heartbeat, RegisterAgent, Registration, ReportHost
 from skep.messages.to_compute import ReportHostNow
 from skep.messages.to_scheduler import ReportAnswer, UpdateHostState, UpdateHostStateReply
-from skep.testing.eventually import PATIENCE
 from skep.transport.base import compute, scheduler_for
 from skep.transport.speaker import Speaker, speaking
 

@@ -10,8 +10,8 @@ import pytest
 
 from skep.cli import serving
 from skep.cli.failures import Failed
+from skep.contracts.eventually import PATIENCE
 from skep.domain.errors import Misconfigured
-from skep.testing.eventually import PATIENCE
 
 
 class Cloud:

@@ -8,6 +8,7 @@ import pytest
 
 from skep.compute.drivers.fake import FailureRule, FakeSettings
 from skep.compute.reports import KEPT_KEYS, Reports
+from skep.contracts.eventually import PATIENCE
 from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable, Unreachable
@@ -15,7 +16,6 @@ from skep.domain.ids import GroupUuid
 from skep.messages.base import Cast
 from skep.messages.to_cell_conductor import BuildInstances, Heartbeat, MayBuild, RegisterAgent, ReportHost
 from skep.messages.to_compute import ReportHostNow
-from skep.testing.eventually import PATIENCE
 from skep.transport.base import Address, cell_conductor, compute
 from skep.transport.memory import MemoryTransport
 from tests.support.agents import CELL, HOST, QUICK, AgentStage, uuid_of

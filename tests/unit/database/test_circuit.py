@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from skep.contracts.eventually import eventually
 from skep.database.circuit import Circuit
 from skep.database.engine import Database
 from skep.domain.errors import StorageUnavailable
-from skep.testing.eventually import eventually
 from tests.support.things import add, answering, metadata, names
 
 

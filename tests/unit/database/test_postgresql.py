@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 import pytest
 import sqlalchemy as sa
 
+from skep.contracts.eventually import eventually
 from skep.database.engine import Database
 from skep.domain.errors import StorageUnavailable
 from skep.processes.servers.postgres import PostgresServer
-from skep.testing.eventually import eventually
 
 pytestmark = pytest.mark.needs_part("postgres")
 

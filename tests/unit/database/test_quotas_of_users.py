@@ -11,6 +11,7 @@ import threading
 import pytest
 import sqlalchemy as sa
 
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.database.api import quotas
 from skep.database.api.schema import metadata
 from skep.database.api.tables import quota_charges
@@ -19,7 +20,6 @@ from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid, ProjectId, UserId
 from skep.domain.quotas import COUNTED, charge_of
 from skep.processes.servers.postgres import PostgresServer
-from skep.testing.eventually import PATIENCE, eventually
 
 pytestmark = pytest.mark.needs_part("postgres")
 

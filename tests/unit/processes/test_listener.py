@@ -8,9 +8,9 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from skep.config.sections import LOOPBACK
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.processes import listener
 from skep.processes.listener import Listener
-from skep.testing.eventually import PATIENCE, eventually
 
 
 async def test_a_request_that_comes_after_its_connection_is_answered_while_the_listener_stops(

@@ -17,10 +17,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from skep.config.http import HttpSettings
 from skep.config.sections import LOOPBACK
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.processes.http_connection import MAX_PIPELINED
 from skep.processes.listener import Listener
 from skep.telemetry.metrics import Metrics
-from skep.testing.eventually import PATIENCE, eventually
 
 HELLO = b"GET / HTTP/1.1\r\nHost: skep\r\n\r\n"
 LARGEST_READ = 262_144

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from skep.config.sections import Config, StateSettings, TransportSettings
+from skep.contracts.eventually import eventually
 from skep.database.api import cells as cell_rows
 from skep.database.api.cells import Addresses
 from skep.database.cell import identity
@@ -22,7 +23,6 @@ from skep.processes.cells import LiveCells, TransportMaker
 from skep.processes.databases import Places, open_database
 from skep.processes.directory import StateDirectory
 from skep.processes.wiring import ProcessTransport
-from skep.testing.eventually import eventually
 from skep.transport.memory import MemoryTransport
 
 

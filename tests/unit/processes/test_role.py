@@ -11,12 +11,12 @@ from starlette.responses import PlainTextResponse
 
 from skep.config.http import HttpSettings
 from skep.config.sections import LOOPBACK, Config
+from skep.contracts.eventually import eventually
 from skep.domain.errors import Misconfigured, Unreachable
 from skep.processes.front import Door
 from skep.processes.ports import free_ports
 from skep.processes.process import new_process
 from skep.processes.role import Role
-from skep.testing.eventually import eventually
 
 
 class Waiting(Role):

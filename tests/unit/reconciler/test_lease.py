@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from skep.contracts.eventually import eventually
 from skep.database import leases as lease_rows
 from skep.database.cell.tables import leases, metadata
 from skep.database.clocks import DatabaseClock
@@ -15,7 +16,6 @@ from skep.database.engine import Database
 from skep.domain.clock import SECOND, Clock, Timestamp
 from skep.domain.ids import Incarnation
 from skep.reconciler.lease import Lease
-from skep.testing.eventually import eventually
 
 ME = Incarnation("me")
 OTHER = Incarnation("other")

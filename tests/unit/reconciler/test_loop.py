@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 import structlog
 
+from skep.contracts.eventually import PATIENCE
 from skep.domain.errors import Unavailable
 from skep.reconciler.loop import Loop
-from skep.testing.eventually import PATIENCE
 
 NEVER = 3600.0
 """A period that no test lives to see: a pass has another reason than time."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from skep.contracts.eventually import eventually
 from skep.domain.clock import Clock
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.ids import CellUuid, NodeUuid
@@ -35,7 +36,6 @@ from skep.placement.settings import SchedulerSettings
 from skep.scheduler.namespaced import MISSING_SECONDS
 from skep.scheduler.service import SchedulerService
 from skep.synchronizer.memory import MemoryBackend
-from skep.testing.eventually import eventually
 from skep.transport.base import SCHEDULER
 from skep.transport.host_states import host_states
 from skep.transport.memory import MemoryTransport

@@ -7,10 +7,10 @@ import json
 import os
 from pathlib import Path
 
+from skep.contracts.eventually import eventually
 from skep.processes.supervisor.child import Child, Order
 from skep.telemetry import logs
 from skep.telemetry.log_file import LogFile
-from skep.testing.eventually import eventually
 
 
 def test_the_file_has_every_line_where_the_terminal_has_warnings(tmp_path: Path) -> None:

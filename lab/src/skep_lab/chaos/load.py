@@ -19,9 +19,9 @@ import msgspec
 
 from skep.config.compute import FakeFailure
 from skep.config.sections import Config, QuotaSettings
+from skep.contracts.http_cloud import http_config
 from skep.domain.ids import new_uuid
 from skep.processes.seeds import FLAVORS
-from skep.testing.http_cloud import http_config
 from skep_lab.crash.walk import RECOVERY_SECONDS, hosts_seen
 from skep_lab.witnesses import witness
 from skep_lab.witnesses.witness import Asked, Findings, HostSeen, Seen

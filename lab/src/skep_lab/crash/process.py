@@ -18,7 +18,7 @@ import httpx
 import msgspec
 
 from skep.config.sections import Config
-from skep.testing.eventually import PATIENCE
+from skep.contracts.eventually import PATIENCE
 from skep_lab.crash.child import Order, Said, run_child
 from skep_lab.crash.forks import PROCESSES, Passed, environment_without_skep
 from skep_lab.crash.points import Point

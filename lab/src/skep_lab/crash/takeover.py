@@ -13,14 +13,14 @@ from typing import Self
 
 import msgspec
 
+from skep.contracts.cloud import Cloud
+from skep.contracts.eventually import PATIENCE
 from skep.domain.clock import Clock, Timestamp
 from skep.processes.control_plane import ControlPlane
 from skep.processes.directory import StateDirectory
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import CrashPoint
-from skep.testing.cloud import Cloud
-from skep.testing.eventually import PATIENCE
 from skep.transport.host_states import host_states
 from skep_lab.witnesses import witness
 from skep_lab.witnesses.witness import Asked, Findings, HostSeen

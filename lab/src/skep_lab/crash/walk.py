@@ -17,8 +17,8 @@ import msgspec
 from skep.config.compute import FakeFailure
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import QuotaSettings
-from skep.testing.eventually import PATIENCE
-from skep.testing.http_cloud import http_config
+from skep.contracts.eventually import PATIENCE
+from skep.contracts.http_cloud import http_config
 from skep_lab.crash.points import Point
 from skep_lab.crash.process import POLL_SECONDS, CrashProcess
 from skep_lab.witnesses import witness

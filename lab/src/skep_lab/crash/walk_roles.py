@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import Config, QuotaSettings
+from skep.contracts.eventually import PATIENCE
+from skep.contracts.http_cloud import http_config
 from skep.domain.builds import STEPS
-from skep.testing.eventually import PATIENCE
-from skep.testing.http_cloud import http_config
 from skep_lab.crash.points import Point, points_of
 from skep_lab.crash.scenarios import SCENARIOS, delete, failing_build, moving_build
 from skep_lab.crash.walk import FAILING, FAILURES, MEMBERS, MOVING, RECOVERY_SECONDS, hosts_seen

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from skep.contracts.eventually import PATIENCE
 from skep.processes.supervisor.child import Order
-from skep.testing.eventually import PATIENCE
 from skep_lab.crash.forks import PROCESSES, Passed
 from skep_lab.crash.points import Point
 from skep_lab.crash.role import RoleOrder, run_child

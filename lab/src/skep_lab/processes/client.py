@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from skep.testing.eventually import PATIENCE
+from skep.contracts.eventually import PATIENCE
 
 MICROVERSION = "2.96"
 READY_SECONDS = 2.0

@@ -24,6 +24,7 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from skep.config.sections import LOOPBACK, CellSettings, Config, SynchronizerSettings, TransportSettings
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.database.api import cells as cell_rows
 from skep.domain.cells import Cell
 from skep.domain.ids import CELL0, CellUuid
@@ -36,7 +37,6 @@ from skep.processes.servers.nats import NatsServer
 from skep.processes.servers.postgres import PostgresServer
 from skep.processes.supervisor.child import Order
 from skep.processes.supervisor.plan import Numbers, orders_above, orders_inside
-from skep.testing.eventually import PATIENCE, eventually
 from skep_lab.crash.forks import environment_without_skep
 from skep_lab.processes.child import RoleChild, RoleDied
 from skep_lab.processes.client import CloudClient

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 
 from skep.config.sections import LOOPBACK
+from skep.contracts.eventually import PATIENCE
 from skep.processes.ports import free_ports
 from skep.processes.supervisor.child import Order
-from skep.testing.eventually import PATIENCE
 from skep_lab.processes.child import RoleDied
 
 LOOK_SECONDS = 0.2

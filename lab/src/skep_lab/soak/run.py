@@ -27,7 +27,7 @@ import msgspec
 
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import Config, TransportSettings
-from skep.testing.eventually import PATIENCE, eventually
+from skep.contracts.eventually import PATIENCE, eventually
 from skep_lab.chaos.load import Report, chaos_config
 from skep_lab.chaos.run import Chaos
 from skep_lab.crash.walk import RECOVERY_SECONDS

@@ -25,6 +25,8 @@ from typing import Any
 import pytest
 import structlog
 
+from skep.contracts.eventually import eventually
+from skep.contracts.transport_server import LONG, QUESTION, SHORT, Server
 from skep.domain.context import RequestContext
 from skep.domain.errors import (
     BadRequest,
@@ -40,8 +42,6 @@ from skep.domain.ids import CellUuid, InstanceUuid, ProjectId, RequestId, UserId
 from skep.messages.to_cell_conductor import InstancesChanged, MayBuild, Permission
 from skep.messages.to_scheduler import ListNamespaces, ListNamespacesReply
 from skep.messages.to_super_conductor import CellChanged
-from skep.testing.eventually import eventually
-from skep.testing.transport_server import LONG, QUESTION, SHORT, Server
 from skep.transport.base import (
     SCHEDULER,
     Address,

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from skep.contracts.synchronizer.store import LONG, changes_after, key, news, write
 from skep.domain.errors import Unavailable
 from skep.synchronizer.base import (
     MAX_BODY_BYTES,
@@ -20,7 +21,6 @@ from skep.synchronizer.base import (
     Snapshot,
     Write,
 )
-from skep.testing.synchronizer.store import LONG, changes_after, key, news, write
 
 ODD_NAMES = (
     "cell-1/conductor.2",

@@ -18,10 +18,10 @@ from skep.config.sections import (
     QuotaSettings,
     StateSettings,
 )
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.processes.all_in_one import Cloud, make_cloud
 from skep.processes.seeds import passwords_in
 from skep.processes.supervisor.cloud import ProcessCloud
-from skep.testing.eventually import PATIENCE, eventually
 
 
 def http_config(

@@ -8,10 +8,10 @@ import itertools
 
 import pytest
 
+from skep.contracts.synchronizer.faults import LosesAnswers, Loss
+from skep.contracts.synchronizer.store import LONG, Store, changes_after, key, news, write
 from skep.domain.errors import Unavailable
 from skep.synchronizer.base import Backend, Cursor, CursorTooOld, Key, Published, Record, Refusal, Snapshot
-from skep.testing.synchronizer.faults import LosesAnswers, Loss
-from skep.testing.synchronizer.store import LONG, Store, changes_after, key, news, write
 
 ROUNDS = 10
 """Accepted writes of each writer in a race."""

@@ -9,9 +9,9 @@ from typing import ClassVar, Self, TypeVar
 
 import pytest
 
+from skep.contracts.eventually import PATIENCE
 from skep.domain.errors import Unavailable
 from skep.synchronizer.base import Backend, Changes, Cursor, CursorTooOld, Key, Snapshot, Write
-from skep.testing.eventually import PATIENCE
 
 LONG = PATIENCE
 """Seconds that a wait for a change may take at most; it ends when the change comes."""

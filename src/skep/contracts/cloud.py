@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from skep.compute.drivers.base import Guest
 from skep.config.compute import ComputeSettings, FakeDriverSettings, FakeFailure
 from skep.config.sections import ConductorSettings, Config
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.database.api import build_requests, cells, operator_state, quotas, server_groups
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.tables import build_requests as build_request_rows
@@ -39,7 +40,6 @@ from skep.processes.databases import locations_of, open_all
 from skep.processes.directory import StateDirectory
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notification, Notifier
-from skep.testing.eventually import PATIENCE, eventually
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, Transport
 from skep.transport.host_states import host_states
 

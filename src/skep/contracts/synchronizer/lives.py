@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from skep.contracts.synchronizer.store import LONG, Store, key, needs_copy, needs_wipe, patiently, write
 from skep.synchronizer.base import Backend, CursorTooOld, Epoch, Published, Refusal
-from skep.testing.synchronizer.store import LONG, Store, key, needs_copy, needs_wipe, patiently, write
 
 
 class LivesContract:

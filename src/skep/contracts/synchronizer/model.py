@@ -12,9 +12,9 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from skep.contracts.synchronizer.faults import LosesAnswers, Loss, store_for_certain
+from skep.contracts.synchronizer.store import Store, key, patiently, write
 from skep.synchronizer.base import Backend, Cursor, CursorTooOld, Epoch, Key, Published, Record, Refusal, Write
-from skep.testing.synchronizer.faults import LosesAnswers, Loss, store_for_certain
-from skep.testing.synchronizer.store import Store, key, patiently, write
 
 T = TypeVar("T")
 

@@ -28,10 +28,10 @@ skipped with that reason. The test functions are coroutines: pytest-asyncio has 
 
 from __future__ import annotations
 
-from skep.testing.synchronizer.contract import BackendContract
-from skep.testing.synchronizer.faults import LosesAnswers, store_for_certain
-from skep.testing.synchronizer.model import BackendModel
-from skep.testing.synchronizer.store import LONG, Store, changes_after, key, patiently, write
+from skep.contracts.synchronizer.contract import BackendContract
+from skep.contracts.synchronizer.faults import LosesAnswers, store_for_certain
+from skep.contracts.synchronizer.model import BackendModel
+from skep.contracts.synchronizer.store import LONG, Store, changes_after, key, patiently, write
 
 __all__ = [
     "LONG",

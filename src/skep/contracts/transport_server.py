@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from skep.contracts.eventually import PATIENCE
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
 from skep.messages.to_cell_conductor import MayBuild, Permission
 from skep.messages.to_super_conductor import CellChanged
-from skep.testing.eventually import PATIENCE
 from skep.transport.base import Handlers
 
 SHORT = 0.05

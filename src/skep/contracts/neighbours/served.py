@@ -14,6 +14,7 @@ import httpx
 import uvicorn
 from starlette.types import ASGIApp
 
+from skep.contracts.eventually import eventually
 from skep.database.api import identity_tables, image_tables
 from skep.database.api.metadata import metadata
 from skep.database.engine import Database
@@ -26,7 +27,6 @@ from skep.standalone.images.app import images_app
 from skep.standalone.images.files import Space
 from skep.standalone.images.service import StandaloneImages
 from skep.standalone.images.settings import ImagesSettings
-from skep.testing.eventually import eventually
 
 PASSWORDS = {"admin": "admin-password", "demo": "demo-password"}
 """Of the first users in tests."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from skep.contracts.synchronizer.lives import LivesContract
+from skep.contracts.synchronizer.records import RecordsContract
+from skep.contracts.synchronizer.sharing import SharingContract
+from skep.contracts.synchronizer.store import Store
 from skep.synchronizer.base import Backend
-from skep.testing.synchronizer.lives import LivesContract
-from skep.testing.synchronizer.records import RecordsContract
-from skep.testing.synchronizer.sharing import SharingContract
-from skep.testing.synchronizer.store import Store
 
 
 class BackendContract(RecordsContract, SharingContract, LivesContract):
