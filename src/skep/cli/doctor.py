@@ -14,6 +14,7 @@ from skep.cli import checks
 from skep.cli.checks import Check
 from skep.cli.config import config_option
 from skep.cli.failures import Failed, Refused
+from skep.cli.host import not_believed
 from skep.cli.installed import load_installed
 from skep.cli.output import Format, counted, format_option, print_json, print_rows, progress
 from skep.cli.remote import Remote, cloud_option, connect, meant_elsewhere, names_a_cloud
@@ -175,6 +176,10 @@ def _troubles(hosts: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str,
     doubled = [host["host"] for host in hosts if host["stale_agent"]]
     if doubled:
         yield Check("agents", "warning", f"an older agent with the identity of a younger spoke: {', '.join(doubled)}")
+    strange = [host["host"] for host in hosts if not_believed(host)]
+    if strange:
+        named = f"{', '.join(strange[:NAMED])}{' ...' if strange[NAMED:] else ''}"
+        yield Check("keys", "warning", f"agents with another key than is bound: {named}; `skep host release-key HOST`")
     unsigned = [host["host"] for host in hosts if host.get("unsigned")]
     if unsigned:
         what = f"{len(unsigned)} hosts may speak unsigned until their agents are upgraded and restarted"
