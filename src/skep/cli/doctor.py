@@ -66,7 +66,7 @@ def doctor(audit: bool, repair: bool, yes: bool, config_file: Path | None, form:
 def _checks(config_file: Path | None, cloud: str | None) -> Iterator[Check]:
     from skep.config import ConfigError
 
-    running, elsewhere = False, None
+    running, of_processes, elsewhere = False, False, None
     try:
         loaded = load_installed(config_file)
     except ConfigError as error:
@@ -75,6 +75,7 @@ def _checks(config_file: Path | None, cloud: str | None) -> Iterator[Check]:
         state = Path(loaded.config.state.directory)
         elsewhere = meant_elsewhere(cloud, state, config_file)
         running = elsewhere is None and checks.is_running(state)
+        of_processes = checks.is_stopped(state)
         yield Check("configuration", "good", _sources(loaded, config_file))
         yield from checks.of_machine()
         if elsewhere is None:
@@ -84,7 +85,8 @@ def _checks(config_file: Path | None, cloud: str | None) -> Iterator[Check]:
     if running or cloud is not None or names_a_cloud(os.environ):
         yield from _of_cloud(cloud, config_file)
     else:
-        yield Check("cloud", "skipped", "none runs on this state directory and none is named; `skep up` starts one")
+        start = f"`skep up{' --processes' if of_processes else ''}` starts one"
+        yield Check("cloud", "skipped", f"none runs on this state directory and none is named; {start}")
 
 
 def _sources(loaded: Loaded, config_file: Path | None) -> str:

@@ -25,7 +25,7 @@ TABLE = Table(
         "free": "Free",
         "disabled_reason": "Reason",
     },
-    gives_way=("claims", "failed_builds", "zone", "disabled", "servers"),
+    gives_way=("claims", "failed_builds", "zone", "free", "servers"),
 )
 
 
