@@ -17,7 +17,7 @@ from skep.database.cell import host_keys
 from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError
 from skep.domain.hosts import AgentIdentity
-from skep.domain.ids import Incarnation, ProjectId, UserId, new_request_id, new_uuid
+from skep.domain.ids import Incarnation, NodeUuid, ProjectId, UserId, new_request_id, new_uuid
 from skep.domain.instances import State
 from skep.domain.sessions import new_exchange_key, public_half
 from skep.domain.signatures import Signer
@@ -65,11 +65,17 @@ async def test_the_next_key_follows_at_a_restart(tmp_path: Path, monkeypatch: py
         assert (await cloud.settled([uuid]))[0].state is State.ACTIVE
         with pytest.raises(SkepError, match="key"):
             await register_with(cloud, old)
+        assert list(await refused(cloud)) == [old.node]
         [another] = await cloud.settled(await cloud.create(1))
         assert another.state is State.ACTIVE
         await cloud.restart()
         [third] = await cloud.settled(await cloud.create(1))
         assert third.state is State.ACTIVE
+        assert await refused(cloud) == {}
+
+
+async def refused(cloud: Cloud) -> dict[NodeUuid, int]:
+    return await cloud.plane.databases.cells["cell1"].read(host_keys.refused)
 
 
 async def register_with(cloud: Cloud, old: identity.Identity) -> None:

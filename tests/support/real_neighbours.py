@@ -203,6 +203,8 @@ sqlite_synchronous = false
 provider = fernet
 [fernet_tokens]
 key_repository = {keys}
+[fernet_receipts]
+key_repository = {keys}
 [credential]
 key_repository = {credentials}
 [identity]

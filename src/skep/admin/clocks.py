@@ -15,13 +15,13 @@ from skep.database.api.tables import leases as leases_above
 from skep.database.cell.tables import leases as leases_in_cell
 from skep.database.clocks import DatabaseClock
 from skep.database.engine import Database
-from skep.domain.clock import SECOND, Clock
+from skep.database.leases import API
+from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError
 from skep.domain.heard_time import Difference
 from skep.messages.to_scheduler import GetHostStates, ListSchedulers
 from skep.transport.base import SCHEDULER
 
-THIS = "api"
 AHEAD = "usage.clock_ahead"
 
 
@@ -29,10 +29,10 @@ async def index(request: AdminRequest) -> Any:
     """Answer by how many seconds processes are ahead of a database: this one, holders of leases, and hosts if off."""
     request.only_query()
     services = request.services
-    found = await _in(services.database, leases_above, "api", services.clock)
+    found = await _in(services, services.database, leases_above, "api")
     for uuid, cell in sorted(services.names.items(), key=lambda item: item[1].name):
         if uuid in services.cells and not cell.is_cell0:
-            found += await _in(services.cells[uuid], leases_in_cell, cell.name, services.clock)
+            found += await _in(services, services.cells[uuid], leases_in_cell, cell.name)
     found += await _of_schedulers(services)
     return {"clocks": found + await _of_hosts(services)}
 
@@ -81,19 +81,23 @@ async def _of_hosts(services: AdminServices) -> list[dict[str, Any]]:
         asked = replace(asked, marker=reply.next_marker)
 
 
-async def _in(database: Database, table: sa.Table, name: str, own: Clock) -> list[dict[str, Any]]:
+async def _in(services: AdminServices, database: Database, table: sa.Table, name: str) -> list[dict[str, Any]]:
+    unit = partial(_read, services=services, table=table, name=name)
     try:
-        return await database.read(partial(_read, table=table, name=name, own=own), within=CELL_SECONDS)
+        return await database.read(unit, within=CELL_SECONDS)
     except SkepError:
         return []
 
 
-def _read(connection: sa.Connection, table: sa.Table, name: str, own: Clock) -> list[dict[str, Any]]:
-    clock = DatabaseClock(own)
+def _read(connection: sa.Connection, services: AdminServices, table: sa.Table, name: str) -> list[dict[str, Any]]:
+    clock = DatabaseClock(services.clock)
     clock.look(connection)
     now = clock.now()
-    rows = [row for row in lease_rows.every(connection, table) if row.lapses_at > now and row.ahead is not None]
     return [
-        {"process": THIS, "host": "", "database": name, "seconds_ahead": clock.ahead},
-        *({"process": row.role, "host": row.host, "database": name, "seconds_ahead": row.ahead} for row in rows),
+        {"process": API, "host": services.runs_on, "database": name, "seconds_ahead": clock.ahead},
+        *(
+            {"process": row.role, "host": row.host, "database": name, "seconds_ahead": row.ahead}
+            for row in lease_rows.every(connection, table)
+            if row.lapses_at > now and row.ahead is not None and (row.role, row.owner) != (API, services.owner)
+        ),
     ]

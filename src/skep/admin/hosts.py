@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database.api import host_mappings
 from skep.database.api.operator_state import Concerned
-from skep.database.cell import agents, sessions
+from skep.database.cell import agents, host_keys, sessions
 from skep.domain.cells import HostMapping
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, NotFound, SkepError
@@ -56,13 +55,14 @@ async def index(request: AdminRequest) -> Any:
         mappings = tuple(mapping for mapping in mappings if mapping.cell == wanted)
     cells = {mapping.cell for mapping in mappings}
     states = await _states(services)
-    noted, unsigned = await _agents(services, cells)
+    told = await _agents(services, cells)
     return {
         "hosts": [
             {
                 **_view(services, mapping, states),
-                **_said_of(noted.get(mapping.node)),
-                "unsigned": (mapping.cell, mapping.host) in unsigned,
+                **_said_of(told.noted.get(mapping.node)),
+                "key_refused_since": _time(told.refused.get(mapping.node)),
+                "unsigned": (mapping.cell, mapping.host) in told.unsigned,
             }
             for mapping in sorted(mappings, key=lambda one: one.host)
         ]
@@ -130,7 +130,12 @@ async def _states(
 
 async def _agent(services: AdminServices, mapping: HostMapping) -> dict[str, Any]:
     """Say what the cell knows of the agent."""
-    return _said_of(await services.cell(mapping.cell).read(partial(agents.get, node=mapping.node), within=CELL_SECONDS))
+
+    def unit(connection: sa.Connection) -> dict[str, Any]:
+        since = host_keys.refused(connection).get(mapping.node)
+        return {**_said_of(agents.get(connection, mapping.node)), "key_refused_since": _time(since)}
+
+    return await services.cell(mapping.cell).read(unit, within=CELL_SECONDS)
 
 
 def _said_of(agent: agents.Agent | None) -> dict[str, Any]:
@@ -149,22 +154,31 @@ def _time(at: int | None) -> str | None:
     return isoformat_micro(at) if at is not None else None
 
 
-async def _agents(
-    services: AdminServices, cells: set[CellUuid]
-) -> tuple[dict[NodeUuid, agents.Agent], set[tuple[CellUuid, str]]]:
-    """Return the agents of fenced hosts and those beside which an older one spoke, and the hosts that may be unsigned.
+class _Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What cells know of their agents."""
 
-    Of a cell that does not answer nothing is known.
-    """
+    noted: dict[NodeUuid, agents.Agent]
+    """Agents of fenced hosts, and those beside which an older one spoke."""
+    refused: dict[NodeUuid, int]
+    """Since when an agent of a node is refused for its key."""
+    unsigned: set[tuple[CellUuid, str]]
+    """Hosts that may be unsigned."""
+
+
+async def _agents(services: AdminServices, cells: set[CellUuid]) -> _Told:
+    """Return what is known of the agents of these cells; of a cell that does not answer it is nothing."""
     told, unread = await ask_each(services, _noted, among=cells)
     for cell, error in unread.items():
         log.warning("agents of a cell are not known", cell=services.cell_name(cell), error=str(error))
-    found = {agent.node: agent for noted, _ in told.values() for agent in noted}
-    return found, {(cell, host) for cell, (_, hosts) in told.items() for host in hosts}
+    return _Told(
+        noted={agent.node: agent for noted, _, _ in told.values() for agent in noted},
+        refused={node: since for _, refused, _ in told.values() for node, since in refused.items()},
+        unsigned={(cell, host) for cell, (_, _, hosts) in told.items() for host in hosts},
+    )
 
 
-def _noted(connection: sa.Connection) -> tuple[list[agents.Agent], list[str]]:
-    return agents.noted(connection), sessions.unsigned(connection)
+def _noted(connection: sa.Connection) -> tuple[list[agents.Agent], dict[NodeUuid, int], list[str]]:
+    return agents.noted(connection), host_keys.refused(connection), sessions.unsigned(connection)
 
 
 def _stale(agent: agents.Agent) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, NotFound, Unavailable
-from skep.domain.ids import CellUuid, NodeUuid, ProjectId
+from skep.domain.ids import CellUuid, Incarnation, NodeUuid, ProjectId
 from skep.domain.nested.aliases import DeviceAlias
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.images.base import ImageService
@@ -80,6 +80,10 @@ class AdminServices:
     """The document of the compute API."""
     missing: Callable[[], Sequence[str]] = _nothing_missing
     """Parts of this process that are not ready yet, each a sentence; for `/readyz`."""
+    owner: Incarnation | None = None
+    """This run of the process, as its lease says."""
+    runs_on: str = ""
+    """The machine of this process."""
     fence_grace_seconds: float = 3600.0
     """How long a fence can be taken back."""
     stop_cell: Callable[[CellUuid], Awaitable[None]] = _none_runs_here

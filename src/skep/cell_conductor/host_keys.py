@@ -38,7 +38,7 @@ class HostKeys:
         node, key = message.identity.node, message.public_key
         if not key:
             if await self._key(node, anew=True) is not None:
-                raise self._refused(message, "the registration is not signed, and the node has a key")
+                raise await self._not_believed(message, "the registration is not signed, and the node has a key")
             self._must_not_be_required(message)
             if not self._is_proven(message):
                 await self._must_be_of_old(message, "the registration is not signed")
@@ -56,7 +56,8 @@ class HostKeys:
             known = await self._replace(message)
         # Of a run whose answer was lost the next key is bound already.
         if known != key and not (self._names_next(message) and known == message.next_key):
-            raise self._refused(message, "an agent with another key than the one that is bound to the node")
+            why = "an agent with another key than the one that is bound to the node"
+            raise await self._not_believed(message, why)
         self._refusals.forget(node)
         return True
 
@@ -178,6 +179,12 @@ class HostKeys:
     def _must_not_be_required(self, message: RegisterAgent) -> None:
         if self._parts.settings.require_enrolment:
             raise self._refused(message, "the node was not enrolled (`skep enrol`), and this cell takes no other")
+
+    async def _not_believed(self, message: RegisterAgent, why: str) -> Exception:
+        """Note for the operator that the node's agent has not its key; return the error for the agent."""
+        node, now = message.identity.node, self._parts.clock.now()
+        await self._parts.database.write(partial(host_keys.note_refused, node=node, now=now))
+        return self._refused(message, why)
 
     def _refused(self, message: RegisterAgent, why: str) -> Exception:
         return self._refusals.refuse(message.identity.node, why, host=message.identity.host)

@@ -14,7 +14,7 @@ from skep.cell_conductor.host_keys import HostKeys
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.refusals import Refusals
 from skep.cell_conductor.sessions import Sessions
-from skep.database.cell import agents, fences, missing_hosts, sessions
+from skep.database.cell import agents, fences, host_keys, missing_hosts, sessions
 from skep.database.cell.agents import Agent
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError, StaleAgent, TooLarge
@@ -338,6 +338,7 @@ def _registered(connection: sa.Connection, message: RegisterAgent, now: int) -> 
         return None
     is_new = agents.get(connection, identity.node) is None
     agent = agents.register(connection, identity, now)
+    host_keys.note_believed(connection, identity.node)
     if is_new:
         fences.came_back(connection, identity.node)
         missing_hosts.came_back(connection, identity.node)

@@ -58,8 +58,9 @@ def restore(directory: Path, only: tuple[str, ...], yes: bool, config_file: Path
     """Put the databases of a backup into the place of what is there; refused while a cloud runs.
 
     They are brought to this release's schema. The PostgreSQL that `skep up --processes` starts is started for it, and
-    stopped again. After the start of the cloud hosts are asked what they have (`skep recovery list`); what stays in
-    doubt is listed by `skep doctor --audit`.
+    stopped again. Keys that were dropped since the backup was made are taken again, behind those that are there; it
+    says which. After the start of the cloud hosts are asked what they have (`skep recovery list`); what stays in doubt
+    is listed by `skep doctor --audit`.
 
     \b
     Example: skep db restore /srv/backups/skep-monday --only cell2 --yes
@@ -75,17 +76,22 @@ def restore(directory: Path, only: tuple[str, ...], yes: bool, config_file: Path
     config = loaded(config_file)
     state = state_directory(config)
     now = Clock().now()
+    back: dict[str, tuple[str, ...]] = {}
     with _stopped(), progress("Restoring databases"), held(config, state) as (current, renewed):
         # The API database says where cells are, so it comes first.
         for part in (("api",) if "api" in names else (), tuple(name for name in names if name != "api")):
             known, _ = locations(current)
             there = {name: renewed(name, known[name]) for name in part if name in known}
-            put_back(there, state, directory, part, now)
-    said = (
-        f'Restored: {", ".join(names)}. Next: start, and go on with the checklist "A backup must be restored" in '
-        "docs/operations.md."
+            back |= put_back(there, state, directory, part, now)
+    dropped = "".join(
+        f"keys/{file} takes keys again that had been dropped, for the backup may need them: {', '.join(named)}.\n"
+        for file, named in back.items()
     )
-    print_said(said, {"restored": names}, form)
+    said = (
+        f'{dropped}Restored: {", ".join(names)}. Next: start, and go on with the checklist "A backup must be restored" '
+        "in docs/operations.md."
+    )
+    print_said(said, {"restored": names, "keys_taken_again": back}, form)
 
 
 @click.command()

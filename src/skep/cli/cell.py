@@ -31,7 +31,7 @@ TABLE = Table(
         "reachable": "Reachable",
         "uuid": "UUID",
     },
-    gives_way=("reachable", "hosts_up"),
+    gives_way=("uuid",),
 )
 
 

@@ -48,7 +48,7 @@ def of_installation(config: Config, *, running: bool) -> Iterator[Check]:
     directory = Path(config.state.directory)
     yield state_directory(directory)
     yield disk(directory)
-    yield databases(config)
+    yield stopped(directory) if is_stopped(directory) else databases(config)
     yield secrets(directory)
     embedded = [name for name in ("identity", "images") if getattr(config, name).kind == "embedded"]
     for name in ("api", *embedded):
@@ -113,6 +113,21 @@ def secrets(directory: Path) -> Check:
         return Check("secrets", "good", "no rotation is under way")
     named = "; ".join(f"{name}: next `skep keys rotate {name}` ({step})" for name, step in steps.items())
     return Check("secrets", "warning", f"old ones are still taken beside new ones, {named}")
+
+
+def is_stopped(directory: Path) -> bool:
+    """Tell whether a cloud of processes that has servers of its own is here and does not run: nor do its servers."""
+    from skep.processes.directory import StateDirectory
+
+    state = StateDirectory(directory)
+    there = state.processes_env.exists() and (state.servers / "passwords.json").exists()
+    return there and not is_running(directory)
+
+
+def stopped(directory: Path) -> Check:
+    """Say that databases cannot be looked at while their server does not run, and how it is started."""
+    why = f"the cloud of processes in {directory} is stopped, its PostgreSQL too; `skep up --processes` starts it"
+    return Check("databases", "skipped", why)
 
 
 def databases(config: Config) -> Check:

@@ -14,6 +14,7 @@ from skep.cli import checks
 from skep.cli.checks import Check
 from skep.cli.config import config_option
 from skep.cli.failures import Failed, Refused
+from skep.cli.host import not_believed
 from skep.cli.installed import load_installed
 from skep.cli.output import Format, counted, format_option, print_json, print_rows, progress
 from skep.cli.remote import Remote, cloud_option, connect, meant_elsewhere, names_a_cloud
@@ -65,7 +66,7 @@ def doctor(audit: bool, repair: bool, yes: bool, config_file: Path | None, form:
 def _checks(config_file: Path | None, cloud: str | None) -> Iterator[Check]:
     from skep.config import ConfigError
 
-    running, elsewhere = False, None
+    running, of_processes, elsewhere = False, False, None
     try:
         loaded = load_installed(config_file)
     except ConfigError as error:
@@ -74,6 +75,7 @@ def _checks(config_file: Path | None, cloud: str | None) -> Iterator[Check]:
         state = Path(loaded.config.state.directory)
         elsewhere = meant_elsewhere(cloud, state, config_file)
         running = elsewhere is None and checks.is_running(state)
+        of_processes = checks.is_stopped(state)
         yield Check("configuration", "good", _sources(loaded, config_file))
         yield from checks.of_machine()
         if elsewhere is None:
@@ -83,7 +85,8 @@ def _checks(config_file: Path | None, cloud: str | None) -> Iterator[Check]:
     if running or cloud is not None or names_a_cloud(os.environ):
         yield from _of_cloud(cloud, config_file)
     else:
-        yield Check("cloud", "skipped", "none runs on this state directory and none is named; `skep up` starts one")
+        start = f"`skep up{' --processes' if of_processes else ''}` starts one"
+        yield Check("cloud", "skipped", f"none runs on this state directory and none is named; {start}")
 
 
 def _sources(loaded: Loaded, config_file: Path | None) -> str:
@@ -175,6 +178,10 @@ def _troubles(hosts: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str,
     doubled = [host["host"] for host in hosts if host["stale_agent"]]
     if doubled:
         yield Check("agents", "warning", f"an older agent with the identity of a younger spoke: {', '.join(doubled)}")
+    strange = [host["host"] for host in hosts if not_believed(host)]
+    if strange:
+        named = f"{', '.join(strange[:NAMED])}{' ...' if strange[NAMED:] else ''}"
+        yield Check("keys", "warning", f"agents with another key than is bound: {named}; `skep host release-key HOST`")
     unsigned = [host["host"] for host in hosts if host.get("unsigned")]
     if unsigned:
         what = f"{len(unsigned)} hosts may speak unsigned until their agents are upgraded and restarted"

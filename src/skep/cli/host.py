@@ -25,7 +25,7 @@ TABLE = Table(
         "free": "Free",
         "disabled_reason": "Reason",
     },
-    gives_way=("claims", "failed_builds", "zone", "disabled", "servers"),
+    gives_way=("claims", "failed_builds", "zone", "free", "servers"),
 )
 
 
@@ -36,7 +36,8 @@ def host() -> None:
     State: up; silent (its cell has not heard of it lately); unknown (nobody can tell: no conductor of its cell listens,
     or no scheduler answers); down (an operator forced it); unreported (mapped, but not heard of since placement
     started); deleting (`openstack compute service delete` has begun: it gets no servers, and goes when the builds that
-    were on their way to it are placed elsewhere; `skep host enable` takes that back). Of a fenced host it says so.
+    were on their way to it are placed elsewhere; `skep host enable` takes that back). Of a fenced host it says so, and
+    of one that is not heard because its agent has another key than the one that is bound to it.
 
     \b
     Example: skep host list --cell cell1
@@ -177,8 +178,24 @@ def _print_fence(cloud: str | None, method: str, name: str, form: Format, body: 
 
 
 def state_of(row: Mapping[str, Any]) -> str:
-    """Return the state of a host, and whether it is fenced, for a table."""
-    return f"{row['state']}, fenced" if row.get("fenced_at") else str(row["state"])
+    """Return the state of a host for a table: whether it is fenced, and whether its agent's key is why it is not up."""
+    more = ["fenced"] if row.get("fenced_at") else []
+    if not_believed(row):
+        more.append("key not believed")
+    return ", ".join((row["state"], *more))
+
+
+def not_believed(row: Mapping[str, Any]) -> bool:
+    """Tell whether a host is not heard because its agent has another key than the one that is bound to it.
+
+    Of a host that is heard some other agent was refused. A cloud of before 0.6.0 does not tell.
+    """
+    return bool(row.get("key_refused_since")) and row["state"] in {"unreported", "silent", "unknown"}
+
+
+def why_not_heard(row: Mapping[str, Any]) -> str:
+    """Say what makes a host heard whose agent is refused for its key."""
+    return f"key not believed since {row['key_refused_since']}; `skep host release-key {row['host']}`"
 
 
 def fence_of(record: Mapping[str, Any]) -> str:
@@ -228,6 +245,8 @@ def standing(record: Mapping[str, Any]) -> str:
         why = [f"disabled ({record['disabled_reason'] or 'no reason given'})", *down]
         stays = f"; what is on it stays ({counted(record['servers'], 'server')})" if record["servers"] else ""
         return f"{host} is {' and '.join(why)}: it gets no new servers{stays}."
+    if not_believed(record):
+        return f"{host} is enabled, but {state}: {why_not_heard(record)}."
     if down:
         return f"{host} is enabled, but {down[0]}: it gets no new servers."
     if state == "unknown":
@@ -243,6 +262,8 @@ def free(row: Mapping[str, Any]) -> str:
 def readable(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a host with its resources and claims as lines instead of tables."""
     flat = {key: value for key, value in record.items() if key not in {"resources", "claimed_by"}}
+    if not_believed(record):
+        flat["state"] = f"{record['state']}: {why_not_heard(record)}"
     for name, amounts in record["resources"].items():
         flat[name] = "{free} free of {capacity} ({used} used, {claimed} claimed)".format(**amounts)
     for claim in record.get("claimed_by", []):

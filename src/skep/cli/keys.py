@@ -55,8 +55,11 @@ def list_(config_file: Path | None, form: Format) -> None:
     config = _loaded(config_file)
     rotation = Rotation(_directory(config))
     rows = []
+    signs_in = config.transport.accounts or config.transport.host_users
     for secret in _secrets():
         record = rotation.record(secret)
+        if secret == NATS and not (signs_in or rotation.keys(secret)):
+            continue  # nothing follows from it here
         rows.append(
             {
                 "secret": secret,

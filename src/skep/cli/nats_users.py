@@ -86,6 +86,8 @@ def users(form: Format, config_file: Path | None) -> None:
     from skep.transport.nats_users import host_user
 
     config, directory = _installed(config_file)
+    if not directory.nats_key.exists():
+        raise Refused(f"{directory.nats_key} is not there: no user follows from it; `skep nats config` makes it")
     signing = keys(directory)
 
     def unit(connection: sa.Connection) -> list[dict[str, Any]]:

@@ -16,7 +16,8 @@ TEXT = 24
 """Columns that a text of several words gets before a column beside it has to go."""
 NOTHING = "-"
 
-_IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[A-Z][A-Z2-7]{55}")
+"""UUIDs, and the public keys by which NATS names users."""
 
 
 @dataclass(frozen=True)

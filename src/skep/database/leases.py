@@ -1,4 +1,7 @@
-"""Leases: which process runs own work in a database. The same table stands in the API's and in each cell's."""
+"""Leases: which process runs own work in a database. The same table stands in the API's and in each cell's.
+
+Processes of the API own nothing; they hold one that they are known, and their clocks with them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ import sqlalchemy as sa
 from skep.database.upsert import insert
 from skep.domain.clock import SECOND
 from skep.domain.ids import Incarnation
+
+API = "api"
+"""The role of leases under which nothing is owned."""
 
 
 class LeaseRow(msgspec.Struct, frozen=True, kw_only=True):

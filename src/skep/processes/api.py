@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from skep.database.api.tables import leases
+from skep.database.clocks import DatabaseClock
 from skep.database.engine import Database
+from skep.database.leases import API
 from skep.processes.cell_changes import cell_work
 from skep.processes.cells import LiveCells
 from skep.processes.directory import StateDirectory
@@ -13,6 +16,7 @@ from skep.processes.opening import open_cells, open_database
 from skep.processes.process import Process
 from skep.processes.role import Role
 from skep.processes.wiring import check_apart, transport_of
+from skep.reconciler.lease import Lease
 
 
 class ApiProcess(Role):
@@ -47,10 +51,26 @@ class ApiProcess(Role):
             await self._wait_for("identity and images", lambda: http.open(api))
             await self._wait_for("database api", http.seed)
             self.directory.seal()
+        lease = self._lease(api)
+        self._on_stop("lease", lease.stop)
+        await self._wait_for("database api", lease.start)
         # Requests under way need all of the above.
         self._on_stop("http", http.stop)
         await http.serve(
             cells.databases, cells.names, self._transport, missing=self.reasons, cell_work=cell_work(cells)
+        )
+
+    def _lease(self, api: Database) -> Lease:
+        """Return how the others know that this process lives, and by how much its clock is off."""
+        return Lease(
+            api,
+            leases,
+            self.process.owner,
+            API,
+            DatabaseClock(self.process.clock),
+            seconds=self.config.conductor.lease_seconds,
+            host=self.process.host,
+            on_clock=self.process.metrics.clock_ahead.labels("api").set,
         )
 
     async def _cells(self, api: Database) -> LiveCells:

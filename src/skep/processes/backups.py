@@ -104,10 +104,11 @@ def read_manifest(backup: Path) -> Manifest:
 
 def restore(
     locations: Mapping[str, Location], directory: StateDirectory, backup: Path, names: Sequence[str], now: int
-) -> None:
+) -> dict[str, tuple[str, ...]]:
     """Put the named databases of a backup into the place of what is there, and keys that are missing. Blocks.
 
-    Each is brought to this release's schema, and noted to have gone back in time.
+    Each is brought to this release's schema, and noted to have gone back in time. Return the keys that the backup had
+    more, file -> names: they had been dropped, and are taken again.
 
     Raises Misconfigured when the backup does not hold one, or it cannot be put back: that one is then as it was.
     """
@@ -117,16 +118,19 @@ def restore(
             where = "the backup" if name not in held else "the configuration, nor does the API database"
             raise Misconfigured(f"{where} does not know a database {name}")
         _refuse_other_kind(held[name], locations[name])
+    taken_in: dict[str, tuple[str, ...]] = {}
     if (backup / "keys").is_dir():
         for key in (backup / "keys").iterdir():
             ours = directory.keys / key.name
             if not ours.exists():
                 shutil.copy2(key, ours)
             elif ours in (directory.secrets_key, directory.token_keys):
-                take_in(ours, key)  # what the backup holds may be sealed by a key that was dropped since
+                # What the backup holds may be sealed by a key that was dropped since.
+                taken_in[key.name] = take_in(ours, key)
     for name in names:
         _put_back(backup / held[name].file, locations[name])
         begin_to_recover(name, locations[name], "skep db restore", now)
+    return {file: names for file, names in taken_in.items() if names}
 
 
 def _refuse_other_kind(copied: Copied, location: Location) -> None:

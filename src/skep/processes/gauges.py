@@ -6,16 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 
 from skep.database.api import build_requests
-from skep.database.clocks import DatabaseClock
 from skep.database.engine import Database
 from skep.domain.cells import Cell
-from skep.domain.clock import Clock
 from skep.domain.errors import SkepError
-from skep.domain.heard_time import Difference
 from skep.domain.hosts import HostState
 from skep.domain.ids import CellUuid
 from skep.reconciler.loop import Loop
-from skep.telemetry.clock_watch import ClockWatch
 from skep.telemetry.metrics import Metrics
 from skep.transport.base import Transport
 from skep.transport.host_states import host_states
@@ -26,9 +22,7 @@ STATES = ("up", "silent", "unknown", "disabled")
 class Gauges:
     """Keeps the gauges of a process, and the backlog that the API asks for before each create."""
 
-    def __init__(
-        self, api: Database, cells: Mapping[CellUuid, Cell], transport: Transport, metrics: Metrics, clock: Clock
-    ) -> None:
+    def __init__(self, api: Database, cells: Mapping[CellUuid, Cell], transport: Transport, metrics: Metrics) -> None:
         self.backlog = 0
         """Servers that wait for a cell, as of half a second ago."""
         self._api = api
@@ -37,10 +31,7 @@ class Gauges:
         self._metrics = metrics
         self._shown: set[str] = set()
         """Names of cells whose gauges there are: those of a cell that is gone, or has another name now, go."""
-        self._clock = DatabaseClock(clock)
-        self._watch = ClockWatch(api.name, metrics.clock_ahead.labels("api").set)
         self._loops = (
-            Loop("clock", self._look_at_clock, every=5.0),
             Loop("backlog", self._count_backlog, every=0.5),
             Loop("host-gauges", self._count_hosts, every=5.0),
         )
@@ -54,11 +45,6 @@ class Gauges:
         """Stop looking."""
         for loop in self._loops:
             await loop.stop()
-
-    async def _look_at_clock(self) -> bool:
-        await self._api.read(self._clock.look)
-        self._watch.say(Difference(self._clock.ahead, 0.0))
-        return False
 
     async def _count_backlog(self) -> bool:
         try:

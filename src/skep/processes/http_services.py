@@ -148,7 +148,7 @@ class HttpServices:
         cell_work: CellWork = NO_CELL_WORK,
     ) -> None:
         """Answer everything from now on."""
-        self._gauges = Gauges(self._api, names, transport, self.process.metrics, self.process.clock)
+        self._gauges = Gauges(self._api, names, transport, self.process.metrics)
         self._gauges.start()
         users, store = self.neighbours.users, self.neighbours.store
         if users is not None and "identity" in self._listeners:
@@ -224,6 +224,8 @@ class HttpServices:
             metrics=self.process.metrics.exposition,
             openapi=partial(document, ROUTES),
             missing=missing,
+            owner=self.process.owner,
+            runs_on=self.process.host,
             stop_cell=stop_cell,
             cell_work=cell_work,
             messaging=self._messaging,

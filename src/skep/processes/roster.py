@@ -82,8 +82,9 @@ class Roster:
         living = {row.host for row in rows if row.lapses_at > now}
         return [_shown(row, now, place) for row in rows if row.lapses_at > now or row.host not in living]
 
-    def _leases(self, connection: sa.Connection, table: sa.Table) -> tuple[tuple[LeaseRow, ...], int]:
-        return lease_rows.every(connection, table), clocks.now(connection, self._clock)
+    def _leases(self, connection: sa.Connection, table: sa.Table) -> tuple[list[LeaseRow], int]:
+        rows = [row for row in lease_rows.every(connection, table) if row.role != lease_rows.API]
+        return rows, clocks.now(connection, self._clock)
 
 
 def _shown(row: LeaseRow, now: int, place: str) -> RunningService:

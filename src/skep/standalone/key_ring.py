@@ -110,12 +110,16 @@ def drop(path: Path) -> tuple[str, ...]:
     return tuple(name_of(key) for key in keys[1:])
 
 
-def take_in(path: Path, other: Path) -> None:
-    """Add the keys of another file behind those that are there: what they encrypted can be read then."""
+def take_in(path: Path, other: Path) -> tuple[str, ...]:
+    """Add the keys of another file behind those that are there: what they encrypted can be read then.
+
+    Return the names of those that were not there.
+    """
     keys = keys_in(path)
     more = tuple(key for key in keys_in(other) if key not in keys)
     if more:
         _replace(path, (*keys, *more))
+    return tuple(name_of(key) for key in more)
 
 
 def _replace(path: Path, keys: Sequence[bytes]) -> None:

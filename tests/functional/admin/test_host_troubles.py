@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from skep.cli import doctor
+from skep.cli.host import readable, standing, state_of
 from skep.database.cell import agents, host_keys, sessions
 from skep.domain.hosts import AgentIdentity, RefusedReport
 from skep.domain.ids import Incarnation
@@ -40,6 +42,37 @@ async def test_an_older_agent_that_spoke_is_shown(admin: Admin) -> None:
     listed = {one["host"]: one["stale_agent"] for one in (await admin.good("GET", "/hosts"))["hosts"]}
     assert listed.pop(host) == shown
     assert set(listed.values()) <= {None}
+
+
+async def test_a_host_says_that_it_is_not_heard_for_its_agent_has_another_key(admin: Admin) -> None:
+    state = next(state for state in admin.scheduler.states if state.cell == CELL1)
+    node, host, cell = state.node, state.usage.host, admin.services.cells[CELL1]
+
+    async def shown() -> dict[str, Any]:
+        one: dict[str, Any] = (await admin.good("GET", f"/hosts/{host}"))["host"]
+        [listed] = [row for row in (await admin.good("GET", "/hosts"))["hosts"] if row["host"] == host]
+        assert listed["key_refused_since"] == one["key_refused_since"]
+        return one
+
+    assert (await shown())["key_refused_since"] is None
+    await cell.write(partial(host_keys.bind, node=node, host=host, public_key=b"k" * 32, now=NOW))
+    await cell.write(partial(host_keys.note_refused, node=node, now=NOW))
+    await cell.write(partial(host_keys.note_refused, node=node, now=NOW + 10**9))
+    heard = await shown()
+    assert (heard["state"], heard["key_refused_since"][:19]) == ("up", "2027-01-15T08:00:00")
+    assert state_of(heard) == "up"
+    assert not list(doctor._troubles([heard], ()))
+    admin.scheduler.states.remove(state)
+    silent = await shown()
+    why = f"key not believed since {silent['key_refused_since']}; `skep host release-key {host}`"
+    assert state_of(silent) == "unreported, key not believed"
+    assert readable(silent)["state"] == f"unreported: {why}"
+    assert standing(silent) == f"{host} is enabled, but unreported: {why}."
+    [check] = doctor._troubles([silent], ())
+    assert (check.name, check.verdict) == ("keys", "warning")
+    assert f"{host}; `skep host release-key HOST`" in check.message
+    await cell.write(partial(host_keys.note_believed, node=node))
+    assert (await shown())["key_refused_since"] is None
 
 
 async def test_hosts_that_may_speak_unsigned_are_listed_until_their_first_session(admin: Admin) -> None:

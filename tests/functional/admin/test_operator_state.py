@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 
+import httpx
 import msgspec
 import pytest
 import sqlalchemy as sa
 
+from skep.admin.app import AdminApi
 from skep.cli.doctor import _clocks, clock_line
 from skep.cli.host import state_of
 from skep.database import leases as lease_rows
+from skep.database.api.tables import leases as leases_above
 from skep.database.cell import agents, fences
 from skep.database.cell.tables import leases
 from skep.domain.hosts import AgentIdentity
@@ -211,6 +215,25 @@ async def test_clocks_of_processes_that_are_off_are_told(admin: Admin) -> None:
     assert (check.verdict, check.message) == ("warning", clock_line(off[0]))
     [check] = _clocks(Told([]))  # type: ignore[arg-type]  # as above
     assert check.verdict == "good"
+
+
+async def test_each_api_process_is_judged_not_only_the_one_that_answers(admin: Admin) -> None:
+    now = admin.services.clock.now()
+    own = Incarnation("own")
+    services = dataclasses.replace(admin.services, owner=own, runs_on="m1")
+
+    def serve(connection: sa.Connection) -> None:
+        lease_rows.renew(connection, leases_above, own, "api", now + 10**7, "m1", ahead=1.0)
+        lease_rows.renew(connection, leases_above, Incarnation("two"), "api", now + 10**7, "m2", ahead=-3600.0)
+        lease_rows.renew(connection, leases_above, Incarnation("dead"), "api", now - 10**7, "m3", ahead=9.0)
+
+    await services.database.write(serve)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(AdminApi(services)), base_url="http://cloud") as client:
+        answer = await client.get("/admin/v1/clocks", headers={"X-Auth-Token": "admin"})
+    told = [one for one in answer.json()["clocks"] if (one["process"], one["database"]) == ("api", "api")]
+    assert [(one["host"], one["seconds_ahead"]) for one in told] == [("m1", 0.0), ("m2", -3600.0)]
+    [check] = _clocks(Told(told))  # type: ignore[arg-type]  # it is only asked for this
+    assert (check.verdict, check.message) == ("warning", "api on m2 is 3600 s behind the database of api")
 
 
 class Told:

@@ -20,6 +20,7 @@ from skep.contracts.http_cloud import Session, http_config, serving_cloud, signe
 from skep.domain.errors import Misconfigured
 from skep.processes.all_in_one import Cloud, make_cloud
 from skep.processes.servers.postgres import PostgresServer
+from skep.standalone import key_ring
 
 Lose = Callable[[str], None]
 
@@ -83,8 +84,17 @@ async def backed_up_and_restored(config: Config, backup: Path, lose: Lose, missi
     async with serving_cloud(config, cells=1, hosts=1) as cloud, signed_in(cloud) as session:
         assert await active(session, 1) == kept
         assert len(await build(cloud, session, 2)) == 2
+    ring = Path(config.state.directory) / "keys/secrets.key"
+    [old] = key_ring.names(ring)
+    key_ring.use(ring, key_ring.add(ring))
+    assert key_ring.drop(ring) == (old,)
     whole = await run("db", "restore", str(backup), "--yes")
     assert whole.exit_code == 0, whole.output
+    assert "secrets.key takes keys again that had been dropped" in whole.output
+    assert old in whole.output
+    assert old in key_ring.names(ring)
+    again = await run("db", "restore", str(backup), "--yes", "--format", "json")
+    assert json.loads(again.stdout)["keys_taken_again"] == {}
     async with serving_cloud(config, cells=1, hosts=1) as cloud, signed_in(cloud) as session:
         assert await active(session, 1) == kept
 

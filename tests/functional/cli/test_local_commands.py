@@ -191,3 +191,16 @@ def test_a_role_refuses_an_old_schema_and_leaves_it_as_it_is() -> None:
     assert run("db", "check").exit_code == 1
     assert run("db", "upgrade").exit_code == 0
     assert run("db", "check").exit_code == 0
+
+
+def test_reading_about_nats_makes_no_secret_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKEP_STATE__DIRECTORY", str(tmp_path))
+    said = run("nats", "users")
+    assert (said.exit_code, "nats.key is not there" in said.output) == (2, True), said.output
+    assert not (tmp_path / "keys").exists()
+    listed = json.loads(run("keys", "list", "--json").stdout)
+    assert [one["secret"] for one in listed] == ["tokens", "sealing"]
+    monkeypatch.setenv("SKEP_TRANSPORT__ACCOUNTS", "true")
+    monkeypatch.setenv("SKEP_TRANSPORT__KIND", "nats")
+    listed = json.loads(run("keys", "list", "--json").stdout)
+    assert [one["secret"] for one in listed] == ["tokens", "sealing", "nats"]

@@ -14,8 +14,15 @@ import pytest
 
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import Session, signed_in
+from skep.domain.clock import SECOND
+from skep.processes.api import ApiProcess
+from skep.processes.process import Process
 from skep.processes.supervisor.cloud import ProcessCloud
 from skep.processes.supervisor.plan import Numbers
+from skep.telemetry.metrics import Metrics
+from skep.telemetry.notifier import Notifier
+from skep.telemetry.steps import Steps
+from skep_lab.crash.role import WrongClock
 from tests.support.supervised_cloud import supervised_cloud
 
 pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres")]
@@ -28,6 +35,7 @@ resend_seconds = 0.3
 spawn_delay = 0.2
 destroy_delay = 0
 """
+HOUR = 3600
 TOGETHER = 4
 """Servers that are being built while a process is killed."""
 
@@ -129,6 +137,37 @@ async def _services(session: Session) -> list[tuple[str, str]]:
     assert found.count(("nova-scheduler", "up")) == 2
     assert found.count(("nova-conductor", "up")) == 2
     return found
+
+
+async def test_the_clock_of_each_api_process_is_judged_whichever_answers(cloud: ProcessCloud) -> None:
+    clock, metrics = WrongClock(-HOUR * SECOND), Metrics()
+    behind = Process(cloud._running, clock, metrics, Steps(metrics), Notifier(clock))
+    wrong = ApiProcess(behind)
+    await wrong.start()
+    try:
+        async with signed_in(cloud) as admin:
+            await eventually(lambda: _told_of(admin, 3), "three API processes are known")
+            first, second, third = await _clocks_of_apis(admin)
+            assert abs(first) < 60
+            assert abs(second) < 60
+            assert abs(third + HOUR) < 60
+            services = (await _served(admin, "GET", "/os-services"))["services"]
+            assert [one["binary"] for one in services].count("nova-conductor") == 2
+    finally:
+        await wrong.stop()
+    async with signed_in(cloud) as admin:
+        assert len(await _clocks_of_apis(admin)) == 2
+
+
+async def _clocks_of_apis(session: Session) -> list[float]:
+    """Return by how many seconds each API process is ahead, the wrongest last."""
+    clocks = (await _served(session, "GET", _admin(session, "clocks")))["clocks"]
+    found = [one["seconds_ahead"] for one in clocks if (one["process"], one["database"]) == ("api", "api")]
+    return sorted(found, key=abs)
+
+
+async def _told_of(session: Session, count: int) -> bool:
+    return len(await _clocks_of_apis(session)) == count
 
 
 async def test_a_cell_comes_and_goes_while_everything_runs(cloud: ProcessCloud) -> None:

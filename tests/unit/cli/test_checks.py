@@ -7,6 +7,14 @@ import socket
 from pathlib import Path
 
 from skep.cli import checks
+from skep.config.sections import (
+    ApiSettings,
+    Config,
+    DatabaseSettings,
+    IdentitySettings,
+    ImagesSettings,
+    StateSettings,
+)
 
 
 def test_old_programs_are_named() -> None:
@@ -27,6 +35,30 @@ def test_the_state_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert checks.state_directory(tmp_path / "file").verdict == "bad"
     assert checks.disk(tmp_path / "a" / "b").name == "disk"
+
+
+def test_databases_of_a_stopped_cloud_of_processes_are_not_looked_at(tmp_path: Path) -> None:
+    config = Config(
+        state=StateSettings(directory=str(tmp_path)),
+        api=ApiSettings(port=0),
+        identity=IdentitySettings(port=0),
+        images=ImagesSettings(port=0),
+        database=DatabaseSettings(api_url="postgresql://skep@127.0.0.1:1/skep_api"),
+    )
+
+    def databases() -> checks.Check:
+        [check] = [one for one in checks.of_installation(config, running=False) if one.name == "databases"]
+        return check
+
+    (tmp_path / "processes.env").touch()
+    assert databases().verdict == "bad", "its servers are elsewhere, and should run"
+    (tmp_path / "servers").mkdir()
+    (tmp_path / "servers" / "passwords.json").write_text("{}")
+    assert databases().verdict == "skipped"
+    assert databases().message.endswith("is stopped, its PostgreSQL too; `skep up --processes` starts it")
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        assert databases().verdict == "bad"
 
 
 def test_a_taken_port_names_its_setting() -> None:

@@ -122,3 +122,20 @@ def test_the_width_is_that_of_the_terminal_and_programs_get_whole_lines(
     captured = capsys.readouterr()
     assert max(map(len, (captured.out + captured.err).splitlines())) <= 44
     assert "Not shown for want of room: policy-" in captured.err
+
+
+def test_keys_of_nats_users_stay_whole() -> None:
+    user = "U" + "ABCDEFG234567" * 4 + "XYZ"
+    rows = [{"host": "cell1-host1", "user": user, "revoked_at": "2027-01-15T08:00:00Z", "cell": "cell1", "node": UUID}]
+    drawn = draw(rows, TABLES["skep.cli.nats_users.TABLE"], NARROW)
+    assert user in drawn.lines[2]
+    assert "Host" not in drawn.left_out
+
+
+def test_what_says_how_a_cell_or_host_is_stays_at_80_columns() -> None:
+    cell = {"name": "europe-west-1", "disabled": False, "hosts": 30, "hosts_up": 29, "servers": 120, "uuid": UUID}
+    assert draw([{**cell, "reachable": "yes"}], TABLES["skep.cli.cell.TABLE"], NARROW).left_out == ("UUID",)
+    host = {"host": "cell1-host1", "cell": "cell1", "zone": "nova", "state": "up", "disabled": True, "servers": 4}
+    host |= {"claims": 0, "failed_builds": 0, "free": "14 VCPU, 31232 MEMORY_MB", "disabled_reason": "new memory"}
+    left_out = draw([host], TABLES["skep.cli.host.TABLE"], NARROW).left_out
+    assert not {"State", "Disabled", "Servers", "Reason"} & {*left_out}

@@ -7,7 +7,6 @@ from pathlib import Path
 from skep.database.api.schema import metadata
 from skep.database.engine import Database
 from skep.domain.cells import Cell
-from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply
@@ -26,7 +25,7 @@ async def test_the_gauges_of_a_cell_that_is_gone_go_with_it(tmp_path: Path) -> N
     subscription = await transport.serve(SCHEDULER, {GetHostStates: no_hosts})
     database = Database(tmp_path / "api.db")
     metadata.create_all(database.engine)
-    gauges = Gauges(database, cells, transport, metrics, Clock())
+    gauges = Gauges(database, cells, transport, metrics)
     await gauges._count_hosts()
     text = metrics.exposition().decode()
     assert 'skep_claims{cell="cell2"} 0.0' in text

@@ -32,6 +32,23 @@ def replace(connection: sa.Connection, node: NodeUuid, old: bytes, new: bytes, n
     return get(connection, node)
 
 
+def note_refused(connection: sa.Connection, node: NodeUuid, now: int) -> None:
+    """Note that an agent of a node with a key came with another, or with none."""
+    connection.execute(sa.update(host_keys).where(row.node == node, row.refused_at.is_(None)).values(refused_at=now))
+
+
+def note_believed(connection: sa.Connection, node: NodeUuid) -> None:
+    """Note that the node's agent came with its key."""
+    noted = sa.update(host_keys).where(row.node == node, row.refused_at.is_not(None))
+    connection.execute(noted.values(refused_at=None))
+
+
+def refused(connection: sa.Connection) -> dict[NodeUuid, int]:
+    """Return the nodes of which an agent is refused for its key, and since when (microseconds since the epoch)."""
+    found = connection.execute(sa.select(row.node, row.refused_at).where(row.refused_at.is_not(None)))
+    return {NodeUuid(one.node): one.refused_at for one in found}
+
+
 def release(connection: sa.Connection, node: NodeUuid) -> bool:
     """Forget a node's key, so that the next registration binds one; tell whether it had any."""
     connection.execute(sa.update(agents).where(agents.c.node == node).values(process=""))

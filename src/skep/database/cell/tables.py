@@ -182,10 +182,13 @@ host_keys = sa.Table(
     sa.Column("run", sa.BigInteger),
     sa.Column("process", sa.Text),
     sa.Column("exchange_key", sa.LargeBinary),
+    sa.Column("refused_at", sa.BigInteger),
+    sa.Index("host_keys_refused", "refused_at", **where("refused_at IS NOT NULL")),
 )
 """Public keys (Ed25519) by which agents sign what they say of their hosts. A node that was enrolled has one before its
 agent registers for the first time. `run`, `process`: of the agent's youngest run that began a session; `exchange_key`:
-what it brought into it (X25519). The cell's conductors derive the session's keys from it and from the cell's."""
+what it brought into it (X25519). The cell's conductors derive the session's keys from it and from the cell's.
+`refused_at`: since when an agent of the node that has another key, or none, is refused."""
 
 unsigned_hosts = sa.Table(
     "unsigned_hosts",

@@ -7,6 +7,7 @@ password of a role: the old one is refused at once, and whoever is signed in sta
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -88,7 +89,7 @@ class ServerRotation:
             return f"the cloud has not taken the passwords in {self.file} yet; it goes on trying, {self._log} says why"
         left = since + SETTLE_SECONDS - time.time()
         if self.next_step == "drop" and left > 0:
-            return f"processes sign in by the new user of NATS for another {left:.0f} s"
+            return f"processes sign in by the new user of NATS for another {math.ceil(left)} s"
         return None
 
     def advance(self, step: Step | None = None) -> Taken:
