@@ -17,11 +17,11 @@ from skep.domain.errors import BadRequest
 from skep.domain.resources import Resources
 from skep.placement.emptied import EmptyHosts, passing
 from skep.placement.explain.stages import runs, stage_counts
-from skep.placement.filters.base import PLENTY, UNCOUNTED, Filter
+from skep.placement.filters.abilities import PLENTY, UNCOUNTED
 from skep.placement.hosts.columns import Ints, Mask
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
-from skep.placement.pipeline import Pipeline
+from skep.placement.pipeline import Pipeline, Stage
 from skep.placement.request import PlacementRequest
 
 MOST_PARTS = 1000
@@ -78,7 +78,7 @@ def capacity(table: HostTable, pipeline: Pipeline, request: PlacementRequest, ke
     )
 
 
-def _looks_at_what_is_free(entry: Filter) -> bool:
+def _looks_at_what_is_free(entry: Stage) -> bool:
     """Tell whether it is counted for how many servers a filter goes on saying yes."""
     return entry.room is not None or entry.name == _CAPACITY
 
@@ -92,7 +92,7 @@ def _ends(hosts: HostView, asked: Resources, rooms: Iterable[tuple[str, Ints]]) 
 
 
 def _suitable(
-    hosts: HostView, running: list[Filter], request: PlacementRequest
+    hosts: HostView, running: list[Stage], request: PlacementRequest
 ) -> tuple[Ints, tuple[StageCount, ...], dict[str, int]]:
     """Return the rows of hosts that hold such a server, now or when they are emptier, and how many each stage left.
 

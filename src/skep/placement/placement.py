@@ -28,12 +28,13 @@ from skep.placement.capacity import capacity
 from skep.placement.choice import Choice, NoHost, choice_of, place
 from skep.placement.explain.multiplying import Multiplying
 from skep.placement.explain.refusals import Refusals
-from skep.placement.filters.base import Filter, Recorded
+from skep.placement.filters.abilities import Recorded
 from skep.placement.groups import GroupIndex, GroupSlot, member_nodes
 from skep.placement.hosts.columns import Mask
 from skep.placement.hosts.partition import Partition
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
+from skep.placement.pipeline import Stage
 from skep.placement.plugins.guarding import Guard, PluginFailed
 from skep.placement.ranking.min_max import Weighed
 from skep.placement.ranking.narrowing import Narrowing
@@ -61,7 +62,7 @@ class _Running(msgspec.Struct, frozen=True, eq=False):
     """Of the facts of hosts when this was found."""
     request: PlacementRequest
     """With its whole shape."""
-    filters: list[Filter]
+    filters: list[Stage]
     """Those that look at more of the request than its shape."""
     weighers: Weighers
     """The same."""
@@ -142,7 +143,7 @@ class Placement:
         shared = self._shapes.evaluate(request)
         salt = place(instance, seed) if salt is None else salt
         considered = shared.considered
-        narrowed: list[tuple[Filter, int]] = []
+        narrowed: list[tuple[Stage, int]] = []
         rows = self._shapes.best(shared, request, salt) if self._is_plain(request, running) else None
         is_plain = rows is not None
         if rows is None:
@@ -302,9 +303,9 @@ class Placement:
 
     def _narrow(
         self, shared: Evaluated, request: PlacementRequest, running: _Running, salt: int
-    ) -> tuple[Ranked, list[tuple[Filter, int]]]:
+    ) -> tuple[Ranked, list[tuple[Stage, int]]]:
         """Apply what depends on more than the shape."""
-        left: list[tuple[Filter, int]] = []
+        left: list[tuple[Stage, int]] = []
         filters, weighers = running.filters, running.weighers
         if not self._min_max and not weighers:
             if not filters:
@@ -346,10 +347,10 @@ class Placement:
         return Scored(rows, self._weighed.scores, places, table.cell)
 
     def _narrow_by_name(
-        self, shared: Evaluated, request: PlacementRequest, filters: list[Filter], salt: int
-    ) -> tuple[Ranked, list[tuple[Filter, int]]] | None:
+        self, shared: Evaluated, request: PlacementRequest, filters: list[Stage], salt: int
+    ) -> tuple[Ranked, list[tuple[Stage, int]]] | None:
         """Apply filters that name their rows or domains, without looking at others; None where one does not."""
-        left: list[tuple[Filter, int]] = []
+        left: list[tuple[Stage, int]] = []
         narrowing = Narrowing(shared.fits, PASSED, shared.left)
         for entry in filters:
             if entry.named is not None:
@@ -364,7 +365,7 @@ class Placement:
         return self._shapes.ranking(shared, request, salt, narrowing), left
 
     def _stages(
-        self, shared: Evaluated, request: PlacementRequest, narrowed: list[tuple[Filter, int]]
+        self, shared: Evaluated, request: PlacementRequest, narrowed: list[tuple[Stage, int]]
     ) -> tuple[StageCount, ...]:
         stages = shared.stages()
         return stages + explain.stage_counts(request, shared.left, narrowed) if narrowed else stages

@@ -42,7 +42,7 @@ from skep.placement.filters import (
 )
 from skep.placement.filters.base import Filter, always
 from skep.placement.options import PlacementOptions
-from skep.placement.pipeline import Pipeline
+from skep.placement.pipeline import Pipeline, stage_of
 from skep.placement.plugins.loading import load_filter, load_weigher
 from skep.placement.settings import SchedulerSettings
 from skep.placement.weighers import (
@@ -158,7 +158,8 @@ def pipeline(settings: SchedulerSettings, called: Collection[str] = ()) -> Pipel
         *(_required_metrics(settings)),
         *LAST,
     ]
-    shared = tuple(entry for entry in chosen if not entry.per_request)
+    stages = [stage_of(entry) for entry in chosen]
+    shared = tuple(entry for entry in stages if not entry.per_request)
     known = WEIGHERS | {name: made(settings.options) for name, made in CONFIGURED_WEIGHERS.items()}
     named = [
         (known[name] if name in known else load_weigher(name, known), multiplier)
@@ -169,7 +170,7 @@ def pipeline(settings: SchedulerSettings, called: Collection[str] = ()) -> Pipel
     parts = [entry.shaped_by for entry in shared] + [weigher.shaped_by for weigher, _ in by_shape]
     return Pipeline(
         shared_filters=shared,
-        request_filters=tuple(entry for entry in chosen if entry.per_request),
+        request_filters=tuple(entry for entry in stages if entry.per_request),
         shared_weighers=tuple(entry for entry in by_shape if entry[0].applies is always),
         request_weighers=tuple(entry for entry in weighed if entry[0].per_request),
         occasional_weighers=tuple(entry for entry in by_shape if entry[0].applies is not always),

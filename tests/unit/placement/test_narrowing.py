@@ -11,14 +11,15 @@ from msgspec.structs import replace
 
 from skep.domain.groups import SpreadConstraint
 from skep.domain.ids import InstanceUuid, NodeUuid
-from skep.placement.filters.base import Filter, Named
+from skep.placement.filters.abilities import Named
 from skep.placement.hosts.view import HostView
+from skep.placement.pipeline import Stage, stage_of
 from skep.placement.ranking.narrowing import Narrowing
 from skep.placement.registry import FILTERS, LAST
 from skep.placement.request import PlacementRequest, placement_request
 from skep.placement.spreading import Domains
 
-NAMING = [entry for entry in (*FILTERS.values(), *LAST) if entry.named is not None]
+NAMING = [stage for entry in (*FILTERS.values(), *LAST) if (stage := stage_of(entry)).named is not None]
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_some_filters_name_their_rows() -> None:
 @pytest.mark.parametrize("policy", ["affinity", "anti-affinity"])
 @pytest.mark.parametrize("entry", NAMING, ids=lambda entry: entry.name)
 def test_the_named_rows_say_what_the_mask_says(
-    cloud: Any, spec: Callable[..., Any], group: Callable[..., Any], entry: Filter, policy: str
+    cloud: Any, spec: Callable[..., Any], group: Callable[..., Any], entry: Stage, policy: str
 ) -> None:
     request = asked(cloud, spec, group, policy)
     for one in (request, replace(request, group_nodes={})):

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skep.placement.emptied import EmptyHosts, cannot_say, could_hold
-from skep.placement.filters.base import Filter
 from skep.placement.hosts.changelog import Changed, ChangeLog
 from skep.placement.hosts.columns import Mask
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
+from skep.placement.pipeline import Stage
 from skep.placement.request import PlacementRequest
 
 FilterSet = int
@@ -41,7 +41,7 @@ _MOST_THINGS = 2
 class Failures:
     """The filters that reject each host, for one request. Of those in `INSIDE` it is the first only."""
 
-    def __init__(self, filters: Sequence[Filter], column: NDArray[np.int64] | _Codes, codes: dict[FilterSet, int]):
+    def __init__(self, filters: Sequence[Stage], column: NDArray[np.int64] | _Codes, codes: dict[FilterSet, int]):
         self.filters = tuple(filters)
         self.column = column
         """A code for each row."""
@@ -103,7 +103,7 @@ class Failures:
 class ShapeFailures(Failures):
     """The same for all requests of a shape, by the filters that they share; only changed hosts are judged again."""
 
-    def __init__(self, table: HostTable, filters: Sequence[Filter], request: PlacementRequest) -> None:
+    def __init__(self, table: HostTable, filters: Sequence[Stage], request: PlacementRequest) -> None:
         super().__init__(filters, np.zeros(0, dtype=np.uint8), {})
         self._table = table
         self._sets: list[FilterSet] = [-1]
@@ -224,7 +224,7 @@ def _more(before: Mask, now: Mask) -> int:
 
 
 def with_request_filters(
-    shared: ShapeFailures, table: HostTable, filters: Sequence[Filter], request: PlacementRequest
+    shared: ShapeFailures, table: HostTable, filters: Sequence[Stage], request: PlacementRequest
 ) -> Failures:
     """Join what a shape's filters say and what those do that read more of this request than its shape.
 
@@ -233,7 +233,7 @@ def with_request_filters(
     hosts, width = HostView(table), len(filters)
     column = shared.column.astype(np.int64) << width
     nobody_yet = shared.codes.get(0, -1) << width
-    slow: list[tuple[FilterSet, Filter]] = []
+    slow: list[tuple[FilterSet, Stage]] = []
     for number, entry in sorted(enumerate(filters), key=lambda item: item[1].survivors_only):
         if entry.survivors_only:
             slow.append((1 << number + len(shared.filters), entry))

@@ -15,10 +15,10 @@ from skep.placement.explain.failures import Failures, FilterSet, RowNumbers, Sha
 from skep.placement.explain.less import LOOKED_AT, by_one_filter, enough
 from skep.placement.explain.misses import Nearest, near_in_all, near_misses
 from skep.placement.explain.stages import runs
-from skep.placement.filters.base import Filter, nobody_can_say, whatever_it_is
+from skep.placement.filters.base import nobody_can_say, whatever_it_is
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
-from skep.placement.pipeline import Pipeline
+from skep.placement.pipeline import Pipeline, Stage
 from skep.placement.request import PlacementRequest
 from skep.placement.settings import SchedulerSettings
 
@@ -100,7 +100,7 @@ class Refusals:
         self._known.move_to_end(request.shape)
         return known
 
-    def _holding(self, failures: ShapeFailures, running: list[Filter], request: PlacementRequest) -> tuple[int, int]:
+    def _holding(self, failures: ShapeFailures, running: list[Stage], request: PlacementRequest) -> tuple[int, int]:
         """Return how many hosts could hold it if empty, up and enabled; and how many of these have not reported."""
         judging = [entry for entry in running if entry.if_empty not in (None, whatever_it_is, nobody_can_say)]
         if not judging:
@@ -109,7 +109,7 @@ class Refusals:
         rows = rows[could_hold(EmptyHosts(self._table, rows), judging, request)]
         return len(rows), int(np.count_nonzero(~self._table.reported[rows]))
 
-    def _left_aside(self, refused: _Refused, running: list[Filter], request: PlacementRequest) -> tuple[str, ...]:
+    def _left_aside(self, refused: _Refused, running: list[Stage], request: PlacementRequest) -> tuple[str, ...]:
         return refused.failures.left_aside + cannot_say(self._table, running, request)
 
     def _by_capacity(self, refused: _Refused, failures: Failures, request: PlacementRequest) -> RowNumbers:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from skep.domain.builds import StageCount
 from skep.placement.filters.base import Filter
 from skep.placement.request import PlacementRequest
@@ -13,7 +15,7 @@ def runs(entry: Filter, request: PlacementRequest) -> bool:
 
 
 def stage_counts(
-    request: PlacementRequest, considered: int, left_after: list[tuple[Filter, int]]
+    request: PlacementRequest, considered: int, left_after: Sequence[tuple[Filter, int]]
 ) -> tuple[StageCount, ...]:
     """Return the stages worth showing: those that removed somebody, or that the user asked for."""
     counts = []

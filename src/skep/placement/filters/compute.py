@@ -9,31 +9,32 @@ from skep.placement.hosts.view import HostView
 from skep.placement.request import PlacementRequest
 
 
-def passes(hosts: HostView, request: PlacementRequest) -> Mask:  # noqa: ARG001  # the signature of filters
-    """Let through who is up and enabled."""
-    return hosts.up & ~hosts.disabled
+class UpAndEnabled:
+    """The question whether a host is up and enabled."""
 
+    def __call__(self, hosts: HostView, request: PlacementRequest) -> Mask:  # noqa: ARG002  # the signature of filters
+        """Let through who is up and enabled."""
+        return hosts.up & ~hosts.disabled
 
-def cause(table: HostTable, row: int) -> str:
-    """Say all that keeps a row from being up and enabled, as `skep host list` does; empty where nothing does."""
-    causes = []
-    if table.disabled[row]:
-        reason = table.disabled_reasons.get(row)
-        causes.append(f"disabled: {reason}" if reason else "disabled, no reason given")
-    if table.forced_down[row]:
-        causes.append("forced down by an operator")
-    if not table.is_living(row):
-        causes.append("no conductor of its cell is heard")
-    elif not table.heard[row]:
-        causes.append("silent: its cell has not heard its agent lately")
-    return "; ".join(causes)
+    def cause(self, table: HostTable, row: int) -> str:
+        """Say all that keeps a row from being up and enabled, as `skep host list` does; empty where nothing does."""
+        causes = []
+        if table.disabled[row]:
+            reason = table.disabled_reasons.get(row)
+            causes.append(f"disabled: {reason}" if reason else "disabled, no reason given")
+        if table.forced_down[row]:
+            causes.append("forced down by an operator")
+        if not table.is_living(row):
+            causes.append("no conductor of its cell is heard")
+        elif not table.heard[row]:
+            causes.append("silent: its cell has not heard its agent lately")
+        return "; ".join(causes)
 
 
 FILTER = Filter(
     name="ComputeFilter",
-    passes=passes,
+    passes=UpAndEnabled(),
     stage=lambda _: "being up and enabled",
-    cause=cause,
     asked=False,
     steady=True,
     of_host=True,

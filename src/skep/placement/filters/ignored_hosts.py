@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from skep.placement.filters.base import Filter, Named, whatever_it_is
+from skep.placement.filters.abilities import Named
+from skep.placement.filters.base import Filter, whatever_it_is
 from skep.placement.hosts.columns import Mask
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
 from skep.placement.request import PlacementRequest
 
 
-def passes(hosts: HostView, request: PlacementRequest) -> Mask:
-    """Let through everybody else."""
-    return ~(hosts.having_nodes(request.ignore) | hosts.named(request.spec.ignore_hosts))
+class Untried:
+    """The question for hosts that were neither tried nor excluded."""
 
+    def __call__(self, hosts: HostView, request: PlacementRequest) -> Mask:
+        """Let through everybody else."""
+        return ~(hosts.having_nodes(request.ignore) | hosts.named(request.spec.ignore_hosts))
 
-def named(table: HostTable, request: PlacementRequest) -> Named:
-    """Name the rows that must not be chosen."""
-    by_name = (row for host in request.spec.ignore_hosts for row in table.rows_named(host))
-    return Named(table.rows_of(request.ignore).union(by_name))
+    def named(self, table: HostTable, request: PlacementRequest) -> Named:
+        """Name the rows that must not be chosen."""
+        by_name = (row for host in request.spec.ignore_hosts for row in table.rows_named(host))
+        return Named(table.rows_of(request.ignore).union(by_name))
 
 
 FILTER = Filter(
     name="IgnoredHostsFilter",
-    passes=passes,
-    named=named,
+    passes=Untried(),
     stage=lambda _: "not having been tried",
     applies=lambda request: bool(request.ignore or request.spec.ignore_hosts),
     per_request=True,

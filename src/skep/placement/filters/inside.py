@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 from msgspec.structs import replace
 
 from skep.domain.nested.layout import Layout
 from skep.domain.nested.room import RoomKey
 from skep.domain.nested.wanted import Group, Wanted
-from skep.placement.filters.base import PLENTY, UNCOUNTED
+from skep.placement.filters.abilities import PLENTY, UNCOUNTED
 from skep.placement.hosts.columns import Ints, Mask
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
@@ -34,6 +37,37 @@ def numa_asked(request: PlacementRequest) -> Wanted | None:
     """Return all that is asked, where NUMA cells are: devices must be near to them."""
     asked = request.nested
     return None if asked is None or asked.numa is None else asked
+
+
+@dataclass(frozen=True, slots=True)
+class RoomInside:
+    """The question whether there is room inside of hosts for a part of the request: let through if it asks for none."""
+
+    asked: Callable[[PlacementRequest], Wanted | None]
+
+    def applies(self, request: PlacementRequest) -> bool:
+        """Tell whether the request asks for any of it."""
+        return self.asked(request) is not None
+
+    def __call__(self, hosts: HostView, request: PlacementRequest) -> Mask:
+        """Let through hosts that have room now."""
+        asked = self.asked(request)
+        return hosts.all() if asked is None else passing(hosts, asked)
+
+    def if_empty(self, hosts: HostView, request: PlacementRequest) -> Mask:
+        """Let through hosts that would have room if nothing of it were taken."""
+        asked = self.asked(request)
+        return hosts.all() if asked is None else passing_if_empty(hosts, asked)
+
+    def fits(self, table: HostTable, request: PlacementRequest, row: int) -> bool:
+        """Tell whether one row has room."""
+        asked = self.asked(request)
+        return asked is None or passes_row(table, asked, row)
+
+    def room(self, hosts: HostView, request: PlacementRequest) -> Ints:
+        """Return how many such servers each host has room for."""
+        asked = self.asked(request)
+        return np.full(len(hosts), PLENTY) if asked is None else servers(hosts, asked)
 
 
 def passing(hosts: HostView, asked: Wanted) -> Mask:

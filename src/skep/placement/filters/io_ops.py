@@ -5,10 +5,11 @@ A claim is a build that will be one.
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 
+from skep.placement.filters.abilities import Recorded
 from skep.placement.filters.aggregate_values import least, least_of
-from skep.placement.filters.base import Filter, Recorded
+from skep.placement.filters.base import Filter
 from skep.placement.hosts.columns import Mask
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
@@ -18,55 +19,67 @@ from skep.placement.request import PlacementRequest
 KEY = "max_io_ops_per_host"
 
 
-def _passes(hosts: HostView, _request: PlacementRequest, *, most: int) -> Mask:
-    mask: Mask = hosts.io_ops < most
-    return mask
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """The question whether fewer than so many operations on whole disks are under way."""
+
+    most: int
+
+    def __call__(self, hosts: HostView, request: PlacementRequest) -> Mask:  # noqa: ARG002  # the signature of filters
+        """Let through hosts below the limit."""
+        mask: Mask = hosts.io_ops < self.most
+        return mask
+
+    def fits(self, table: HostTable, request: PlacementRequest, row: int) -> bool:  # noqa: ARG002
+        """Tell whether one row is below the limit."""
+        return table.io_ops.item(row) + table.claimed_servers.item(row) < self.most
+
+    def still(self, table: HostTable, request: PlacementRequest, record: Recorded) -> bool:  # noqa: ARG002
+        """Tell whether the record is below the limit."""
+        return record.io_ops < self.most
 
 
-def _fits(table: HostTable, _request: PlacementRequest, row: int, *, most: int) -> bool:
-    return table.io_ops.item(row) + table.claimed_servers.item(row) < most
+@dataclass(frozen=True, slots=True)
+class AtMostByAggregate:
+    """The same question where metadata of aggregates set the limit; a default holds for hosts of none that does."""
 
+    default: int
 
-def _still(_table: HostTable, _request: PlacementRequest, record: Recorded, *, most: int) -> bool:
-    return record.io_ops < most
+    def __call__(self, hosts: HostView, request: PlacementRequest) -> Mask:  # noqa: ARG002
+        """Let through hosts below their limit."""
+        mask: Mask = hosts.io_ops < least(hosts, KEY, self.default)
+        return mask
 
-
-def _passes_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default: int) -> Mask:
-    mask: Mask = hosts.io_ops < least(hosts, KEY, default)
-    return mask
-
-
-def _still_by_aggregate(table: HostTable, _request: PlacementRequest, record: Recorded, *, default: int) -> bool:
-    return record.io_ops < least_of(table, record.row, KEY, default)
+    def still(self, table: HostTable, request: PlacementRequest, record: Recorded) -> bool:  # noqa: ARG002
+        """Tell whether the record is below the limit of its host."""
+        return record.io_ops < least_of(table, record.row, KEY, self.default)
 
 
 def made(options: PlacementOptions) -> tuple[Filter, ...]:
     """Return the filter with one limit for all hosts."""
-    most = options.max_io_ops_per_host
+    below = AtMost(options.max_io_ops_per_host)
     return (
         Filter(
             name="IoOpsFilter",
-            passes=partial(_passes, most=most),
+            passes=below,
             foreseeable=True,
             stage=lambda _: "operations under way per host",
             asked=False,
-            fits=partial(_fits, most=most),
-            if_empty=partial(_passes, most=most),
-            still=partial(_still, most=most),
+            if_empty=below,
         ),
     )
 
 
 def made_by_aggregate(options: PlacementOptions) -> tuple[Filter, ...]:
     """Return the filter whose limit metadata of aggregates set for their hosts."""
+    below = AtMostByAggregate(options.max_io_ops_per_host)
     return (
         Filter(
             name="AggregateIoOpsFilter",
-            passes=partial(_passes_by_aggregate, default=options.max_io_ops_per_host),
+            passes=below,
             foreseeable=True,
             stage=lambda _: "operations under way per host",
             asked=False,
-            if_empty=partial(_passes_by_aggregate, default=options.max_io_ops_per_host),
-            still=partial(_still_by_aggregate, default=options.max_io_ops_per_host),
+            if_empty=below,
         ),
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 
+from skep.placement.filters.abilities import PLENTY, Recorded
 from skep.placement.filters.aggregate_values import least, least_of
-from skep.placement.filters.base import PLENTY, Filter, Recorded
+from skep.placement.filters.base import Filter
 from skep.placement.hosts.columns import Ints, Mask
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
@@ -17,67 +18,77 @@ from skep.placement.request import PlacementRequest
 KEY = "max_instances_per_host"
 
 
-def _passes(hosts: HostView, _request: PlacementRequest, *, most: int) -> Mask:
-    mask: Mask = hosts.servers < most
-    return mask
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """The question whether fewer than so many servers are there or claimed."""
+
+    most: int
+
+    def __call__(self, hosts: HostView, request: PlacementRequest) -> Mask:  # noqa: ARG002  # the signature of filters
+        """Let through hosts below the limit."""
+        mask: Mask = hosts.servers < self.most
+        return mask
+
+    def fits(self, table: HostTable, request: PlacementRequest, row: int) -> bool:  # noqa: ARG002
+        """Tell whether one row is below the limit."""
+        return table.instances.item(row) + table.claimed_servers.item(row) < self.most
+
+    def room(self, hosts: HostView, request: PlacementRequest) -> Ints:  # noqa: ARG002  # the signature of `room`
+        """Return how many more servers each host may get."""
+        room: Ints = np.maximum(self.most - hosts.servers, 0)
+        return room
+
+    def still(self, table: HostTable, request: PlacementRequest, record: Recorded) -> bool:  # noqa: ARG002
+        """Tell whether the record is below the limit."""
+        return record.servers < self.most
 
 
-def _fits(table: HostTable, _request: PlacementRequest, row: int, *, most: int) -> bool:
-    return table.instances.item(row) + table.claimed_servers.item(row) < most
+@dataclass(frozen=True, slots=True)
+class AtMostByAggregate:
+    """The same question where metadata of aggregates set the limit; a default holds for hosts of none that does."""
 
+    default: int
 
-def _room(hosts: HostView, _request: PlacementRequest, *, most: int) -> Ints:
-    room: Ints = np.maximum(most - hosts.servers, 0)
-    return room
+    def __call__(self, hosts: HostView, request: PlacementRequest) -> Mask:  # noqa: ARG002
+        """Let through hosts below their limit."""
+        mask: Mask = hosts.servers < least(hosts, KEY, self.default)
+        return mask
 
+    def room(self, hosts: HostView, request: PlacementRequest) -> Ints:  # noqa: ARG002
+        """Return how many more servers each host may get."""
+        room: Ints = np.clip(least(hosts, KEY, self.default) - hosts.servers, 0, PLENTY).astype(np.int64)
+        return room
 
-def _still(_table: HostTable, _request: PlacementRequest, record: Recorded, *, most: int) -> bool:
-    return record.servers < most
-
-
-def _passes_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default: int) -> Mask:
-    mask: Mask = hosts.servers < least(hosts, KEY, default)
-    return mask
-
-
-def _room_by_aggregate(hosts: HostView, _request: PlacementRequest, *, default: int) -> Ints:
-    room: Ints = np.clip(least(hosts, KEY, default) - hosts.servers, 0, PLENTY).astype(np.int64)
-    return room
-
-
-def _still_by_aggregate(table: HostTable, _request: PlacementRequest, record: Recorded, *, default: int) -> bool:
-    return record.servers < least_of(table, record.row, KEY, default)
+    def still(self, table: HostTable, request: PlacementRequest, record: Recorded) -> bool:  # noqa: ARG002
+        """Tell whether the record is below the limit of its host."""
+        return record.servers < least_of(table, record.row, KEY, self.default)
 
 
 def made(options: PlacementOptions) -> tuple[Filter, ...]:
     """Return the filter with one limit for all hosts."""
-    most = options.max_instances_per_host
+    below = AtMost(options.max_instances_per_host)
     return (
         Filter(
             name="NumInstancesFilter",
-            passes=partial(_passes, most=most),
+            passes=below,
             foreseeable=True,
             stage=lambda _: "servers per host",
             asked=False,
-            fits=partial(_fits, most=most),
-            room=partial(_room, most=most),
-            if_empty=partial(_passes, most=most),
-            still=partial(_still, most=most),
+            if_empty=below,
         ),
     )
 
 
 def made_by_aggregate(options: PlacementOptions) -> tuple[Filter, ...]:
     """Return the filter whose limit metadata of aggregates set for their hosts."""
+    below = AtMostByAggregate(options.max_instances_per_host)
     return (
         Filter(
             name="AggregateNumInstancesFilter",
-            passes=partial(_passes_by_aggregate, default=options.max_instances_per_host),
+            passes=below,
             foreseeable=True,
             stage=lambda _: "servers per host",
             asked=False,
-            room=partial(_room_by_aggregate, default=options.max_instances_per_host),
-            if_empty=partial(_passes_by_aggregate, default=options.max_instances_per_host),
-            still=partial(_still_by_aggregate, default=options.max_instances_per_host),
+            if_empty=below,
         ),
     )

@@ -9,19 +9,21 @@ from skep.placement.request import PlacementRequest
 from skep.placement.spreading import Domains
 
 
-def passes(hosts: HostView, request: PlacementRequest) -> Mask:
-    """Let through hosts in domains that may get one more member; one without such a domain never."""
-    mask = hosts.all()
-    for domains in request.spread:
-        if domains.constraint.hard:
-            mask &= domains.allowed()[hosts.selected]
-    return mask
+class WithinSpread:
+    """The question for domains that may get one more member."""
 
+    def __call__(self, hosts: HostView, request: PlacementRequest) -> Mask:
+        """Let through hosts in domains that may get one more member; one without such a domain never."""
+        mask = hosts.all()
+        for domains in request.spread:
+            if domains.constraint.hard:
+                mask &= domains.allowed()[hosts.selected]
+        return mask
 
-def domains(request: PlacementRequest) -> Domains | None:
-    """Return the hard constraint, if there is but one."""
-    hard = [one for one in request.spread if one.constraint.hard]
-    return hard[0] if len(hard) == 1 else None
+    def domains(self, request: PlacementRequest) -> Domains | None:
+        """Return the hard constraint, if there is but one."""
+        hard = [one for one in request.spread if one.constraint.hard]
+        return hard[0] if len(hard) == 1 else None
 
 
 def stage(request: PlacementRequest) -> str:
@@ -34,8 +36,7 @@ def stage(request: PlacementRequest) -> str:
 
 FILTER = Filter(
     name="TopologySpreadFilter",
-    passes=passes,
-    domains=domains,
+    passes=WithinSpread(),
     stage=stage,
     applies=lambda request: request.spec.group is not None and any(one.hard for one in request.spec.group.spread),
     per_request=True,

@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from skep.domain.errors import SkepError
-from skep.placement.filters.base import Filter
 from skep.placement.hosts.columns import Floats, Mask
 from skep.placement.hosts.view import HostView
-from skep.placement.pipeline import Pipeline
+from skep.placement.pipeline import Pipeline, Stage
 from skep.placement.request import PlacementRequest
 from skep.placement.settings import OnPluginError
 from skep.placement.weighers.base import Weigher
@@ -51,13 +50,13 @@ class Guard:
 
     def _guarded(self, entry: Any) -> Any:
         """Return a filter, or a weigher with its multiplier, under guard; anything else as it is."""
-        if isinstance(entry, Filter):
+        if isinstance(entry, Stage):
             return self._filter(entry)
         if isinstance(entry, tuple) and isinstance(entry[0], Weigher):
             return (self._weigher(entry[0]), entry[1])
         return entry
 
-    def _filter(self, entry: Filter) -> Filter:
+    def _filter(self, entry: Stage) -> Stage:
         if not entry.plugin:
             return entry
         self.guards = True

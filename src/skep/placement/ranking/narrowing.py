@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from skep.placement.filters.base import Named
+from skep.placement.filters.abilities import Named
 from skep.placement.hosts.columns import Mask
 from skep.placement.spreading import Domains
 

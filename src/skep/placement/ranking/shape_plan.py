@@ -9,8 +9,7 @@ import msgspec
 
 from skep.domain.resources import Resources
 from skep.placement import explain
-from skep.placement.filters.base import Filter
-from skep.placement.pipeline import Pipeline
+from skep.placement.pipeline import Pipeline, Stage
 from skep.placement.ranking.standing import Standing
 from skep.placement.request import PlacementRequest
 
@@ -21,9 +20,9 @@ FIRST_FILTER = 1
 class Plan(msgspec.Struct, frozen=True, eq=False):
     """What of the pipeline concerns one shape."""
 
-    steady: tuple[tuple[int, Filter], ...]
+    steady: tuple[tuple[int, Stage], ...]
     """With their number in the stage column."""
-    varying: tuple[tuple[int, Filter], ...]
+    varying: tuple[tuple[int, Stage], ...]
     stages: tuple[tuple[int, str, bool], ...]
     """Of those that run: the number, what users read, whether the user asked for it."""
     words_now: dict[int, Callable[[], str]]
