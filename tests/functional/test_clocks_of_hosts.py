@@ -10,7 +10,7 @@ from skep.cli.doctor import _clocks, clock_line
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.domain.clock import SECOND, Clock, Timestamp
-from skep.processes.hosts import FakeHost
+from skep.processes.hosts import DrivenHost
 
 HOUR = 3600
 
@@ -46,7 +46,7 @@ async def test_a_host_an_hour_ahead_is_named_until_its_clock_is_right(tmp_path: 
         base = cloud.api_url.removesuffix("/v2.1")
         [cell] = [cell for cell in cloud.plane.cells.values() if cell.name == "cell1"]
         clock, measured = HostClock(), list[float]()
-        wrong = FakeHost(
+        wrong = DrivenHost(
             dataclasses.replace(cloud.process, clock=clock),
             cell,
             "wrong",

@@ -50,7 +50,7 @@ async def test_a_host_may_take_its_time_to_make_a_guest(tmp_path: Path) -> None:
 async def test_a_host_may_take_its_time_to_prepare(tmp_path: Path) -> None:
     config = quick_config(conductor=quick(building_deadline=2.0))
     async with running_cloud(tmp_path, config, cells=1, hosts=1) as cloud:
-        driver = cloud.plane.drivers["cell1-host1"]
+        driver = cloud.fakes["cell1-host1"]
         driver.settings = msgspec.structs.replace(driver.settings, prepare_delay=3.0)
         await only_attempts(cloud, await cloud.create(2))
 

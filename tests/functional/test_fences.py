@@ -101,7 +101,7 @@ async def test_a_group_has_its_place_again_and_a_host_that_comes_back_undoes_wha
 
 async def test_builds_of_a_fenced_host_go_to_another(tmp_path: Path) -> None:
     async with running_cloud(tmp_path, quick_config(conductor=quick()), cells=1, hosts=2) as cloud:
-        for driver in cloud.plane.drivers.values():
+        for driver in cloud.fakes.values():
             driver.settings = msgspec.structs.replace(driver.settings, spawn_delay=3600.0)
         [uuid] = await cloud.create()
 
@@ -112,7 +112,7 @@ async def test_builds_of_a_fenced_host_go_to_another(tmp_path: Path) -> None:
         before = await eventually(spawning, "the guest is being made")
         assert before is not None
         dead = str(before.host)
-        for driver in cloud.plane.drivers.values():
+        for driver in cloud.fakes.values():
             driver.settings = msgspec.structs.replace(driver.settings, spawn_delay=0.0)
         await cloud.plane.agents.pop(dead).stop(0)
         cloud.plane.drivers.pop(dead).close()

@@ -74,7 +74,7 @@ async def test_rows_follow_guests_that_stop_or_start_by_themselves(tmp_path: Pat
     async with running_cloud(tmp_path, config, cells=1, hosts=1) as cloud:
         [uuid] = await cloud.create()
         await cloud.settled([uuid])
-        driver = cloud.plane.drivers[HOST]
+        driver = cloud.fakes[HOST]
         driver.change_by_itself(uuid, "powered_off")
         await becomes(cloud, uuid, State.STOPPED, PowerState.SHUTDOWN)
         driver.change_by_itself(uuid, "powered_on")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
 from skep.config.base import Section, port_of_health
@@ -111,4 +112,16 @@ class ComputeSettings(Section, frozen=True, kw_only=True):
         ),
     ] = True
     report_interval: Annotated[float, Meta(gt=0, description="Seconds between two full reports of a host")] = 10.0
+    driver: Annotated[
+        str,
+        Meta(min_length=1, description="Driver of the hypervisor, by its name among the entry points `skep.drivers`"),
+    ] = "fake"
+    driver_options: Annotated[
+        dict[str, Any],
+        Meta(
+            description="Options of a driver of another package, a table `[compute.driver_options]`; the driver "
+            "refuses what it does not know",
+            extra={"hide": "value"},
+        ),
+    ] = msgspec.field(default_factory=dict)
     fake: FakeDriverSettings = FakeDriverSettings()

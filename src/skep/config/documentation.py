@@ -17,7 +17,7 @@ Written by `skep config docs`; change the sections in `src/skep/config/` instead
 Skep reads one TOML file (`--config PATH` or `SKEP_CONFIG`) and the environment, which wins. Everything has a
 default: without a file the whole cloud runs. A variable is the key in capitals behind `SKEP_`, its sections
 joined by two underscores: `api.port` is `SKEP_API__PORT`, `compute.fake.vcpus` is
-`SKEP_COMPUTE__FAKE__VCPUS`. Lists are written with commas there, arrays of tables as JSON. An unknown key is
+`SKEP_COMPUTE__FAKE__VCPUS`. Lists are written with commas there, tables and arrays of tables as JSON. An unknown key is
 an error, and so is a value of the wrong type. `skep config show` prints each value and where it came from,
 with secrets hidden.
 """

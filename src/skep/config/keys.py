@@ -92,7 +92,7 @@ def _in_words(annotated: Any) -> str:
     if typing.get_origin(bare) is tuple:
         item = typing.get_args(bare)[0]
         return "array of tables" if _is_struct(item) else f"array of {_in_words(item)}"
-    if _is_struct(bare):
+    if _is_struct(bare) or typing.get_origin(bare) is dict:
         return "table"
     return " ".join([bare.__name__, *_bounds(meta)])
 

@@ -2,7 +2,7 @@
 
 The environment wins over the file, the file over the defaults. A variable is the key's path in capitals
 behind `SKEP_`, sections joined by two underscores: `SKEP_API__PORT`, `SKEP_COMPUTE__FAKE__VCPUS`. Lists are
-written with commas, arrays of tables as JSON.
+written with commas, tables and arrays of tables as JSON.
 """
 
 from __future__ import annotations
@@ -129,7 +129,11 @@ def _variable(key: Key) -> str:
 
 
 def _from_text(key: Key, text: str) -> Any:
-    if key.item is not None or (key.expected.startswith("array") and text.lstrip().startswith("[")):
+    if (
+        key.item is not None
+        or key.expected == "table"
+        or (key.expected.startswith("array") and text.lstrip().startswith("["))
+    ):
         return msgspec.json.decode(text)
     if key.expected.startswith("array"):
         return [part.strip() for part in text.split(",") if part.strip()]

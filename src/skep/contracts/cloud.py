@@ -11,6 +11,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.compute.drivers.base import Guest
+from skep.compute.drivers.fake import FakeDriver
 from skep.config.compute import ComputeSettings, FakeDriverSettings, FakeFailure
 from skep.config.sections import ConductorSettings, Config
 from skep.contracts.eventually import PATIENCE, eventually
@@ -237,6 +238,11 @@ class Cloud:
         assert name is not None
         left = await self.plane.databases.cells[name].read(partial(moves.cells_left, uuid=uuid))
         return [self.plane.cells[cell].name for cell in left]
+
+    @property
+    def fakes(self) -> dict[str, FakeDriver]:
+        """The drivers of all fake hosts, by the host's name."""
+        return {host: driver for host, driver in self.plane.drivers.items() if isinstance(driver, FakeDriver)}
 
     async def guests(self) -> list[Guest]:
         """Return all guests of all fake hosts, as their drivers know them."""

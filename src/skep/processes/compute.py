@@ -9,7 +9,7 @@ from skep.domain.cells import Cell
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import CellUuid, is_uuid
 from skep.processes.directory import StateDirectory
-from skep.processes.hosts import FakeHost
+from skep.processes.hosts import DrivenHost
 from skep.processes.process import Process
 from skep.processes.role import Role
 from skep.processes.wiring import check_apart, transport_in_cell
@@ -35,7 +35,7 @@ class ComputeProcess(Role):
         self.host = host or section.host or process.host
         self._transport = transport_in_cell(self.config, process.metrics, f"skep-compute-{self.host}", self.cell.name)
         self._state = StateDirectory(Path(self.config.state.directory))
-        self._made: FakeHost | None = None
+        self._made: DrivenHost | None = None
 
     @property
     def directory(self) -> Path:
@@ -47,7 +47,7 @@ class ComputeProcess(Role):
         self._on_stop("messaging", self._transport.close)
         await self._wait_for("messaging", self._transport.open)
         key = StateDirectory(Path(self.config.state.directory)).secrets_key
-        self._made = FakeHost(
+        self._made = DrivenHost(
             self.process,
             self.cell,
             self.host,

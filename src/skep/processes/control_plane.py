@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from skep.cell_conductor.service import CellConductor
 from skep.compute.agent import Agent
-from skep.compute.drivers.fake import FakeDriver
+from skep.compute.drivers.base import Driver
 from skep.compute.flusher import Flusher
 from skep.config.sections import Config
 from skep.database.api import cells as cell_rows
@@ -25,7 +25,7 @@ from skep.processes.cells import LiveCells, own_transports
 from skep.processes.conducting import make_cell_conductor, make_super_conductor
 from skep.processes.databases import Databases, Places
 from skep.processes.directory import StateDirectory
-from skep.processes.hosts import FakeHost
+from skep.processes.hosts import DrivenHost
 from skep.processes.installation import CELL0_NAME, choose_hosts
 from skep.processes.nats_users import Accounts
 from skep.processes.process import Process
@@ -106,7 +106,7 @@ class ControlPlane:
             self._scheduler = make_scheduler(self.process, transport, self.backend)
         self.agents: dict[str, Agent] = {}
         self._cell_of: dict[str, CellUuid] = {}
-        self.drivers: dict[str, FakeDriver] = {}
+        self.drivers: dict[str, Driver] = {}
         self._flusher = Flusher()
         self._super_conductor: SuperConductor | None = None
         self._accounts: Accounts | None = None
@@ -231,9 +231,9 @@ class ControlPlane:
             await stop_part("cell conductor", conductor.stop())
 
     async def start_agent(self, cell: Cell, host: str) -> Agent:
-        """Start the agent of a fake host of this cell."""
+        """Start the agent of a host of this cell. Raises Misconfigured when its driver cannot be made."""
         directory = self.directory.host(cell.name, host)
-        made = FakeHost(
+        made = DrivenHost(
             self.process,
             cell,
             host,

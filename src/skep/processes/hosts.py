@@ -1,4 +1,4 @@
-"""Makes the agent of a fake host with its driver: inside the whole cloud, or alone."""
+"""Makes the agent of a host with its driver: inside the whole cloud, or alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 
 from skep.compute.agent import Agent
 from skep.compute.drivers.contents import GuestContents, Opener
-from skep.compute.drivers.fake import FakeDriver
+from skep.compute.drivers.registry import DriverSetup, make_driver
 from skep.compute.flusher import Flusher
 from skep.domain.cells import Cell
 from skep.processes.directory import unsealing_by
-from skep.processes.mapping import compute_settings, fake_settings
+from skep.processes.mapping import compute_settings
 from skep.processes.process import Process
 from skep.transport.base import Transport
 
@@ -33,8 +33,8 @@ def _ignore(_ahead: float) -> None:
     """Tell nobody: the process that all hosts share looks at its clock itself."""
 
 
-class FakeHost:
-    """The agent of one fake host, and its driver. `directory` holds its identity, its journal and its guests."""
+class DrivenHost:
+    """The agent of one host, and its driver. `directory` holds the host's identity and journal."""
 
     def __init__(
         self,
@@ -48,9 +48,14 @@ class FakeHost:
         key: Path,
         on_clock: Callable[[float], None] = _ignore,
     ) -> None:
-        """`key` is the file of the keys that seal secrets of servers; `on_clock` is told how far the clock is off."""
+        """`key` is the file of the keys that seal secrets of servers; `on_clock` is told how far the clock is off.
+
+        Raises Misconfigured when the driver cannot be made.
+        """
         directory.mkdir(parents=True, exist_ok=True)
-        self.driver = FakeDriver(directory, name, fake_settings(process.config.compute.fake), process.clock)
+        self.driver = make_driver(
+            DriverSetup(host=name, directory=directory, clock=process.clock, section=process.config.compute)
+        )
         self.agent = Agent(
             compute_settings(process.config),
             cell.uuid,

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from skep.api.services import ApiSettings, QuotaDefaults
-from skep.compute.drivers.fake import FailureRule, FakeSettings
-from skep.compute.drivers.fake_topology import FakeDevices, FakeTopology
 from skep.compute.settings import ComputeSettings
-from skep.config.compute import FakeDriverSettings
 from skep.config.pci import PciSettings
 from skep.config.sections import Config
 from skep.domain.nested.aliases import DeviceAlias
@@ -31,51 +28,6 @@ def compute_settings(config: Config) -> ComputeSettings:
         require_signatures=section.require_signatures,
         progress_seconds=config.conductor.progress_seconds,
         resend_seconds=min(1.0, config.conductor.resend_seconds),
-    )
-
-
-def fake_settings(section: FakeDriverSettings) -> FakeSettings:
-    """Return what fake hosts have and how they behave."""
-    return FakeSettings(
-        vcpus=section.vcpus,
-        memory_mb=section.memory_mb,
-        disk_gb=section.disk_gb,
-        inside=_inside(section) if section.numa_cells else None,
-        spawn_delay=section.spawn_delay,
-        destroy_delay=section.destroy_delay,
-        power_delay=section.power_delay,
-        failures=tuple(
-            FailureRule(
-                operation=rule.operation,
-                host=rule.host,
-                server=rule.server,
-                error=rule.error,
-                message=rule.message,
-                times=None if rule.times < 0 else rule.times,
-                after=rule.after,
-            )
-            for rule in section.failures
-        ),
-    )
-
-
-def _inside(section: FakeDriverSettings) -> FakeTopology:
-    return FakeTopology(
-        cells=section.numa_cells,
-        dedicated_cpus=section.dedicated_cpus,
-        threads=section.threads_per_core,
-        huge_mb=section.huge_pages_mb,
-        devices=tuple(
-            FakeDevices(
-                count=kind.count,
-                resource_class=kind.resource_class,
-                vendor_id=kind.vendor_id,
-                product_id=kind.product_id,
-                dev_type=kind.device_type,
-                traits=kind.traits,
-            )
-            for kind in section.devices
-        ),
     )
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from skep.compute.drivers.fake import FailureRule
+from skep.compute.drivers.fake_setup import fake_settings
 from skep.config import Config, ConfigError, FakeDriverSettings, load
 from skep.config.compute import FAILURES, DriverOperation
-from skep.processes.mapping import fake_settings
 
 
 def written(tmp_path: Path, text: str) -> Path:

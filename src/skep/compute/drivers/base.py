@@ -69,6 +69,9 @@ class Driver(Protocol):
         """Call `told`, in the agent's event loop, when a guest starts or stops by itself; a driver that cannot tell
         calls nothing, and is looked at now and then."""
 
+    def close(self) -> None:
+        """Let go of files and connections. The guests stay."""
+
     async def facts(self) -> HostFacts:
         """Describe the host."""
 

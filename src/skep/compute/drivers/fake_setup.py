@@ -1,0 +1,65 @@
+"""Makes a fake driver from the configuration's section `[compute.fake]`: the entry point `fake`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.compute.drivers.fake import FailureRule, FakeDriver, FakeSettings
+from skep.compute.drivers.fake_topology import FakeDevices, FakeTopology
+from skep.compute.drivers.registry import DriverSetup
+from skep.config.compute import FakeDriverSettings
+
+
+class NoOptions(msgspec.Struct, frozen=True):
+    """The options of the fake driver are a section of their own."""
+
+
+def make(setup: DriverSetup) -> FakeDriver:
+    """Return the driver of a fake host. Raises Misconfigured for options: `[compute.fake]` holds them."""
+    setup.options(NoOptions)
+    return FakeDriver(setup.directory, setup.host, fake_settings(setup.section.fake), setup.clock)
+
+
+def fake_settings(section: FakeDriverSettings) -> FakeSettings:
+    """Return what fake hosts have and how they behave."""
+    return FakeSettings(
+        vcpus=section.vcpus,
+        memory_mb=section.memory_mb,
+        disk_gb=section.disk_gb,
+        inside=_inside(section) if section.numa_cells else None,
+        spawn_delay=section.spawn_delay,
+        destroy_delay=section.destroy_delay,
+        power_delay=section.power_delay,
+        failures=tuple(
+            FailureRule(
+                operation=rule.operation,
+                host=rule.host,
+                server=rule.server,
+                error=rule.error,
+                message=rule.message,
+                times=None if rule.times < 0 else rule.times,
+                after=rule.after,
+            )
+            for rule in section.failures
+        ),
+    )
+
+
+def _inside(section: FakeDriverSettings) -> FakeTopology:
+    return FakeTopology(
+        cells=section.numa_cells,
+        dedicated_cpus=section.dedicated_cpus,
+        threads=section.threads_per_core,
+        huge_mb=section.huge_pages_mb,
+        devices=tuple(
+            FakeDevices(
+                count=kind.count,
+                resource_class=kind.resource_class,
+                vendor_id=kind.vendor_id,
+                product_id=kind.product_id,
+                dev_type=kind.device_type,
+                traits=kind.traits,
+            )
+            for kind in section.devices
+        ),
+    )
