@@ -213,6 +213,7 @@ def _view(
         "claims": len(state.claims) if state else None,
         "resources": _resources(state) if state else {},
         "refused": _refused(state) if state else None,
+        "unfit": (state.usage.unfit or None) if state else None,
     }
     if whole and state is not None:
         view |= {
@@ -223,6 +224,7 @@ def _view(
             "aggregates": list(state.aggregates),
             "incarnation": state.incarnation,
             "report": state.seq,
+            "hung_calls": list(state.usage.hung_calls),
             "generation": state.generation,
             "last_heard": isoformat_micro(state.last_heard) if state.last_heard else None,
             "claimed_by": [

@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 
 from skep.compute.builds import Builds
+from skep.compute.calls import DriverCalls
 from skep.compute.conversation import Conversation
 from skep.compute.deletes import Deletes
 from skep.compute.drivers.base import Driver, DriverError, Guest, HostFacts
@@ -47,6 +48,10 @@ def _ignore(_ahead: float) -> None:
     """Tell nobody."""
 
 
+def _ignore_calls(_call: str, _number: int) -> None:
+    """Tell nobody."""
+
+
 class Agent:
     """One run of the agent of one host.
 
@@ -69,8 +74,12 @@ class Agent:
         cell_name: str = "",
         open_contents: Opener = keeps_closed,
         on_clock: Callable[[float], None] = _ignore,
+        on_hung: Callable[[str, int], None] = _ignore_calls,
     ) -> None:
-        """`on_clock` is told by how many seconds the host's clock is ahead of that of the cell's database."""
+        """`on_clock` is told by how many seconds the host's clock is ahead of that of the cell's database.
+
+        `on_hung` is told how many calls of the driver of a kind hang.
+        """
         self.settings = settings
         self.cell = cell
         self.cell_name = cell_name or str(cell)
@@ -82,6 +91,7 @@ class Agent:
         self._driver = driver
         self._open_contents = open_contents
         self._on_clock = on_clock
+        self._on_hung = on_hung
         self._transport = transport
         self._clock = clock
         self._steps: Steps = steps or UnwatchedSteps()
@@ -147,10 +157,20 @@ class Agent:
         return self._host
 
     async def _ask_driver(self) -> tuple[HostFacts, tuple[Guest, ...]]:
+        limits = self.settings.limits
         try:
-            return await self._driver.facts(), await self._driver.guests()
+            async with asyncio.timeout(limits.facts):
+                facts = await self._driver.facts()
+            async with asyncio.timeout(limits.guests):
+                guests = await self._driver.guests()
         except DriverError as error:
             raise Unavailable(f"the driver of host {self.name} does not answer: {error.message}") from error
+        except TimeoutError as error:
+            raise Unavailable(
+                f"the driver of host {self.name} does not answer within {limits.facts:g} s (facts) and "
+                f"{limits.guests:g} s (guests)"
+            ) from error
+        return facts, guests
 
     async def _begin(self, identity: Identity, facts: HostFacts, guests: tuple[Guest, ...]) -> None:
         usage = idle_usage(self.name, facts, self.settings, self._clock.now())
@@ -168,6 +188,10 @@ class Agent:
         conversation.on_greeted, conversation.on_unknown = reports.beat_now, reports.register_anew
         ledger = Ledger(usage.inventory)
         ledger.set_inside(usage)
+        calls = DriverCalls(
+            self._driver, self.name, self.settings.limits, self.settings.max_hung_calls, self._work, self._clock
+        )
+        calls.on_hung, calls.on_change = self._on_hung, reports.changed
         host = self._host = Host(
             name=self.name,
             node=identity.node,
@@ -176,6 +200,7 @@ class Agent:
             settings=self.settings,
             clock=self._clock,
             driver=self._driver,
+            calls=calls,
             steps=self._steps,
             journal=self._journal,
             ledger=ledger,

@@ -16,6 +16,7 @@ from functools import singledispatchmethod
 
 import msgspec
 
+from skep.compute.drivers.base import NamedResource
 from skep.compute.entries import (
     Acknowledged,
     BuildAccepted,
@@ -89,6 +90,8 @@ class InstanceRecord(msgspec.Struct, kw_only=True):
     failures: dict[int, FailedAttempt] = msgspec.field(default_factory=dict)
     over: set[int] = msgspec.field(default_factory=set)
     left_behind: set[int] = msgspec.field(default_factory=set)
+    prepared: dict[int, tuple[NamedResource, ...]] = msgspec.field(default_factory=dict)
+    """What may have been made for attempts that are open or left behind."""
     tasks: dict[str, FinishedTask] = msgspec.field(default_factory=dict)
     taken: str = ""
     """The latest power task that was allowed to begin."""
@@ -177,8 +180,12 @@ class Attempts:
     @_take.register
     def _(self, entry: BuildAccepted, record: InstanceRecord) -> None:
         record.highest = max(record.highest, entry.attempt)
-        if entry.attempt not in record.over:
-            record.open.setdefault(entry.attempt, _accepted(entry))
+        if entry.attempt in record.over:
+            return
+        opened = record.open.setdefault(entry.attempt, _accepted(entry))
+        if entry.prepares and opened.built is None:
+            opened.order = entry
+            record.prepared[entry.attempt] = entry.prepares
 
     @_take.register
     def _(self, entry: SpawnGranted, record: InstanceRecord) -> None:
@@ -198,6 +205,8 @@ class Attempts:
                 granted=True,
                 built=entry,
             )
+            if entry.prepares:
+                record.prepared[entry.attempt] = entry.prepares
 
     @_take.register
     def _(self, entry: BuildFailed, record: InstanceRecord) -> None:
@@ -208,11 +217,14 @@ class Attempts:
             # From here on the record says it, not the entry: it may be removed later.
             record.left_behind.add(entry.attempt)
             entry = msgspec.structs.replace(entry, left_behind=False)
+        elif entry.attempt not in record.left_behind:
+            record.prepared.pop(entry.attempt, None)
         record.failures[entry.attempt] = FailedAttempt(entry=entry)
 
     @_take.register
     def _(self, entry: LeftoverRemoved, record: InstanceRecord) -> None:
         record.left_behind.discard(entry.attempt)
+        record.prepared.pop(entry.attempt, None)
 
     @_take.register
     def _(self, entry: TerminateAsked, record: InstanceRecord) -> None:
@@ -232,6 +244,8 @@ class Attempts:
         for attempt in [number for number in record.failures if number <= entry.attempt]:
             del record.failures[attempt]
         record.left_behind = {attempt for attempt in record.left_behind if attempt > entry.attempt}
+        for attempt in [number for number in record.prepared if number <= entry.attempt]:
+            del record.prepared[attempt]
 
     @_take.register
     def _(self, entry: TaskOver, record: InstanceRecord) -> None:
@@ -270,6 +284,7 @@ class Attempts:
         record.destroyed_waits = entry.destroyed_waits
         record.over = set(entry.over)
         record.left_behind = set(entry.left_behind)
+        record.prepared = dict(entry.prepared)
 
     def snapshot(self) -> Iterator[Entry]:
         """Give the fewest entries that lead to what is known now."""
@@ -299,6 +314,7 @@ def _entries(instance: InstanceUuid, record: InstanceRecord) -> Iterator[Entry]:
         destroyed_waits=record.destroyed_waits,
         over=tuple(sorted(record.over)),
         left_behind=tuple(sorted(record.left_behind)),
+        prepared={attempt: made for attempt, made in record.prepared.items() if attempt in record.left_behind},
     )
     for attempt, opened in record.open.items():
         if opened.built is not None:

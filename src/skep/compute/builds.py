@@ -6,13 +6,15 @@ An attempt ends in exactly one outcome, which is written down and told to the ce
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
 from skep.compute.attempts import Verdict
+from skep.compute.calls import Change
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.entries import BuildAccepted, BuildFailed, GuestBuilt, SpawnGranted
 from skep.compute.host import Host
@@ -49,6 +51,8 @@ class Run:
     __slots__ = (
         "contents",
         "granted",
+        "hangs",
+        "has_slot",
         "instance",
         "moment",
         "order",
@@ -74,6 +78,10 @@ class Run:
         """The password and files of the guest; they stand nowhere else on the host."""
         self.waiting = False
         """It waits for its turn or for an answer, so it may be interrupted."""
+        self.has_slot = False
+        """It counts among the builds that are worked on at once."""
+        self.hangs = False
+        """A call of the driver is past its limit."""
 
     def replace(self) -> None:
         """Let it stop: at once where it waits, otherwise after the step it is in."""
@@ -134,12 +142,15 @@ class Builds:
                 run.replace()
 
     def in_hand(self) -> list[BuildInHand]:
-        """Return the attempts that have no outcome yet, waiting ones too."""
+        """Return the attempts that have no outcome yet, waiting ones too.
+
+        One whose call hangs is left out: nobody knows whether it will ever have an outcome, so its deadline counts.
+        """
         return [
             BuildInHand(instance, attempt, run.phase)
             for instance, runs in self._runs.items()
             for attempt, run in runs.items()
-            if not run.replaced
+            if not run.replaced and not run.hangs
         ]
 
     def _start(self, run: Run, node: NodeUuid | None) -> None:
@@ -167,12 +178,35 @@ class Builds:
             await self._undo(run, refusal)
             return
         self._host.settle(run.instance, run.order.attempt)
-        slot = await self._wait(run, self._slots.acquire())
+        await self._take_slot(run)
         try:
             await self._build(run)
         finally:
-            if slot is not None:
-                self._slots.release()
+            self._give_slot(run)
+
+    async def _take_slot(self, run: Run) -> None:
+        run.has_slot = await self._wait(run, self._slots.acquire()) is not None
+
+    def _give_slot(self, run: Run) -> None:
+        if run.has_slot:
+            run.has_slot = False
+            self._slots.release()
+
+    async def _drive(self, run: Run, call: Change, operation: Awaitable[ResultT]) -> ResultT | BuildFailure:
+        """Let the driver work for a build. A call that hangs does not count among the builds that are worked on."""
+        result = await self._host.calls.change(call, operation, run.instance, partial(self._hang, run))
+        await self._go_on(run)
+        return result
+
+    def _hang(self, run: Run) -> None:
+        run.hangs = True
+        self._give_slot(run)
+
+    async def _go_on(self, run: Run) -> None:
+        """Count again, when its turn has come, a build of which a call had hung."""
+        if run.hangs:
+            run.hangs = False
+            await self._take_slot(run)
 
     async def _claim(self, run: Run, node: NodeUuid | None) -> BuildFailure | None:
         """Check what can be checked before anything is allocated, and let the ledger confirm or refuse."""
@@ -183,6 +217,8 @@ class Builds:
             return failure("ComputeResourcesUnavailable", f"Host {host.name} does not have node {node}.")
         if any(amount < 0 for amount in order.resources.values()):
             return failure("InvalidInput", "An amount of a resource is negative.")
+        if unfit := host.calls.unfit():
+            return failure("HypervisorUnavailable", f"Host {host.name} takes no builds: {unfit}.")
         match host.ledger.claim(run.instance, order.attempt, order.resources, order.allocation, order.expected_end):
             case Refused() as refused:
                 return failure("ComputeResourcesUnavailable", refused.message())
@@ -192,8 +228,17 @@ class Builds:
                 return await self._store(run)
 
     async def _store(self, run: Run) -> BuildFailure | None:
+        """Write down the build with all that will be made for it."""
         record = self._host.journal.attempts.get(run.instance)
-        if record is not None and run.order.attempt in record.open:
+        known = record is not None and run.order.attempt in record.open
+        if not run.order.prepares:
+            planned = self._host.calls.plan(run.order.instance, run.order.attempt)
+            if isinstance(planned, BuildFailure):
+                return planned
+            run.order = msgspec.structs.replace(run.order, prepares=planned)
+        elif known:
+            return None
+        if known and not run.order.prepares:
             return None
         try:
             self._host.journal.record(run.order)
@@ -239,12 +284,14 @@ class Builds:
         """Remove what lower attempts, or this one before a restart, left: the newest attempt is the truth."""
         host, attempt = self._host, run.order.attempt
         if run.touched:
-            failed = await host.drive(host.driver.destroy(run.instance, attempt), run.instance)
-            if isinstance(failed, BuildFailure):
+            failed = await host.remove(run.instance, attempt, partial(self._hang, run))
+            await self._go_on(run)
+            if failed is not None:
                 return failure("CleanupFailed", failed.message)
         for lower in host.ledger.attempts(run.instance):
             if lower < attempt:
-                await self._outcomes.undo(run.instance, lower, REPLACED)
+                await self._outcomes.undo(run.instance, lower, REPLACED, partial(self._hang, run))
+                await self._go_on(run)
                 if host.ledger.holds(run.instance, lower):
                     return failure("CleanupFailed", f"what attempt {lower} left on host {host.name} cannot be removed")
         return None
@@ -254,9 +301,12 @@ class Builds:
         run.phase = "preparing"
         async with host.step("prepare", run.instance, order.attempt, order.context) as step:
             failed = misfit(order.instance)
-            if failed is None:
+            for resource in order.prepares:
+                if failed is not None or run.replaced:
+                    break
                 run.touched = True
-                result = await host.drive(host.driver.prepare(order.instance, order.attempt), run.instance)
+                made = host.driver.prepare(order.instance, order.attempt, resource)
+                result = await self._drive(run, "prepare", made)
                 failed = result if isinstance(result, BuildFailure) else None
             if failed is not None:
                 step.outcome = failed.kind
@@ -283,8 +333,9 @@ class Builds:
         host, order = self._host, run.order
         run.phase = "spawning"
         async with host.step("spawn", run.instance, order.attempt, order.context) as step:
+            run.touched = True
             spawning = host.driver.spawn(order.instance, order.attempt, order.resources, order.allocation, run.contents)
-            result = await host.drive(spawning, run.instance)
+            result = await self._drive(run, "spawn", spawning)
             if isinstance(result, BuildFailure):
                 step.outcome = result.kind
                 return result
@@ -305,12 +356,13 @@ class Builds:
                 expected_end=run.order.expected_end,
                 moment=run.moment,
                 described=run.order.instance,
+                prepares=run.order.prepares,
             )
         )
 
     async def _undo(self, run: Run, failed: BuildFailure) -> None:
         if run.touched:
-            await self._outcomes.undo(run.instance, run.order.attempt, failed)
+            await self._outcomes.undo(run.instance, run.order.attempt, failed, partial(self._hang, run))
         else:
             self._fail(run, failed)
 

@@ -11,7 +11,6 @@ from skep.compute.entries import GuestDestroyed, TerminateAsked
 from skep.compute.host import Host
 from skep.compute.outcomes import Outcomes
 from skep.compute.upcalls import LONGEST_PAUSE
-from skep.domain.builds import BuildFailure
 from skep.domain.ids import InstanceUuid
 from skep.messages.to_compute import TerminateInstance
 
@@ -75,9 +74,9 @@ class Deletes:
         pause = host.settings.resend_seconds
         while True:
             host.work.check()
-            result = await host.drive(host.driver.destroy(instance, attempt), instance)
-            if not isinstance(result, BuildFailure):
+            failed = await host.remove(instance, attempt)
+            if failed is None:
                 return
-            log.error("destroy failed, tried again", host=host.name, instance=instance, error=result.message)
+            log.error("destroy failed, tried again", host=host.name, instance=instance, error=failed.message)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE * host.settings.resend_seconds)

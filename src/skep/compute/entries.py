@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from skep.compute.drivers.base import NamedResource
 from skep.domain.builds import BuildFailure
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
@@ -29,6 +30,9 @@ class BuildAccepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", t
     expected_end: int | None = None
     secrets: bytes | None = None
     """adminPass and injected files, sealed as they came."""
+    prepares: tuple[NamedResource, ...] = ()
+    """What will be made for the attempt, in that order; whatever becomes of it, each is undone. Repeated entries of one
+    attempt differ in this only. Agents of before 0.7.0 leave it out."""
 
 
 class SpawnGranted(msgspec.Struct, frozen=True, kw_only=True, tag="spawn_granted", tag_field="entry"):
@@ -56,6 +60,8 @@ class GuestBuilt(msgspec.Struct, frozen=True, kw_only=True, tag="built", tag_fie
     """That of the permission to spawn."""
     described: Instance | None = None
     """The server as the cell conductor told of it: should the cell lose its row, only the host knows."""
+    prepares: tuple[NamedResource, ...] = ()
+    """What was made for the attempt before its guest."""
 
 
 class BuildFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="entry", omit_defaults=True):
@@ -133,6 +139,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True, tag="remembered", ta
     deleted_up_to: int = 0
     over: tuple[int, ...] = ()
     left_behind: tuple[int, ...] = ()
+    prepared: dict[int, tuple[NamedResource, ...]] = {}
+    """What may have been made for attempts that are left behind."""
 
 
 Entry = (

@@ -39,7 +39,7 @@ class Found:
     async def _tell(self) -> None:
         try:
             while (timeline := self._wanted) is not None:
-                guests = await self._host.drive(self._host.driver.guests())
+                guests = await self._host.calls.read("guests", self._host.driver.guests)
                 if isinstance(guests, BuildFailure):
                     # Nothing is said rather than something wrong: it is asked again.
                     log.error("guests not read, nothing is told", host=self._host.name, error=guests.message)

@@ -58,7 +58,7 @@ class Guests:
         host = self._host
         before = {(instance, attempt): tasks for instance, attempt, tasks in self._built()}
         busy = self._busy()
-        found = await host.drive(host.driver.guests())
+        found = await host.calls.read("guests", host.driver.guests)
         if isinstance(found, BuildFailure):
             log.warning("guests not read", host=host.name, error=found.message)
             return ()
@@ -80,7 +80,7 @@ class Guests:
         ]
 
     def _busy(self) -> set[InstanceUuid]:
-        return {task.instance for task in self._power.in_hand()}
+        return self._power.busy()
 
     async def _tell(self, seen: tuple[GuestSeen, ...]) -> None:
         for start in range(0, len(seen), IN_ONE_MESSAGE):

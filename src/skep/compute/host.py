@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-import structlog
-
-from skep.compute.drivers.base import Driver, DriverError
+from skep.compute.calls import DriverCalls
+from skep.compute.drivers.base import Driver, NamedResource
 from skep.compute.drivers.contents import Opener, keeps_closed
 from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
@@ -22,9 +21,6 @@ from skep.domain.claims import ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
-
-ResultT = TypeVar("ResultT")
-log = structlog.get_logger("skep.compute")
 
 
 class Reporting(Protocol):
@@ -48,6 +44,7 @@ class Host:
     settings: ComputeSettings
     clock: Clock
     driver: Driver
+    calls: DriverCalls
     steps: Steps
     journal: Journal
     ledger: Ledger
@@ -78,19 +75,33 @@ class Host:
             contexts=(context,) if context is not None else (),
         )
 
-    async def drive(
-        self, operation: Awaitable[ResultT], instance: InstanceUuid | None = None
-    ) -> ResultT | BuildFailure:
-        """Let the driver do something; what it raises becomes a value."""
-        with self.work.busy():
-            try:
-                return await operation
-            except DriverError as error:
-                return failure(error.error, error.message)
-            except Exception as error:
-                # A driver's bug must not lose the build: it is tried elsewhere under the name of what was raised.
-                log.exception("driver failed unexpectedly", host=self.name, instance=instance)
-                return failure(type(error).__name__, str(error))
+    async def remove(
+        self, instance: InstanceUuid, attempt: int | None, on_hang: Callable[[], None] | None = None
+    ) -> BuildFailure | None:
+        """Remove the guest of an attempt (None: of any), then undo what was prepared for it, the newest first.
+
+        Returns why that failed; then something may be left, and all of it may be tried again.
+        """
+        result = await self.calls.change("destroy", self.driver.destroy(instance, attempt), instance, on_hang)
+        if isinstance(result, BuildFailure):
+            return result
+        for number, resource in self._prepared(instance, attempt):
+            undoing = self.driver.undo(instance, number, resource)
+            result = await self.calls.change("destroy", undoing, instance, on_hang)
+            if isinstance(result, BuildFailure):
+                return failure(result.error, f"{resource.kind} {resource.name}: {result.message}")
+        return None
+
+    def _prepared(self, instance: InstanceUuid, attempt: int | None) -> list[tuple[int, NamedResource]]:
+        record = self.journal.attempts.get(instance)
+        if record is None:
+            return []
+        return [
+            (number, resource)
+            for number, resources in sorted(record.prepared.items(), reverse=True)
+            if attempt in (None, number)
+            for resource in reversed(resources)
+        ]
 
     def settle(self, instance: InstanceUuid, attempt: int) -> None:
         """Report soon that the claim of this attempt is settled."""

@@ -62,10 +62,18 @@ def with_use(
     image_properties: dict[str, int] | None = None,
     expected_end: int | None = None,
     clock_ahead: float = 0.0,
+    hung_calls: tuple[str, ...] = (),
+    unfit: str = "",
 ) -> HostUsage:
-    """Return `idle` with what changes from report to report. Every build under way will be a server."""
+    """Return `idle` with what changes from report to report. Every build under way will be a server.
+
+    All of a host that is `unfit` is reserved, so that schedulers of any release give it no builds.
+    """
     return msgspec.structs.replace(
         idle,
+        inventory=_all_reserved(idle.inventory) if unfit else idle.inventory,
+        hung_calls=hung_calls,
+        unfit=unfit,
         used=used,
         servers=servers,
         failed_builds=failed_builds,
@@ -76,3 +84,9 @@ def with_use(
         expected_end=expected_end,
         clock_ahead=clock_ahead,
     )
+
+
+def _all_reserved(inventory: dict[str, Inventory]) -> dict[str, Inventory]:
+    return {
+        resource_class: msgspec.structs.replace(one, reserved=one.total) for resource_class, one in inventory.items()
+    }

@@ -53,23 +53,26 @@ class Outcomes:
         """Tell the result of a power task until it is acknowledged."""
         self._start(instance, f"task {task_id}", lambda: self._tell_task(instance, task_id))
 
-    async def undo(self, instance: InstanceUuid, attempt: int, why: BuildFailure) -> None:
+    async def undo(
+        self, instance: InstanceUuid, attempt: int, why: BuildFailure, on_hang: Callable[[], None] | None = None
+    ) -> None:
         """Remove all that bears the attempt and write down its end. The caller holds the instance's lock.
 
-        Where that fails the outcome is `CleanupFailed`, and the ledger goes on counting what may be left.
+        Where that fails the outcome is `CleanupFailed`, and the ledger goes on counting what may be left. `on_hang` is
+        called when a call of the driver hangs.
         """
         host = self._host
         async with host.step("destroy", instance, attempt) as step:
-            result = await host.drive(host.driver.destroy(instance, attempt), instance)
-            if isinstance(result, BuildFailure):
-                step.outcome = result.kind
-                log.error("clean-up failed", host=host.name, instance=instance, attempt=attempt, error=result.message)
-                why = failure(CLEANUP_FAILED, f"{result.message} (while cleaning up after: {why.message})")
+            failed = await host.remove(instance, attempt, on_hang)
+            if failed is not None:
+                step.outcome = failed.kind
+                log.error("clean-up failed", host=host.name, instance=instance, attempt=attempt, error=failed.message)
+                why = failure(CLEANUP_FAILED, f"{failed.message} (while cleaning up after: {why.message})")
             else:
                 host.forget_guest(instance, attempt)
-        self._write_end(instance, attempt, why, left_behind=isinstance(result, BuildFailure))
+        self._write_end(instance, attempt, why, left_behind=failed is not None)
         self.tell(instance, attempt)
-        if isinstance(result, BuildFailure):
+        if failed is not None:
             self.remove_leftover(instance, attempt)
 
     def _write_end(self, instance: InstanceUuid, attempt: int, why: BuildFailure, *, left_behind: bool) -> None:
@@ -105,10 +108,10 @@ class Outcomes:
     async def _try_leftover(self, instance: InstanceUuid, attempt: int) -> None:
         host = self._host
         async with host.step("destroy", instance, attempt) as step:
-            result = await host.drive(host.driver.destroy(instance, attempt), instance)
-            if isinstance(result, BuildFailure):
-                step.outcome = result.kind
-                log.error("clean-up failed", host=host.name, instance=instance, attempt=attempt, error=result.message)
+            failed = await host.remove(instance, attempt)
+            if failed is not None:
+                step.outcome = failed.kind
+                log.error("clean-up failed", host=host.name, instance=instance, attempt=attempt, error=failed.message)
                 return
         host.forget_guest(instance, attempt)
         if any(counted <= attempt for counted in host.ledger.attempts(instance)):

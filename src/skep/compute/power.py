@@ -43,6 +43,12 @@ class _Run:
     def __init__(self, order: ChangePower) -> None:
         self.order = order
         self.asks = order.ask
+        self.hangs = False
+        """The call of the driver is past its limit."""
+
+    def hang(self) -> None:
+        """Remember that the call of the driver is past its limit."""
+        self.hangs = True
 
 
 class Power:
@@ -71,8 +77,15 @@ class Power:
             self._host.work.start(self._story(run), name=f"power {message.instance} {message.task_id}")
 
     def in_hand(self) -> list[TaskInHand]:
-        """Return the tasks that have no result yet, waiting ones too."""
-        return [TaskInHand(run.order.instance, task_id) for task_id, run in self._under_way.items()]
+        """Return the tasks that have no result yet, waiting ones too.
+
+        One whose call hangs is left out: nobody knows whether it will ever have a result, so its deadline counts.
+        """
+        return [TaskInHand(run.order.instance, task_id) for task_id, run in self._under_way.items() if not run.hangs]
+
+    def busy(self) -> set[InstanceUuid]:
+        """Return the instances to whose guests something is being done, also by calls that hang."""
+        return {run.order.instance for run in self._under_way.values()}
 
     async def _story(self, run: _Run) -> None:
         order = run.order
@@ -93,7 +106,7 @@ class Power:
             async with self._host.locks.hold(order.instance):
                 # Whoever held the lock, or this process itself, may have taken its time.
                 if until == FOREVER or self._host.clock.elapsed() < until:
-                    self._note(order, *await self._operate(order, driver))
+                    self._note(order, *await self._operate(run, driver))
                     return
         await self._refuse(order, f"GivenUp: {GIVEN_UP}")
 
@@ -131,8 +144,8 @@ class Power:
             )
         )
 
-    async def _operate(self, order: ChangePower, driver: PowerDriver) -> tuple[PowerState, str | None]:
-        host, instance = self._host, order.instance
+    async def _operate(self, run: _Run, driver: PowerDriver) -> tuple[PowerState, str | None]:
+        host, order, instance = self._host, run.order, run.order.instance
         attempt = host.guests.get(instance)
         if attempt is None:
             return PowerState.NOSTATE, f"InstanceNotFound: there is no guest of {instance} on host {host.name}"
@@ -140,7 +153,7 @@ class Power:
             there = f"the guest of {instance} on host {host.name} bears attempt {attempt}, not {order.attempt}"
             return PowerState.NOSTATE, f"InstanceNotFound: {there}"
         host.journal.note(Acknowledged(instance=instance, outcome="task", task_id=order.task_id, taken=True))
-        result = await host.drive(OPERATIONS[order.task](driver, instance), instance)
+        result = await host.calls.change("action", OPERATIONS[order.task](driver, instance), instance, run.hang)
         if isinstance(result, BuildFailure):
             log.warning("power task failed", host=host.name, instance=instance, task=order.task, error=result.message)
             return await self._power_state(instance), f"{result.error}: {result.message}"
@@ -148,7 +161,7 @@ class Power:
 
     async def _power_state(self, instance: InstanceUuid) -> PowerState:
         """Ask the hypervisor how the guest is after a task failed, or was not begun."""
-        guests = await self._host.drive(self._host.driver.guests(), instance)
+        guests = await self._host.calls.read("guests", self._host.driver.guests)
         if isinstance(guests, BuildFailure):
             return PowerState.NOSTATE
         return next((guest.power_state for guest in guests if guest.instance == instance), PowerState.NOSTATE)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from skep.compute.calls import SHOWN
 from skep.compute.host import Host
 from skep.compute.inventory import idle_usage, with_use
 from skep.compute.own_clock import OwnClock
@@ -154,7 +155,7 @@ class Reports:
 
     async def _refresh_facts(self) -> None:
         """Look at the host anew: what it has may have changed."""
-        facts = await self._host.drive(self._host.driver.facts())
+        facts = await self._host.calls.read("facts", self._host.driver.facts)
         if isinstance(facts, BuildFailure):
             log.warning("facts not read, the last known are reported", host=self._host.name, error=facts.message)
             return
@@ -225,6 +226,8 @@ class Reports:
             io_ops=building(host.journal.attempts),
             image_properties=properties_of_images(host.journal.attempts),
             clock_ahead=self._clock.seconds_ahead,
+            hung_calls=tuple(str(call) for call in host.calls.hung()[:SHOWN]),
+            unfit=host.calls.unfit(),
         )
 
     def _take(self, message: ReportHost, answer: HostReported) -> None:

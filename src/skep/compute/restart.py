@@ -83,6 +83,7 @@ class Restart:
                     image_properties=weighed_properties(opened.order.instance.image if opened.order else None),
                     expected_end=opened.expected_end,
                     described=opened.order.instance if opened.order else None,
+                    prepares=opened.order.prepares if opened.order else (),
                 )
             )
         elif opened.built is None and opened.order is not None:

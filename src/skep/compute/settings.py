@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from skep.compute.calls import CallLimits
+
 
 class ComputeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one agent. Times are seconds."""
@@ -31,5 +33,9 @@ class ComputeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long `stop` waits for work that the hypervisor has in hand."""
     require_signatures: bool = True
     """Whether only conductors are believed that prove to be of the cell, once it has shown its key."""
+    limits: CallLimits = CallLimits()
+    """After how long a call of the driver hangs."""
+    max_hung_calls: int = 4
+    """While so many calls of the driver hang the host takes no builds and begins no further call but to read."""
     remembered_instances: int = 256
     """Instances gone from the host whose attempts are still remembered, so that late messages get the right answer."""

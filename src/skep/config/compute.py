@@ -31,6 +31,9 @@ class FakeFailure(Section, frozen=True, kw_only=True):
     after: Annotated[
         int, Meta(ge=0, description="How many matching operations of a host succeed before the first that fails")
     ] = 0
+    hangs: Annotated[
+        bool, Meta(description="Instead of failing the operation does not return while the host's agent runs")
+    ] = False
 
     def __post_init__(self) -> None:
         """Refuses an error that no rule knows: a misspelt one would be tried elsewhere instead of ending the build."""
@@ -90,6 +93,19 @@ class FakeDriverSettings(Section, frozen=True, kw_only=True):
     ] = ()
 
 
+class DriverLimits(Section, frozen=True, kw_only=True):
+    """Seconds after which a call of the driver hangs: its outcome is unknown until it returns."""
+
+    facts: Annotated[float, Meta(gt=0, description="Describing the host")] = 30.0
+    guests: Annotated[float, Meta(gt=0, description="Listing the guests")] = 60.0
+    prepare: Annotated[
+        float, Meta(gt=0, description="Making one resource before the guest: a disk from an image, say")
+    ] = 1800.0
+    spawn: Annotated[float, Meta(gt=0, description="Making a guest")] = 900.0
+    destroy: Annotated[float, Meta(gt=0, description="Removing a guest, or one resource that was made for it")] = 600.0
+    action: Annotated[float, Meta(gt=0, description="Starting, stopping or rebooting a guest")] = 600.0
+
+
 class ComputeSettings(Section, frozen=True, kw_only=True):
     """The agent on a host."""
 
@@ -124,4 +140,13 @@ class ComputeSettings(Section, frozen=True, kw_only=True):
             extra={"hide": "value"},
         ),
     ] = msgspec.field(default_factory=dict)
+    max_hung_calls: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="While so many calls of its driver are past their limit a host takes no builds, and begins no "
+            "call of its driver but to read",
+        ),
+    ] = 4
+    driver_limits: DriverLimits = DriverLimits()
     fake: FakeDriverSettings = FakeDriverSettings()

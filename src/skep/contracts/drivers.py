@@ -6,16 +6,19 @@ The suite makes guests of its own with random ids, so it may run on a host that 
 from __future__ import annotations
 
 import abc
+import asyncio
 from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
-from skep.compute.drivers.base import Driver, DriverError, Guest, PowerDriver
+from skep.compute.drivers.base import Driver, DriverError, Guest, NamedResource, PowerDriver
+from skep.compute.drivers.capabilities import PROTOCOLS
 from skep.compute.drivers.contents import GuestContents, GuestFile
 from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_uuid
 from skep.domain.instances import Instance, PowerState
+from skep.domain.providers import Allocation, CellShare
 from skep.domain.resources import MEMORY_MB, VCPU
 
 
@@ -34,6 +37,17 @@ class DriverContract(abc.ABC):
         Where a test cannot look inside, what is said of them is not tried.
         """
         pytest.skip("nothing looks inside the guests of this driver")
+
+    async def restarted(self, driver: Driver) -> Driver:  # noqa: ARG002
+        """Close the driver and return another one over the same hypervisor, as a restarted agent has it.
+
+        The fixture closes the driver that was returned last.
+        """
+        pytest.skip("this driver cannot be restarted in a test")
+
+    def hanging(self, driver: Driver, instance: Instance) -> Driver:  # noqa: ARG002
+        """Return the driver, in which the spawning of this instance never ends. Where none can hang it is not tried."""
+        pytest.skip("nothing hangs in this driver")
 
     @pytest.fixture
     def small(self) -> Instance:
@@ -59,7 +73,7 @@ class DriverContract(abc.ABC):
 
     async def test_a_spawned_guest_runs_whole_under_its_label(self, driver: Driver, small: Instance) -> None:
         """What was spawned is listed with instance, attempt and resources."""
-        await driver.prepare(small, 3)
+        await _prepare(driver, small, 3)
         assert await driver.spawn(small, 3, small.flavor.resources()) is PowerState.RUNNING
         guest = await _guest(driver, small)
         assert guest is not None
@@ -70,10 +84,10 @@ class DriverContract(abc.ABC):
     async def test_spawning_again_leaves_the_guest_as_it_is(self, driver: Driver, small: Instance) -> None:
         """A repeat looks at the guest: one that was stopped stays stopped."""
         power = _power(driver)
-        await driver.prepare(small, 1)
+        await _prepare(driver, small, 1)
         await driver.spawn(small, 1, small.flavor.resources())
         await power.power_off(small.uuid)
-        await driver.prepare(small, 1)
+        await _prepare(driver, small, 1)
         assert await driver.spawn(small, 1, small.flavor.resources()) is PowerState.SHUTDOWN
         await driver.destroy(small.uuid)
 
@@ -104,10 +118,124 @@ class DriverContract(abc.ABC):
         assert await _guest(driver, small) is None
 
     async def test_what_was_prepared_can_be_destroyed(self, driver: Driver, small: Instance) -> None:
-        """Disks without a guest are removed too."""
-        await driver.prepare(small, 1)
-        await driver.destroy(small.uuid, 1)
+        """Resources without a guest are removed too."""
+        await _prepare(driver, small, 1)
+        await _remove(driver, small, 1)
         assert await _guest(driver, small) is None
+
+    async def test_a_plan_touches_nothing_and_names_each_resource_once(self, driver: Driver, small: Instance) -> None:
+        """It is asked before anything is written down, and says the same again."""
+        plan = driver.plan(small, 1)
+        assert len({resource.name for resource in plan}) == len(plan)
+        assert driver.plan(small, 1) == plan
+        assert await _guest(driver, small) is None
+
+    async def test_what_was_never_made_can_be_undone(self, driver: Driver, small: Instance) -> None:
+        """The agent may die between its journal and the making: it undoes all that the journal names."""
+        for resource in driver.plan(small, 1):
+            await driver.undo(small.uuid, 1, resource)
+        assert await _guest(driver, small) is None
+
+    async def test_making_and_undoing_may_be_repeated_and_interrupted(self, driver: Driver, small: Instance) -> None:
+        """A plan that was half made is undone whole, and made anew after that."""
+        plan = await _prepare(driver, small, 1)
+        await _prepare(driver, small, 1)
+        for _ in range(2):
+            for resource in reversed(plan):
+                await driver.undo(small.uuid, 1, resource)
+        for resource in plan[: len(plan) // 2]:
+            await driver.prepare(small, 1, resource)
+        for resource in reversed(plan):
+            await driver.undo(small.uuid, 1, resource)
+        await _prepare(driver, small, 1)
+        assert await driver.spawn(small, 1, small.flavor.resources()) is PowerState.RUNNING
+        await _remove(driver, small, 1)
+
+    async def test_undoing_one_attempt_leaves_the_guest_of_another(self, driver: Driver, small: Instance) -> None:
+        """Resources bear their attempt."""
+        await _prepare(driver, small, 1)
+        plan = await _prepare(driver, small, 2)
+        await driver.spawn(small, 2, small.flavor.resources())
+        for resource in reversed(driver.plan(small, 1)):
+            await driver.undo(small.uuid, 1, resource)
+        guest = await _guest(driver, small)
+        assert guest is not None
+        assert (guest.attempt, guest.whole, guest.power_state) == (2, True, PowerState.RUNNING)
+        assert plan == driver.plan(small, 2)
+        await _remove(driver, small, 2)
+
+    @pytest.mark.parametrize("turns", range(4))
+    async def test_what_an_interrupted_spawn_left_is_listed_and_can_be_removed(
+        self, driver: Driver, small: Instance, turns: int
+    ) -> None:
+        """The agent may stop at any moment: a guest that is not whole says so, and is in nobody's way once removed."""
+        await _prepare(driver, small, 1)
+        spawning = asyncio.create_task(_spawn(driver, small, 1))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        spawning.cancel()
+        await asyncio.wait([spawning])
+        left = await _guest(driver, small)
+        if left is not None:
+            assert left.attempt == 1
+            assert left.whole or left.power_state is not PowerState.RUNNING
+        await _remove(driver, small, 1)
+        assert await _guest(driver, small) is None
+        await _prepare(driver, small, 2)
+        assert await driver.spawn(small, 2, small.flavor.resources()) is PowerState.RUNNING
+        await _remove(driver, small, 2)
+
+    async def test_a_guest_tells_the_allocation_that_it_was_made_with(self, driver: Driver, small: Instance) -> None:
+        """A driver that was not told of one says that of none; it makes up nothing."""
+        allocation = Allocation(cells=(CellShare(cell=0, shared=1, memory_mb=64),))
+        await _prepare(driver, small, 1)
+        await driver.spawn(small, 1, small.flavor.resources(), allocation)
+        guest = await _guest(driver, small)
+        assert guest is not None
+        assert guest.allocation in (None, allocation)
+        await _remove(driver, small, 1)
+        await _prepare(driver, small, 2)
+        await driver.spawn(small, 2, small.flavor.resources())
+        guest = await _guest(driver, small)
+        assert guest is not None
+        assert guest.allocation is None
+        await _remove(driver, small, 2)
+
+    async def test_guests_outlive_the_agent(self, driver: Driver, small: Instance) -> None:
+        """Another run of the driver finds them as they were, and can remove them with all that was prepared."""
+        await _prepare(driver, small, 1)
+        await driver.spawn(small, 1, small.flavor.resources())
+        before = await _guest(driver, small)
+        again = await self.restarted(driver)
+        assert await _guest(again, small) == before
+        await _prepare(again, small, 1)
+        assert await again.spawn(small, 1, small.flavor.resources()) is PowerState.RUNNING
+        await _remove(again, small, 1)
+        assert await _guest(again, small) is None
+
+    async def test_a_server_that_hangs_holds_no_other_one(self, driver: Driver, small: Instance) -> None:
+        """While the guest of one server is being made, others are made, listed and removed."""
+        other = msgspec.structs.replace(small, uuid=InstanceUuid(new_uuid()), name="other")
+        hanging = self.hanging(driver, small)
+        await _prepare(hanging, small, 1)
+        spawning = asyncio.create_task(_spawn(hanging, small, 1))
+        await asyncio.sleep(0)
+        await _prepare(hanging, other, 1)
+        assert await hanging.spawn(other, 1, other.flavor.resources()) is PowerState.RUNNING
+        assert await _guest(hanging, other) is not None
+        await _remove(hanging, other, 1)
+        assert not spawning.done()
+        spawning.cancel()
+        await asyncio.wait([spawning])
+        await _remove(hanging, small, 1)
+        assert await _guest(hanging, small) is None
+
+    def test_each_capability_is_had_whole_or_not_at_all(self, driver: Driver) -> None:
+        """Half a protocol is none: what is missing would be found out in the middle of an action."""
+        for capability, protocol in PROTOCOLS.items():
+            operations = {name for name in vars(protocol) if not name.startswith("_")}
+            there = {name for name in operations if hasattr(driver, name)}
+            assert there in (set(), operations), capability
 
     async def test_power_follows_what_was_asked(self, driver: Driver, small: Instance) -> None:
         """Stop and start may be repeated; a reboot ends with a guest that runs."""
@@ -136,7 +264,7 @@ class DriverContract(abc.ABC):
     async def test_password_and_files_are_in_the_guest_and_go_with_it(self, driver: Driver, small: Instance) -> None:
         """They are there when `spawn` returns, a repeat of it without them leaves them, and nothing shows them."""
         contents = GuestContents(admin_password="of the guest", files=(GuestFile(path="/etc/motd", contents=b"\0hi"),))
-        await driver.prepare(small, 1)
+        await _prepare(driver, small, 1)
         await driver.spawn(small, 1, small.flavor.resources(), None, contents)
         assert self.inside(driver, small.uuid) == contents
         await driver.spawn(small, 1, small.flavor.resources())
@@ -163,3 +291,21 @@ def _power(driver: Driver) -> PowerDriver:
     if not isinstance(driver, PowerDriver):
         pytest.skip("this driver lacks the capability `power`")
     return driver
+
+
+async def _prepare(driver: Driver, instance: Instance, attempt: int) -> tuple[NamedResource, ...]:
+    plan = driver.plan(instance, attempt)
+    for resource in plan:
+        await driver.prepare(instance, attempt, resource)
+    return plan
+
+
+async def _spawn(driver: Driver, instance: Instance, attempt: int) -> None:
+    await driver.spawn(instance, attempt, instance.flavor.resources())
+
+
+async def _remove(driver: Driver, instance: Instance, attempt: int) -> None:
+    """Do as an agent does: remove the guest, then undo the plan, the newest first."""
+    await driver.destroy(instance.uuid, attempt)
+    for resource in reversed(driver.plan(instance, attempt)):
+        await driver.undo(instance.uuid, attempt, resource)

@@ -64,6 +64,10 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     clock_ahead: float = 0.0
     """By how many seconds the host's clock is ahead of that of its cell's database; negative: behind. 0: it is right,
     or its agent does not say it."""
+    hung_calls: tuple[str, ...] = ()
+    """Calls of the driver that are past their limit, the oldest first: their outcome is unknown."""
+    unfit: str = ""
+    """Why the host takes no builds, although the operator did not disable it; all it has is reserved then."""
 
 
 class RefusedReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -69,6 +69,7 @@ class DrivenHost:
             cell_name=cell.name,
             open_contents=contents_by(key),
             on_clock=on_clock,
+            on_hung=lambda call, number: process.metrics.driver_calls_hung.labels(name, call).set(number),
         )
 
     async def start(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from skep.api.services import ApiSettings, QuotaDefaults
+from skep.compute.calls import CallLimits
 from skep.compute.settings import ComputeSettings
 from skep.config.pci import PciSettings
 from skep.config.sections import Config
@@ -26,6 +29,8 @@ def compute_settings(config: Config) -> ComputeSettings:
         max_concurrent_builds=section.max_concurrent_builds,
         report_interval_seconds=section.report_interval,
         require_signatures=section.require_signatures,
+        max_hung_calls=section.max_hung_calls,
+        limits=msgspec.convert(section.driver_limits, CallLimits, from_attributes=True),
         progress_seconds=config.conductor.progress_seconds,
         resend_seconds=min(1.0, config.conductor.resend_seconds),
     )

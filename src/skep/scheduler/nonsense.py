@@ -29,6 +29,8 @@ MOST_TRAITS = 2_000
 MOST_CLASSES = 100
 MOST_SETTLED = 10_000
 LONGEST_NAME = 255
+MOST_UNFIT = 1024
+"""Characters of why a host takes no builds."""
 MOST_MEASURED = 1e15
 """Of metrics, of either sign: they are added and multiplied, and the result must be a number."""
 MOST_TOLD = 256
@@ -134,6 +136,7 @@ def _told_faults(usage: HostUsage) -> Iterator[str]:
         ("metrics", usage.metrics),
         ("stats", usage.stats),
         ("image_properties", usage.image_properties),
+        ("hung_calls", usage.hung_calls),
     ):
         if len(told) > MOST_TOLD:
             yield f"usage.{field}: more than {MOST_TOLD}"
@@ -142,9 +145,12 @@ def _told_faults(usage: HostUsage) -> Iterator[str]:
         *(("supported_instances", word) for word in words),
         *(("metrics", name) for name in usage.metrics),
         *(("stats", word) for pair in usage.stats.items() for word in pair),
+        *(("hung_calls", word) for word in usage.hung_calls),
     ):
         if len(word) > LONGEST_NAME:
             yield f"usage.{field}: at most {LONGEST_NAME} characters are possible"
+    if len(usage.unfit) > MOST_UNFIT:
+        yield f"usage.unfit: at most {MOST_UNFIT} characters are possible"
     for name, value in usage.metrics.items():
         if not math.isfinite(value):
             yield f"usage.metrics.{name}: {value} is no finite number"

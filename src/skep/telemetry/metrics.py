@@ -132,6 +132,12 @@ class Metrics:
             ("database",),
             registry=self.registry,
         )
+        self.driver_calls_hung = Gauge(
+            "skep_driver_calls_hung",
+            "Calls of the driver of a host of this process that are past their limit, by host and kind of call",
+            ("host", "call"),
+            registry=self.registry,
+        )
         self.backlog = Gauge("skep_build_backlog", "Servers waiting for a host (BuildRequests)", registry=self.registry)
         self.hosts = Gauge(
             "skep_hosts",

@@ -7,19 +7,32 @@ import pytest
 
 from skep.compute.drivers.base import Driver
 from skep.compute.drivers.contents import GuestContents
-from skep.compute.drivers.fake import INSIDES, FakeDriver
+from skep.compute.drivers.fake import DISKS, INSIDES, FailureRule, FakeDriver, FakeSettings
+from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.drivers.fake_inside import GuestInsides
 from skep.contracts.drivers import DriverContract
 from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance
 
 
 class TestFakeDriver(DriverContract):
     @pytest.fixture
     async def driver(self, tmp_path: Path) -> AsyncIterator[Driver]:
         self.directory = tmp_path
-        made = FakeDriver(tmp_path, "host-1")
-        yield made
-        made.close()
+        self.latest = FakeDriver(tmp_path, "host-1")
+        yield self.latest
+        self.latest.close()
+        assert FakeDisks(tmp_path / DISKS).labels() == (), "each test removes what it made"
 
     def inside(self, driver: Driver, instance: InstanceUuid) -> GuestContents | None:  # noqa: ARG002
         return GuestInsides(self.directory / INSIDES).read(instance)
+
+    async def restarted(self, driver: Driver) -> Driver:
+        driver.close()
+        self.latest = FakeDriver(self.directory, "host-1")
+        return self.latest
+
+    def hanging(self, driver: Driver, instance: Instance) -> Driver:  # noqa: ARG002
+        rule = FailureRule(operation="spawn", server=instance.name, hangs=True)
+        self.latest.settings = FakeSettings(failures=(rule,))
+        return self.latest

@@ -20,7 +20,9 @@ class CoreOnly:
         self.on_change = inner.on_change
         self.facts = inner.facts
         self.guests = inner.guests
+        self.plan = inner.plan
         self.prepare = inner.prepare
+        self.undo = inner.undo
         self.spawn = inner.spawn
         self.destroy = inner.destroy
         self.close = inner.close

@@ -8,7 +8,7 @@ import os_traits
 import pytest
 
 from skep.compute.drivers.base import DriverError
-from skep.compute.drivers.fake import GUESTS_FILE, TRAITS, FailureRule, FakeDriver, FakeSettings
+from skep.compute.drivers.fake import GUESTS_FILE, PLAN, TRAITS, FailureRule, FakeDriver, FakeSettings
 from skep.compute.drivers.guest_log import GuestLog, read_events
 from skep.domain.instances import PowerState
 from tests.support.agents import instance
@@ -67,13 +67,13 @@ async def test_a_torn_last_line_is_cut(tmp_path: Path) -> None:
 async def test_a_failure_strikes_as_often_and_as_late_as_it_says(tmp_path: Path) -> None:
     rule = FailureRule(operation="prepare", error="Odd", message="so it is", times=2, after=1)
     driver = FakeDriver(tmp_path, "host-1", FakeSettings(failures=(rule,)))
-    await driver.prepare(SMALL, 1)
+    await driver.prepare(SMALL, 1, PLAN[0])
     for _ in range(2):
         with pytest.raises(DriverError) as raised:
-            await driver.prepare(SMALL, 1)
+            await driver.prepare(SMALL, 1, PLAN[0])
         assert (raised.value.error, raised.value.message) == ("Odd", "so it is")
     for _ in range(2):
-        await driver.prepare(SMALL, 1)
+        await driver.prepare(SMALL, 1, PLAN[0])
     driver.close()
 
 

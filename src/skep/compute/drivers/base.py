@@ -49,6 +49,17 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """NUMA cells and nested providers; None where the driver does not tell."""
 
 
+class NamedResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that is made for an attempt before its guest: a disk, say. The journal names it before it is made."""
+
+    name: str
+    """No other of the same attempt has it."""
+    kind: str
+    """A word of the driver's."""
+    data: dict[str, str] = {}
+    """What the driver needs to undo it, also after an upgrade."""
+
+
 class DriverError(Exception):
     """A driver could not do it. `error` is a name of `skep.domain.builds.ABORTING`, or any other."""
 
@@ -78,8 +89,17 @@ class Driver(Protocol):
     async def guests(self) -> tuple[Guest, ...]:
         """List all guests, whole and partial."""
 
-    async def prepare(self, instance: Instance, attempt: int) -> None:
-        """Make disks ready before the hypervisor is touched. Raises DriverError."""
+    def plan(self, instance: Instance, attempt: int) -> tuple[NamedResource, ...]:
+        """List what has to be made before the guest, in that order. Touches nothing and waits for nothing.
+
+        Raises DriverError for a server that the driver cannot make.
+        """
+
+    async def prepare(self, instance: Instance, attempt: int, resource: NamedResource) -> None:
+        """Make one resource of the plan; one that is there is made anew or left. Raises DriverError."""
+
+    async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:
+        """Remove one resource of the plan. One that was never made, or is gone, is no error. Raises DriverError."""
 
     async def spawn(
         self,
@@ -95,7 +115,10 @@ class Driver(Protocol):
         """
 
     async def destroy(self, instance: InstanceUuid, attempt: int | None = None) -> None:
-        """Remove the guest and its disks, only that of `attempt` when it is given. Raises DriverError."""
+        """Remove the guest, only that of `attempt` when it is given. Raises DriverError.
+
+        What else bears the label and is known to the driver goes with it: a host that lost its journal knows no plan.
+        """
 
 
 @runtime_checkable

@@ -15,8 +15,9 @@ from typing import Literal
 import msgspec
 
 from skep.compute.drivers import fake_topology
-from skep.compute.drivers.base import DriverError, Guest, HostFacts
+from skep.compute.drivers.base import DriverError, Guest, HostFacts, NamedResource
 from skep.compute.drivers.contents import GuestContents
+from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.drivers.fake_inside import GuestInsides
 from skep.compute.drivers.fake_topology import FakeTopology
 from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog
@@ -28,7 +29,10 @@ from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory, Resources
 
 GUESTS_FILE = "guests.log"
 INSIDES = "guests"
+DISKS = "disks"
 HYPERVISOR_VERSION = 1_000_000
+
+PLAN = (NamedResource(name="disk", kind="disk"),)
 
 TRAITS = (
     "COMPUTE_ACCELERATORS",
@@ -57,6 +61,8 @@ class FailureRule(msgspec.Struct, frozen=True, kw_only=True):
     """How often it happens; None: always."""
     after: int = 0
     """How many matching operations succeed before the first that fails."""
+    hangs: bool = False
+    """Instead of failing it does not return before `FakeDriver.release`."""
 
 
 class FakeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,9 +94,11 @@ class FakeDriver:
         self._clock = clock or Clock()
         self._log = GuestLog(directory / GUESTS_FILE)
         self._inside = GuestInsides(directory / INSIDES)
+        self._disks = FakeDisks(directory / DISKS)
         self._opened_at = self._clock.now()
         self._matched: dict[int, int] = {}
         self._told: Callable[[], None] = _nothing
+        self._released = asyncio.Event()
 
     def on_change(self, told: Callable[[], None]) -> None:
         """Call `told` when a guest starts or stops by itself."""
@@ -101,13 +109,17 @@ class FakeDriver:
         self._write(event, instance, self._log.guests[instance].attempt)
         self._told()
 
+    def release(self) -> None:
+        """Let operations that hang go on, and no further one hang."""
+        self._released.set()
+
     def close(self) -> None:
         """Close the host's file."""
         self._log.close()
 
     async def facts(self) -> HostFacts:
         """Describe the host. Raises DriverError when a rule says so."""
-        self._fail("facts")
+        await self._fail("facts")
         settings, inside = self.settings, self.settings.inside
         return HostFacts(
             inventory={
@@ -136,13 +148,22 @@ class FakeDriver:
 
     async def guests(self) -> tuple[Guest, ...]:
         """List all guests, whole and partial."""
-        self._fail("guests")
+        await self._fail("guests")
         return tuple(self._log.guests.values())
 
-    async def prepare(self, instance: Instance, attempt: int) -> None:  # noqa: ARG002 - a fake guest has no disks
-        """Take the time that making disks takes."""
+    def plan(self, instance: Instance, attempt: int) -> tuple[NamedResource, ...]:  # noqa: ARG002 - labels name them
+        """Name the one disk of a guest."""
+        return PLAN
+
+    async def prepare(self, instance: Instance, attempt: int, resource: NamedResource) -> None:  # noqa: ARG002
+        """Make the disk and take the time that this takes."""
+        self._disks.make(instance.uuid, attempt)
         await _take(self.settings.prepare_delay)
-        self._fail("prepare", instance.name)
+        await self._fail("prepare", instance.name)
+
+    async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:  # noqa: ARG002
+        """Remove the disk."""
+        self._disks.remove(instance, attempt)
 
     async def spawn(
         self,
@@ -166,7 +187,7 @@ class FakeDriver:
                 "spawn_begun", instance.uuid, attempt, name=instance.name, resources=resources, allocation=allocation
             )
         await _take(self.settings.spawn_delay)
-        self._fail("spawn", instance.name)
+        await self._fail("spawn", instance.name)
         there = self._log.guests.get(instance.uuid)
         if there is None or there.attempt != attempt:
             raise DriverError("InstanceNotFound", f"{instance.uuid} was destroyed while it was made")
@@ -176,13 +197,14 @@ class FakeDriver:
         return PowerState.RUNNING
 
     async def destroy(self, instance: InstanceUuid, attempt: int | None = None) -> None:
-        """Remove a guest, whole or partial."""
+        """Remove a guest, whole or partial, and its disk."""
         guest = self._log.guests.get(instance)
         await _take(self.settings.destroy_delay)
-        self._fail("destroy", guest.name if guest is not None else "")
+        await self._fail("destroy", guest.name if guest is not None else "")
         guest = self._log.guests.get(instance)
         if guest is not None and attempt in (None, guest.attempt):
             self._inside.remove(instance)
+            self._disks.remove(instance, guest.attempt)
             self._write("destroyed", instance, guest.attempt)
 
     async def power_on(self, instance: InstanceUuid) -> PowerState:
@@ -211,7 +233,7 @@ class FakeDriver:
         guest = self._log.guests.get(instance)
         if guest is None or not guest.whole:
             raise DriverError("InstanceNotFound", f"there is no guest {instance} on {self._host}")
-        self._fail(operation, guest.name)
+        await self._fail(operation, guest.name)
         return guest
 
     def _write(
@@ -240,7 +262,7 @@ class FakeDriver:
         except OSError as error:
             raise DriverError("StorageUnavailable", str(error)) from error
 
-    def _fail(self, operation: str, server: str = "") -> None:
+    async def _fail(self, operation: str, server: str = "") -> None:
         for number, rule in enumerate(self.settings.failures):
             if rule.operation != operation or not (
                 fnmatch.fnmatchcase(self._host, rule.host) and fnmatch.fnmatchcase(server, rule.server)
@@ -248,6 +270,9 @@ class FakeDriver:
                 continue
             seen = self._matched[number] = self._matched.get(number, 0) + 1
             if seen > rule.after and (rule.times is None or seen <= rule.after + rule.times):
+                if rule.hangs:
+                    await self._released.wait()
+                    return
                 raise DriverError(rule.error, rule.message)
 
 

@@ -39,6 +39,7 @@ def fake_settings(section: FakeDriverSettings) -> FakeSettings:
                 message=rule.message,
                 times=None if rule.times < 0 else rule.times,
                 after=rule.after,
+                hangs=rule.hangs,
             )
             for rule in section.failures
         ),

@@ -1,0 +1,194 @@
+"""Calls of the driver past their limit: unknown is not failed, and what hangs holds nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import structlog
+
+from skep.compute.calls import CallLimits
+from skep.compute.drivers.fake import DISKS, FailureRule, FakeSettings
+from skep.compute.drivers.fake_disks import FakeDisks
+from skep.domain.instances import PowerState, Task
+from skep.domain.resources import VCPU
+from skep.messages.to_cell_conductor import (
+    BuildInstances,
+    Built,
+    Destroyed,
+    MayBuild,
+    ReportGuests,
+    ReportHost,
+    ReportProgress,
+    TaskDone,
+)
+from tests.support.agents import AgentStage, uuid_of
+
+SHORT = CallLimits(facts=0.01, guests=0.01, prepare=0.01, spawn=0.01, destroy=0.01, action=0.01)
+
+
+def hang(stage: AgentStage, operation: str, server: str = "server-1", **more: Any) -> None:
+    """Let an operation of one server hang at its short limit."""
+    rule = FailureRule(operation=operation, server=server, hangs=True)
+    stage.fake = FakeSettings(failures=(rule,))
+    stage.settings = msgspec.structs.replace(stage.settings, limits=SHORT, **more)
+
+
+async def hung(stage: AgentStage, call: str) -> ReportHost:
+    """Wait until the host reports that a call of this kind hangs."""
+    return await stage.conductor.hears(
+        ReportHost, lambda told: any(one.startswith(call) for one in told.usage.hung_calls)
+    )
+
+
+async def returned(stage: AgentStage) -> ReportHost:
+    """Wait until the host reports that no call hangs any more."""
+    heard = len(stage.conductor.all(ReportHost))
+    await stage.conductor.until(lambda: any(_quiet(told) for told in stage.conductor.all(ReportHost)[heard:]))
+    return stage.conductor.all(ReportHost)[-1]
+
+
+def _quiet(told: ReportHost) -> bool:
+    return not told.usage.hung_calls
+
+
+async def test_a_spawn_that_hangs_stays_open_and_held_and_is_built_when_it_returns(stage: AgentStage) -> None:
+    hang(stage, "spawn")
+    await stage.start()
+    uuid = await stage.build()
+    told = await hung(stage, "spawn")
+    assert told.usage.hung_calls[0].startswith(f"spawn of {uuid} since ")
+    assert (told.usage.used[VCPU], told.usage.unfit) == (1, "")
+    assert stage.conductor.all(Built) == []
+    assert stage.conductor.all(BuildInstances) == []
+    stage.driver.release()
+    await stage.conductor.hears(Built)
+    assert stage.events() == ["spawn_begun", "spawned"]
+
+
+async def test_a_build_that_hangs_takes_no_turn_of_others_and_is_not_told_as_in_hand(stage: AgentStage) -> None:
+    hang(stage, "prepare", max_concurrent_builds=1)
+    await stage.start()
+    first = await stage.build(1)
+    await hung(stage, "prepare")
+    second = await stage.build(2)
+    assert (await stage.conductor.hears(Built)).instance == second
+    stage.conductor.silent = {MayBuild}
+    heard = len(stage.conductor.all(ReportProgress))
+    third = await stage.build(3)
+    await stage.conductor.until(
+        lambda: any(third in _builds(told) for told in stage.conductor.all(ReportProgress)[heard:])
+    )
+    assert all(first not in _builds(told) for told in stage.conductor.all(ReportProgress)[heard:])
+    stage.conductor.silent = set()
+    stage.driver.release()
+    await stage.conductor.hears(Built, lambda told: told.instance == first)
+
+
+def _builds(told: ReportProgress) -> set[str]:
+    return {build.instance for build in told.builds}
+
+
+async def test_beyond_the_bound_the_host_takes_no_builds_and_says_why(stage: AgentStage) -> None:
+    hang(stage, "spawn", max_hung_calls=1)
+    await stage.start()
+    uuid = await stage.build(1)
+    told = await stage.conductor.hears(ReportHost, lambda told: bool(told.usage.unfit))
+    assert told.usage.unfit.startswith(f"a call of the driver hangs: spawn of {uuid} since ")
+    assert {one.reserved == one.total for one in told.usage.inventory.values()} == {True}
+    await stage.build(2)
+    refused = await stage.conductor.hears(BuildInstances)
+    assert (refused.instance, refused.failure.error) == (uuid_of(2), "HypervisorUnavailable")
+    stage.driver.release()
+    await stage.conductor.hears(Built)
+    told = await returned(stage)
+    assert (told.usage.unfit, told.usage.inventory[VCPU].reserved) == ("", 0)
+    await stage.build(3)
+    await stage.conductor.hears(Built, lambda built: built.instance == uuid_of(3))
+
+
+async def test_a_delete_waits_for_room_and_is_done_then(stage: AgentStage) -> None:
+    hang(stage, "spawn", server="server-2", max_hung_calls=1)
+    await stage.start()
+    await stage.build(1)
+    await stage.conductor.hears(Built)
+    await stage.build(2)
+    await hung(stage, "spawn")
+    await stage.terminate(1)
+    await stage.turn()
+    assert stage.conductor.all(Destroyed) == []
+    stage.driver.release()
+    await stage.conductor.hears(Destroyed)
+    assert stage.events().count("destroyed") == 1
+
+
+async def test_a_restarted_agent_asks_the_hypervisor_what_came_of_a_call_that_hung(stage: AgentStage) -> None:
+    hang(stage, "spawn")
+    await stage.start()
+    uuid = await stage.build()
+    await hung(stage, "spawn")
+    await stage.crash()
+    stage.fake = FakeSettings()
+    await stage.start()
+    assert (await stage.conductor.hears(Built)).instance == uuid
+    assert stage.events() == ["spawn_begun", "destroyed", "spawn_begun", "spawned"]
+    assert FakeDisks(stage.directory / DISKS).labels() == ((uuid, 1),)
+
+
+async def test_an_action_that_hangs_has_no_result_before_it_returns(stage: AgentStage) -> None:
+    hang(stage, "power_off")
+    await stage.start()
+    uuid = await stage.build()
+    await stage.conductor.hears(Built)
+    await stage.change_power(Task.POWERING_OFF, "task-1")
+    await hung(stage, "action")
+    heard, looks = len(stage.conductor.all(ReportProgress)), len(stage.conductor.all(ReportGuests))
+    stage.driver._told()
+    await stage.build(2)
+    await stage.conductor.hears(Built, lambda built: built.instance == uuid_of(2))
+    assert [task for told in stage.conductor.all(ReportProgress)[heard:] for task in told.tasks] == []
+    assert all(seen.instance != uuid for told in stage.conductor.all(ReportGuests)[looks:] for seen in told.guests)
+    assert stage.conductor.all(TaskDone) == []
+    stage.driver.release()
+    told = await stage.conductor.hears(TaskDone)
+    assert (told.power_state, told.error) == (PowerState.SHUTDOWN, None)
+
+
+async def test_a_list_of_guests_that_hangs_is_asked_for_once_and_holds_nobody(stage: AgentStage) -> None:
+    stage.settings = msgspec.structs.replace(stage.settings, limits=SHORT, report_interval_seconds=0.01)
+    await stage.start()
+    stage.driver.settings = FakeSettings(
+        failures=(FailureRule(operation="guests", server="", hangs=True), FailureRule(operation="facts", hangs=True))
+    )
+    with structlog.testing.capture_logs() as lines:
+        stage.driver._told()
+        await stage.conductor.hears(ReportHost, lambda told: len(told.usage.hung_calls) == 2)
+        stage.driver._told()
+        await stage.build()
+        await stage.conductor.hears(Built)
+        hangs = [line["call"] for line in lines if line["event"] == "driver call hangs"]
+    assert sorted(hangs) == ["facts", "guests"]
+    stage.driver.release()
+    await returned(stage)
+
+
+async def test_what_hangs_is_counted_by_kind(stage: AgentStage) -> None:
+    hang(stage, "spawn", server="*")
+    counted: list[tuple[str, int]] = []
+    gone = asyncio.Event()
+
+    def count(call: str, number: int) -> None:
+        counted.append((call, number))
+        if not number:
+            gone.set()
+
+    agent = await stage.start()
+    assert agent._host is not None
+    agent._host.calls.on_hung = count
+    await stage.build(1)
+    await stage.build(2)
+    await stage.conductor.hears(ReportHost, lambda told: len(told.usage.hung_calls) == 2)
+    stage.driver.release()
+    await gone.wait()
+    assert counted == [("spawn", 1), ("spawn", 2), ("spawn", 1), ("spawn", 0)]
