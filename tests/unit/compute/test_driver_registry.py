@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from skep.compute.drivers.fake import FakeDriver
-from skep.compute.drivers.registry import DriverSetup, make_driver
+from skep.compute.drivers.registry import GROUP, DriverSetup, make_driver
 from skep.config.compute import ComputeSettings, FakeDriverSettings
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured
+from tests.support.installing import install
 
 CODE = """
 import msgspec
@@ -32,21 +33,13 @@ text = "no driver"
 """
 
 
-def install(site: Path, package: str, drivers: dict[str, str]) -> None:
-    """Write what an installer writes of a package that brings drivers."""
-    info = site / f"{package}-1.0.dist-info"
-    info.mkdir(parents=True)
-    info.joinpath("METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    lines = [f"{name} = {value}" for name, value in drivers.items()]
-    info.joinpath("entry_points.txt").write_text("\n".join(["[skep.drivers]", *lines]))
-
-
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(tmp_path)
     tmp_path.joinpath("other_drivers.py").write_text(CODE)
     names = ("make", "raising", "text", "missing")
-    install(tmp_path, "other_drivers", {**{name: f"other_drivers:{name}" for name in names}, "absent": "nowhere:make"})
+    drivers = {name: f"other_drivers:{name}" for name in names}
+    install(tmp_path, "other_drivers", {GROUP: {**drivers, "absent": "nowhere:make"}})
     yield tmp_path
     sys.modules.pop("other_drivers", None)
 
@@ -106,6 +99,6 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, name: str, said: str) -> N
 
 
 def test_two_packages_that_bring_one_name_are_named(tmp_path: Path, site: Path) -> None:
-    install(site, "third", {"make": "third:make"})
+    install(site, "third", {GROUP: {"make": "third:make"}})
     with pytest.raises(Misconfigured, match=r"make is the name of a driver in .*third \(third:make\)"):
         made(tmp_path, "make")

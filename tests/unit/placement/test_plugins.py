@@ -18,6 +18,7 @@ from skep.placement.choice import Choice, NoHost
 from skep.placement.request import placement_request
 from skep.placement.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS
 from skep.scheduler import moved
+from tests.support.installing import install
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "placement_plugins"
@@ -72,19 +73,6 @@ def promising(hosts, request):
 promising = replace(promising, foreseeable=True)
 text = "no filter"
 """
-
-
-def install(site: Path, name: str, entry_points: dict[str, dict[str, str]]) -> None:
-    """Write what an installer writes of a package's entry points."""
-    info = site / f"{name}-1.0.dist-info"
-    info.mkdir(parents=True)
-    info.joinpath("METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    lines = [
-        line
-        for group, entries in entry_points.items()
-        for line in (f"[{group}]", *(f"{key} = {value}" for key, value in entries.items()))
-    ]
-    info.joinpath("entry_points.txt").write_text("\n".join(lines))
 
 
 @pytest.fixture
