@@ -146,7 +146,7 @@ class OneInstance(RuleBasedStateMachine):
         if current:
             assert (there.attempt, there.host) == (self.attempt(back), host)
         if there is not None and there.state == State.ACTIVE and was.state != State.ACTIVE:
-            assert was.state in (State.SPAWNING, State.ERROR)
+            assert was.state in (State.SCHEDULED, State.BUILDING, State.SPAWNING, State.ERROR)
             assert was.deleted_at is None
 
     @precondition(lambda self: bool(self.holding))
