@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from skep.processes.servers.programs import find_program
 from skep.telemetry import logs
-from tests.support import samples
+from tests.support import durations, samples
 
 IN_CI = os.environ.get("CI") == "true"
 
@@ -72,6 +72,7 @@ def _umask() -> Iterator[None]:
 def pytest_configure(config: pytest.Config) -> None:
     """Draw the seed of the samples; workers of a run in parallel have that of their parent."""
     samples.draw_seed(repeatable=IN_CI)
+    durations.register(config)
 
 
 @pytest.hookimpl(trylast=True)
