@@ -15,13 +15,12 @@ import sqlalchemy as sa
 
 from skep.admin.app import AdminApi
 from skep.admin.services import AdminServices
-from skep.database.api import build_requests, cells, flavors, host_mappings, instance_mappings, quotas, schema
+from skep.contracts.databases import new_database
+from skep.database.api import build_requests, cells, flavors, host_mappings, instance_mappings, quotas
 from skep.database.api.destinations import Placement
 from skep.database.cell import agents, attempts
 from skep.database.cell.attempts import NewAttempt
 from skep.database.cell.tables import instances
-from skep.database.cell.tables import metadata as cell_metadata
-from skep.database.engine import Database
 from skep.database.stored import dump
 from skep.domain.builds import Decision, Explanation, NearMiss, NotReady, NoValidHost, Placed, StageCount
 from skep.domain.cells import Cell, HostMapping
@@ -341,12 +340,9 @@ def slot_of(instance: Instance, group: GroupUuid, cell: CellUuid, attempt: int |
 @contextlib.asynccontextmanager
 async def admin_under_test(directory: Path) -> AsyncIterator[Admin]:
     """Open an admin API over fresh databases in `directory`."""
-    database = Database(directory / "api.db")
-    schema.metadata.create_all(database.engine)
+    database = new_database(directory / "api.db", "api")
     named = [Cell(uuid=CELL0, name="cell0"), Cell(uuid=CELL1, name="cell1"), Cell(uuid=CELL2, name="cell2")]
-    databases = {cell.uuid: Database(directory / f"{cell.name}.db") for cell in named}
-    for one in databases.values():
-        cell_metadata.create_all(one.engine)
+    databases = {cell.uuid: new_database(directory / f"{cell.name}.db", "cell") for cell in named}
 
     def seed(connection: sa.Connection) -> None:
         for cell in named:

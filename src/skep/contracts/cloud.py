@@ -14,6 +14,7 @@ from skep.compute.drivers.base import Guest
 from skep.compute.drivers.fake import FakeDriver
 from skep.config.compute import ComputeSettings, FakeDriverSettings, FakeFailure
 from skep.config.sections import ConductorSettings, Config
+from skep.contracts.databases import lay_out
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.database.api import build_requests, cells, operator_state, quotas, server_groups
 from skep.database.api import instance_mappings as mappings
@@ -93,7 +94,9 @@ class Cloud:
     async def start(self) -> None:
         """Start everything and wait until all hosts may get servers."""
         self.directory.open()
-        databases = await open_all(locations_of(self.config, self.directory, self.names))
+        locations = locations_of(self.config, self.directory, self.names)
+        lay_out(locations)
+        databases = await open_all(locations)
         self.plane = ControlPlane(
             self.config,
             self.directory,

@@ -18,8 +18,11 @@ from skep.config.sections import (
     QuotaSettings,
     StateSettings,
 )
+from skep.contracts.databases import lay_out
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.processes.all_in_one import Cloud, make_cloud
+from skep.processes.databases import locations_of
+from skep.processes.directory import StateDirectory
 from skep.processes.seeds import passwords_in
 from skep.processes.supervisor.cloud import ProcessCloud
 
@@ -83,6 +86,7 @@ async def signed_in(
 @asynccontextmanager
 async def serving_cloud(config: Config, *, cells: int = 2, hosts: int = 3) -> AsyncIterator[Cloud]:
     """Run a cloud for the length of a block, once all its hosts may get servers."""
+    _make_databases(config, cells)
     cloud = make_cloud(config, cells=cells, hosts=hosts)
     await cloud.start()
     try:
@@ -96,3 +100,15 @@ async def serving_cloud(config: Config, *, cells: int = 2, hosts: int = 3) -> As
         yield cloud
     finally:
         await cloud.stop()
+
+
+def _make_databases(config: Config, cells: int) -> None:
+    """Make the databases of a cloud that begins, unless its configuration says which cells it has."""
+    directory = StateDirectory(Path(config.state.directory))
+    if config.cells or directory.databases.exists():
+        return
+    directory.open()
+    try:
+        lay_out(locations_of(config, directory, [f"cell{number}" for number in range(1, cells + 1)]))
+    finally:
+        directory.close()

@@ -9,9 +9,8 @@ from structlog.testing import capture_logs
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.service import CellConductor
 from skep.config.sections import ConductorSettings
+from skep.contracts.databases import new_database
 from skep.contracts.eventually import eventually
-from skep.database.cell.tables import metadata
-from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.clock import SECOND, Clock, Timestamp
 from skep.domain.ids import CellUuid, Incarnation
@@ -68,8 +67,7 @@ async def test_a_scheduler_an_hour_behind_is_named_whichever_answers(admin: Admi
 
 
 async def test_it_says_so_itself_by_what_the_beats_of_a_cell_tell(tmp_path: Path) -> None:
-    database = Database(tmp_path / "cell1.db", readers=1)
-    metadata.create_all(database.engine)
+    database = new_database(tmp_path / "cell1.db", "cell", readers=1)
     transport, clock, backend = MemoryTransport(), Clock(), MemoryBackend()
     parts = Parts(
         owner=Incarnation("me"),

@@ -13,8 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from skep.contracts.databases import new_in_memory
 from skep.database.cell import attempts, builds, deletes, reschedules, tasks
-from skep.database.cell.tables import instances, metadata
+from skep.database.cell.tables import instances
 from skep.domain.instances import TRANSITIONS, PowerState, State, Task
 from tests.support.rows import FAULT, ME, ONE, asking, context, placed, staged
 
@@ -27,8 +28,7 @@ GRANTED = frozenset({State.BUILDING, State.SPAWNING})
 class OneInstance(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.engine = sa.create_engine("sqlite://")
-        metadata.create_all(self.engine)
+        self.engine = new_in_memory("cell")
         self.connection = self.engine.connect()
         self.now = 100
         self.before: tuple[State, int] | None = None

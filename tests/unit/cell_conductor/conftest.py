@@ -9,8 +9,7 @@ import pytest
 
 from skep.cell_conductor.parts import Parts
 from skep.config.sections import ConductorSettings
-from skep.database.cell.tables import metadata
-from skep.database.engine import Database
+from skep.contracts.databases import new_database
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, Incarnation
@@ -22,8 +21,7 @@ from skep.transport.memory import MemoryTransport
 
 @pytest.fixture
 async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
-    database = Database(tmp_path / "cell1.db", readers=1)
-    metadata.create_all(database.engine)
+    database = new_database(tmp_path / "cell1.db", "cell", readers=1)
     transport, clock = MemoryTransport(), Clock()
     yield Parts(
         owner=Incarnation("me"),

@@ -14,8 +14,8 @@ from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.deletes import Deletes
 from skep.cell_conductor.parts import Parts
 from skep.config.sections import ConductorSettings
+from skep.contracts.databases import new_database
 from skep.database.cell import attempts, deletes, instances, reschedules
-from skep.database.cell.tables import metadata
 from skep.database.engine import Database
 from skep.domain.builds import ABORTING, AttemptRecord, FailureKind, failure
 from skep.domain.cells import Cell
@@ -78,8 +78,7 @@ class Stage:
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    opened = Database(tmp_path / "cell1.db", readers=1)
-    metadata.create_all(opened.engine)
+    opened = new_database(tmp_path / "cell1.db", "cell", readers=1)
     yield opened
     await opened.close()
 

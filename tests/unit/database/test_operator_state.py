@@ -6,8 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from skep.contracts.databases import new_in_memory
 from skep.database.api import aggregates, host_mappings, operator_state
-from skep.database.api.metadata import metadata
 from skep.database.api.operator_state import PAGE_MEMBERS, Concerned
 from skep.domain.cells import HostMapping
 from skep.domain.ids import CellUuid, NodeUuid
@@ -17,9 +17,7 @@ CELL = CellUuid("c")
 
 
 def api() -> sa.Connection:
-    engine = sa.create_engine("sqlite://")
-    metadata.create_all(engine)
-    connection = engine.connect()
+    connection = new_in_memory("api").connect()
     for number in range(3):
         mapping = HostMapping(node=NodeUuid(f"n{number}"), host=f"h{number}", cell=CELL, created_at=number)
         host_mappings.add(connection, mapping)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from skep.database.api.schema import metadata
-from skep.database.engine import Database
+from skep.contracts.databases import new_database
 from skep.domain.cells import Cell
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid
@@ -23,8 +22,7 @@ async def test_the_gauges_of_a_cell_that_is_gone_go_with_it(tmp_path: Path) -> N
     cells = {CellUuid(name): Cell(uuid=CellUuid(name), name=name) for name in ("cell1", "cell2")}
     transport, metrics = MemoryTransport(), Metrics()
     subscription = await transport.serve(SCHEDULER, {GetHostStates: no_hosts})
-    database = Database(tmp_path / "api.db")
-    metadata.create_all(database.engine)
+    database = new_database(tmp_path / "api.db", "api")
     gauges = Gauges(database, cells, transport, metrics)
     await gauges._count_hosts()
     text = metrics.exposition().decode()

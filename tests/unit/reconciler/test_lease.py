@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from skep.contracts.databases import new_database
 from skep.contracts.eventually import eventually
 from skep.database import leases as lease_rows
-from skep.database.cell.tables import leases, metadata
+from skep.database.cell.tables import leases
 from skep.database.clocks import DatabaseClock
 from skep.database.engine import Database
 from skep.domain.clock import SECOND, Clock, Timestamp
@@ -33,8 +34,7 @@ class SetClock(Clock):
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    opened = Database(tmp_path / "cell.db", readers=1)
-    metadata.create_all(opened.engine)
+    opened = new_database(tmp_path / "cell.db", "cell", readers=1)
     yield opened
     await opened.close()
 

@@ -11,16 +11,13 @@ from typing import Any
 
 import httpx
 
-import skep.database.api.tables  # noqa: F401 - declares them
 from skep.api.app import ComputeApi
 from skep.api.policy import Policy
 from skep.api.routes import ROUTES
 from skep.api.routing import Route
 from skep.api.services import ApiServices, ApiSettings
+from skep.contracts.databases import new_database
 from skep.database.api import host_mappings
-from skep.database.api.metadata import metadata as api_metadata
-from skep.database.cell.tables import metadata as cell_metadata
-from skep.database.engine import Database
 from skep.domain.cells import HostMapping
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
@@ -38,6 +35,7 @@ from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR
 from skep.transport.memory import MemoryTransport
 
 CELL1 = CellUuid("11111111-1111-4111-8111-111111111111")
+NAMES = {CELL0: "cell0", CELL1: "cell1"}
 PROJECT = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 OTHER_PROJECT = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 _READER = ("reader",)
@@ -195,11 +193,8 @@ async def api_under_test(
     backlog: int = 0,
 ) -> AsyncIterator[ApiUnderTest]:
     """Open an API over fresh databases in `directory`."""
-    database = Database(directory / "api.db")
-    cells = {CELL0: Database(directory / "cell0.db"), CELL1: Database(directory / "cell1.db")}
-    api_metadata.create_all(database.engine)
-    for cell in cells.values():
-        cell_metadata.create_all(cell.engine)
+    database = new_database(directory / "api.db", "api")
+    cells = {uuid: new_database(directory / f"{name}.db", "cell") for uuid, name in NAMES.items()}
     observed: list[tuple[str, str, int]] = []
     transport = transport or MemoryTransport()
     scheduler = HeldStates()

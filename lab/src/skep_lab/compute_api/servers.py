@@ -14,20 +14,18 @@ import httpx
 import msgspec
 import sqlalchemy as sa
 
-import skep.database.api.tables  # noqa: F401 - declares them
 from skep.api.app import ComputeApi
 from skep.api.policy import Policy
 from skep.api.routing import Route
 from skep.api.server_routes import SERVER_ROUTES
 from skep.api.services import ApiServices, ApiSettings, QuotaDefaults
+from skep.contracts.databases import new_database
 from skep.database.api import aggregates, cells, flavors, host_mappings, server_groups
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.destinations import Placement
-from skep.database.api.metadata import metadata as api_metadata
 from skep.database.api.server_groups import ServerGroup
 from skep.database.cell import builds as cell_builds
 from skep.database.cell.builds import Staged
-from skep.database.cell.tables import metadata as cell_metadata
 from skep.database.engine import Database
 from skep.domain.cells import Cell, HostMapping
 from skep.domain.clock import SECOND, Clock, Timestamp
@@ -236,11 +234,8 @@ async def servers_under_test(
     reported: tuple[HostState, ...] = (HOST,),
 ) -> AsyncIterator[ServersUnderTest]:
     """Open the API over fresh databases in `directory`; `reported`: the hosts that a scheduler knows."""
-    database = Database(directory / "api.db")
-    databases = {uuid: Database(directory / f"{name}.db") for uuid, name in NAMES.items()}
-    api_metadata.create_all(database.engine)
-    for cell in databases.values():
-        cell_metadata.create_all(cell.engine)
+    database = new_database(directory / "api.db", "api")
+    databases = {uuid: new_database(directory / f"{name}.db", "cell") for uuid, name in NAMES.items()}
     await database.write(_seed)
     told: asyncio.Queue[Any] = asyncio.Queue()
     services = ApiServices(

@@ -14,10 +14,8 @@ import httpx
 import uvicorn
 from starlette.types import ASGIApp
 
+from skep.contracts.databases import new_database
 from skep.contracts.eventually import eventually
-from skep.database.api import identity_tables, image_tables
-from skep.database.api.metadata import metadata
-from skep.database.engine import Database
 from skep.domain.clock import Clock, Timestamp
 from skep.standalone.identity.app import identity_app
 from skep.standalone.identity.bootstrap import Bootstrapped, ensure_bootstrap
@@ -130,8 +128,7 @@ class Neighbours:
         self.identity_listener, self.images_listener = bound(), bound()
         self.identity_url = address(self.identity_listener)
         self.images_url = address(self.images_listener)
-        self.database = Database(directory / "api.sqlite", busy_timeout=0.2)
-        metadata.create_all(self.database.engine, tables=_tables())
+        self.database = new_database(directory / "api.sqlite", "api", busy_timeout=0.2)
         settings = IdentitySettings(
             key_file=directory / "token-keys",
             public_url=f"{self.identity_url}/v3",
@@ -205,11 +202,3 @@ async def token(client: httpx.AsyncClient, user: str, project: str | None) -> st
 
 def _client(app: ASGIApp, url: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=url)
-
-
-def _tables() -> list[Any]:
-    return [table for module in (identity_tables, image_tables) for table in vars(module).values() if _is_table(table)]
-
-
-def _is_table(value: object) -> bool:
-    return getattr(value, "metadata", None) is metadata
