@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
 
 import msgspec
 import sqlalchemy as sa
@@ -126,12 +127,25 @@ def give_up(connection: sa.Connection, *, now: int = 10) -> None:
     assert reschedules.give_up_on_host(connection, ONE, 1, FAULT, now)
 
 
-def everything(connection: sa.Connection) -> dict[str, list[tuple[Any, ...]]]:
-    """Return every row of a cell's tables, to see whether something changed."""
-    return {
-        table.name: [tuple(row) for row in connection.execute(sa.select(table).order_by(*table.primary_key))]
-        for table in cell_tables.metadata.sorted_tables
-    }
+def everything(connection: sa.Connection) -> dict[str, list[str]]:
+    """Return every row of a cell's tables as a text, by table, to see whether something changed."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for table, row in connection.exec_driver_sql(_every_row(connection.dialect.name)):
+        found[table].append(row)
+    return dict(found)
+
+
+@cache
+def _every_row(dialect: str) -> str:
+    """Return one statement that reads all rows of all tables: one for each table would take twenty times as long."""
+    binary = "hex({})" if dialect == "sqlite" else "encode({}, 'hex')"
+    selects = []
+    for table in cell_tables.metadata.sorted_tables:
+        names = [(f'"{column.name}"', isinstance(column.type, sa.LargeBinary)) for column in table.columns]
+        texts = [binary.format(name) if is_binary else f"CAST({name} AS TEXT)" for name, is_binary in names]
+        content = " || ".join(f"coalesce({text} || ';', '-;')" for text in texts)
+        selects.append(f"SELECT '{table.name}' AS place, {content} AS content FROM {table.name}")
+    return " UNION ALL ".join(selects) + " ORDER BY place, content"
 
 
 def state_of(connection: sa.Connection, uuid: InstanceUuid = ONE) -> State | None:
