@@ -22,7 +22,7 @@ from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError, Unavailable
 from skep.domain.hosts import HostState
 from skep.domain.ids import CellUuid
-from skep.domain.instances import State
+from skep.domain.states import UNSEEN, stored
 from skep.reconciler.operator_state import tell_schedulers
 from skep.transport.host_states import host_states
 
@@ -227,7 +227,7 @@ async def _view(
 def _servers_by_state(connection: sa.Connection) -> dict[str, int]:
     counted = connection.execute(
         sa.select(instances.c.state, sa.func.count().label("servers"))
-        .where(instances.c.deleted_at.is_(None), instances.c.state.not_in([State.STAGED.value, State.MOVED.value]))
+        .where(instances.c.deleted_at.is_(None), instances.c.state.not_in(stored(UNSEEN)))
         .group_by(instances.c.state)
         .order_by(instances.c.state)
     )

@@ -18,10 +18,10 @@ from skep.domain import recovery
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, NotFound
 from skep.domain.ids import CellUuid, InstanceUuid
-from skep.domain.instances import PLACELESS, State
 from skep.domain.quotas import COUNTED, charge_of
 from skep.domain.recovery import Adopt, FoundGuest
 from skep.domain.request_specs import RequestSpec
+from skep.domain.states import GUEST_ON_HOST, PLACELESS
 
 _UNLIMITED = dict.fromkeys(COUNTED, quotas.UNLIMITED)
 
@@ -132,7 +132,7 @@ def _standing(connection: sa.Connection, uuid: InstanceUuid) -> _Standing:
     held = below.is_held(connection, uuid)
     return _Standing(
         hosts=tuple(sorted({one.host for one in told if one.phase != "none"})),
-        built=row is not None and row.state in (State.ACTIVE, State.STOPPED) and held,
+        built=row is not None and row.state in GUEST_ON_HOST and held,
         highest=said.highest,
         row=_row_of(connection, uuid) if held and said.living is not None else None,
     )

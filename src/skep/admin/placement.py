@@ -20,9 +20,10 @@ from skep.domain.builds import AttemptRecord, Decision, NotReady, NoValidHost
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Forbidden, NotFound, Unavailable
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, is_uuid
-from skep.domain.instances import Instance, status, task_state
+from skep.domain.instances import Instance
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Resources
+from skep.domain.states import status, task_state
 from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.transport.base import SCHEDULER
 

@@ -22,13 +22,11 @@ from skep.database.engine import Unit
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid
 from skep.domain.instances import State
+from skep.domain.states import PLACELESS, stored
 from skep.messages.to_scheduler import Holding
 
 PAGE = 500
 """Servers compared at once: what a statement may name."""
-
-_SELECTING = (State.RESCHEDULING, State.HANDED_BACK, State.LEAVING)
-"""States of rows for which a host may be chosen right now: what is chosen stands in no row yet."""
 
 AttemptOnNode = tuple[str, int, str]
 
@@ -45,7 +43,7 @@ class InCell(msgspec.Struct, frozen=True):
 
     open: set[AttemptOnNode]
     selecting: dict[str, tuple[State, int]]
-    """Rows that wait for another host: state and attempt."""
+    """Rows for which a host may be chosen right now, and what is chosen stands in none yet: state and attempt."""
 
 
 async def unnamed(sources: Sources, seen: Sequence[Holding]) -> list[Unnamed]:
@@ -86,7 +84,7 @@ def _in_cell(connection: sa.Connection, uuids: Sequence[str]) -> InCell:
     row, server = attempts.c, instances.c
     opened = sa.select(row.instance, row.attempt, row.node).where(row.open, row.instance.in_(uuids))
     waiting = sa.select(server.uuid, server.state, server.attempt).where(
-        UNDER_WAY, server.uuid.in_(uuids), server.state.in_([state.value for state in _SELECTING])
+        UNDER_WAY, server.uuid.in_(uuids), server.state.in_(stored(PLACELESS))
     )
     return InCell(
         open={(one.instance, one.attempt, one.node) for one in connection.execute(opened)},

@@ -22,6 +22,7 @@ from skep.database.upsert import insert
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State
 from skep.domain.quotas import COUNTED, charge_of
+from skep.domain.states import BUILD_OVER, stored
 
 mapping = instance_mappings.c
 
@@ -85,8 +86,7 @@ def tell_again(connection: sa.Connection, instance: str) -> bool:
 def erase_secrets(connection: sa.Connection, instance: str) -> bool:
     """Erase the secrets of a server whose build is over."""
     row = instances.c
-    over = [state.value for state in (State.ACTIVE, State.STOPPED, State.ERROR, State.DELETED, State.MOVED)]
-    mine = sa.and_(row.uuid == instance, row.state.in_(over), row.secrets.is_not(None))
+    mine = sa.and_(row.uuid == instance, row.state.in_(stored(BUILD_OVER)), row.secrets.is_not(None))
     return connection.execute(instances.update().where(mine).values(secrets=None)).rowcount > 0
 
 

@@ -23,6 +23,7 @@ from skep.database.cell.tables import attempts, instances
 from skep.domain.cells import Cell
 from skep.domain.ids import CellUuid
 from skep.domain.instances import State, Task
+from skep.domain.states import BUILD_OVER, ON_HOST, stored
 
 PAGE = 500
 """Servers compared at once: what a statement may name."""
@@ -134,13 +135,12 @@ def inside(connection: sa.Connection, cell: Cell) -> list[Difference]:
 
 def _rows_without_attempt(connection: sa.Connection, cell: Cell) -> Iterator[Difference]:
     row, attempt = instances.c, attempts.c
-    on_host = (State.SCHEDULED, State.BUILDING, State.SPAWNING, State.ACTIVE, State.STOPPED)
     opened = sa.exists().where(
         attempt.instance == row.uuid, attempt.attempt == row.attempt, attempt.host == row.host, attempt.open
     )
     query = sa.select(row.uuid, row.state, row.attempt, row.host).where(
         row.deleted_at.is_(None),
-        row.state.in_([state.value for state in on_host]),
+        row.state.in_(stored(ON_HOST)),
         row.task.is_distinct_from(Task.DELETING.value),
         ~opened,
     )
@@ -175,9 +175,6 @@ def _attempts_without_host(connection: sa.Connection, cell: Cell) -> Iterator[Di
 
 def _secrets_kept(connection: sa.Connection, cell: Cell) -> Iterator[Difference]:
     row = instances.c
-    over = (State.ACTIVE, State.STOPPED, State.ERROR, State.DELETED, State.MOVED)
-    query = sa.select(row.uuid, row.state).where(
-        row.secrets.is_not(None), row.state.in_([state.value for state in over])
-    )
+    query = sa.select(row.uuid, row.state).where(row.secrets.is_not(None), row.state.in_(stored(BUILD_OVER)))
     for one in connection.execute(query):
         yield Difference(kind="secrets_kept", subject=one.uuid, evidence={"cell": cell.name, "state": one.state})

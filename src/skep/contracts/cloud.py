@@ -30,11 +30,12 @@ from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_request_id, new_uuid
-from skep.domain.instances import Instance, State
+from skep.domain.instances import Instance
 from skep.domain.nested.wanted import DeviceRequest
 from skep.domain.quotas import COUNTED, charge_of
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import VCPU
+from skep.domain.states import SETTLED
 from skep.messages.to_scheduler import PublishOperatorState
 from skep.messages.to_super_conductor import DeleteInstances, ScheduleAndBuildInstances
 from skep.processes.control_plane import ControlPlane
@@ -49,7 +50,6 @@ PROJECT = ProjectId("11111111111111111111111111111111")
 USER = UserId("22222222222222222222222222222222")
 SMALL = Flavor(flavorid="1", name="m1.tiny", vcpus=1, memory_mb=512, root_gb=1)
 NO_LIMITS = dict.fromkeys(COUNTED, quotas.UNLIMITED)
-SETTLED = (State.ACTIVE, State.STOPPED, State.ERROR)
 
 
 def quick_config(

@@ -11,6 +11,7 @@ import enum
 import msgspec
 
 from skep.domain.instances import State, Task
+from skep.domain.states import SETTLED
 
 
 class Kind(enum.StrEnum):
@@ -96,7 +97,7 @@ _TABLE = (
         name="reboot_hard",
         record="reboot",
         kind=Kind.GUEST,
-        begins_in=frozenset({State.ACTIVE, State.STOPPED, State.ERROR}),
+        begins_in=SETTLED,
         task=Task.REBOOTING_HARD,
         becomes=State.ACTIVE,
         event="compute_reboot_instance",

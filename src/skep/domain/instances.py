@@ -1,16 +1,4 @@
-"""Instances: what a server is inside Skep, the states of its life and which may follow which.
-
-    (BuildRequest) ──stage──> STAGED ──map──> SCHEDULED ──may_build──> BUILDING ──may_spawn──> SPAWNING
-                                │                ^   │                    │                       │  │
-                                │ no host        │   └────── failed ──────┴───────────────────────┘  │ built
-                                v                │              v                                    v
-                              ERROR <─ exhausted ┴──────── RESCHEDULING           STOPPED <─stop── ACTIVE
-                                ^                               │ no host in the cell    └────start─────^
-                                └─ no other cell ─ LEAVING <─ HANDED_BACK
-                                                      └──> MOVED (and STAGED in another cell)
-
-Any state may become ERROR or DELETED. Deleting is a *task* beside the state, so that users see what is being deleted.
-"""
+"""Instances: what a server is inside Skep. What is true of each state stands in `states.py`."""
 
 from __future__ import annotations
 
@@ -49,10 +37,6 @@ class State(enum.StrEnum):
     DELETED = "deleted"
 
 
-PLACELESS = frozenset({State.RESCHEDULING, State.HANDED_BACK, State.LEAVING})
-"""States of rows that have nothing on any host: another cell's row goes before them."""
-
-
 class Task(enum.StrEnum):
     """What is being done to an instance, in Nova's words of task_state."""
 
@@ -74,83 +58,9 @@ class PowerState(enum.IntEnum):
     SUSPENDED = 7
 
 
-TRANSITIONS: dict[State, frozenset[State]] = {
-    State.STAGED: frozenset({State.SCHEDULED, State.ERROR, State.DELETED}),
-    State.SCHEDULED: frozenset(
-        {State.BUILDING, State.SPAWNING, State.ACTIVE, State.RESCHEDULING, State.ERROR, State.DELETED}
-    ),
-    State.BUILDING: frozenset({State.SPAWNING, State.ACTIVE, State.RESCHEDULING, State.ERROR, State.DELETED}),
-    State.SPAWNING: frozenset({State.ACTIVE, State.RESCHEDULING, State.ERROR, State.DELETED}),
-    State.RESCHEDULING: frozenset({State.SCHEDULED, State.HANDED_BACK, State.ERROR, State.DELETED}),
-    State.HANDED_BACK: frozenset({State.LEAVING, State.MOVED, State.ERROR, State.DELETED}),
-    State.LEAVING: frozenset({State.HANDED_BACK, State.MOVED, State.ERROR, State.DELETED}),
-    State.MOVED: frozenset(),
-    State.ACTIVE: frozenset({State.STOPPED, State.ERROR, State.DELETED}),
-    State.STOPPED: frozenset({State.ACTIVE, State.ERROR, State.DELETED}),
-    State.ERROR: frozenset({State.ACTIVE, State.STOPPED, State.MOVED, State.DELETED}),
-    State.DELETED: frozenset(),
-}
-"""Which state may follow which. ERROR to ACTIVE: a silent host was heard again, or a reboot repaired the guest.
-SCHEDULED to SPAWNING or ACTIVE, BUILDING to ACTIVE: the row went back in time, and its host did not.
-ERROR to MOVED: one conductor found no other cell while another one moved the mapping there."""
-
-BUILD_STATES = frozenset(
-    {
-        State.STAGED,
-        State.SCHEDULED,
-        State.BUILDING,
-        State.SPAWNING,
-        State.RESCHEDULING,
-        State.HANDED_BACK,
-        State.LEAVING,
-    }
-)
-"""States that a user sees as BUILD."""
-
-FROZEN = frozenset({State.STAGED, State.LEAVING})
-"""States of rows that users see only when the mapping names their cell, and whose writes wait for that."""
-
-_BUILD_TASKS = {
-    State.STAGED: "scheduling",
-    State.SCHEDULED: "scheduling",
-    State.RESCHEDULING: "scheduling",
-    State.HANDED_BACK: "scheduling",
-    State.LEAVING: "scheduling",
-    State.BUILDING: "networking",
-    State.SPAWNING: "spawning",
-}
-
-
 def instance_name(uuid: str) -> str:
     """Return the guest's name in the form of Nova's default template, `instance-%08x`."""
     return f"instance-{uuid[:8]}"
-
-
-def vm_state(state: State) -> str:
-    """Return Nova's vm_state of `state`."""
-    return "building" if state in BUILD_STATES else state.value
-
-
-def task_state(state: State, task: Task | None) -> str | None:
-    """Return Nova's task_state of an instance in `state` with `task` under way."""
-    return task.value if task is not None else _BUILD_TASKS.get(state)
-
-
-def status(state: State, task: Task | None) -> str:
-    """Return the API's server status (Nova, "Server concepts": REBOOT and HARD_REBOOT while it reboots)."""
-    if task is Task.REBOOTING and state in (State.ACTIVE, State.STOPPED):
-        return "REBOOT"
-    if task is Task.REBOOTING_HARD and state in (State.ACTIVE, State.STOPPED, State.ERROR):
-        return "HARD_REBOOT"
-    if state in BUILD_STATES:
-        return "BUILD"
-    return {
-        State.ACTIVE: "ACTIVE",
-        State.STOPPED: "SHUTOFF",
-        State.ERROR: "ERROR",
-        State.DELETED: "DELETED",
-        State.MOVED: "DELETED",
-    }[state]
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,8 +10,9 @@ from typing import Any
 from skep.domain.clock import isoformat
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
-from skep.domain.instances import Fault, Instance, State, instance_name, task_state, vm_state
+from skep.domain.instances import Fault, Instance, State, instance_name
 from skep.domain.request_specs import RequestSpec
+from skep.domain.states import task_state, vm_state
 
 
 def payload(name: str, version: str, data: dict[str, Any]) -> dict[str, Any]:

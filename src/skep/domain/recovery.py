@@ -13,6 +13,7 @@ import msgspec
 
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Instance, PowerState, State
+from skep.domain.states import BUILT_BY_HOST
 
 FoundPhase = Literal["whole", "spawning", "building", "none", "undo"]
 """Whole: the guest is there. Spawning: it was allowed, and may be there any moment. Building: before that.
@@ -81,8 +82,6 @@ ENDED = Doubt("deleted in the time that is lost, as a host remembers")
 
 Verdict = Wait | Adopt | GoOn | Doubt
 
-_ON_HOST = (State.SCHEDULED, State.BUILDING, State.SPAWNING)
-
 
 def decide(row: RowBefore, found: Sequence[FoundGuest], *, all_told: bool) -> Verdict:
     """Decide about one instance. `all_told`: every host has told or was released, and the level above has looked."""
@@ -102,7 +101,7 @@ def decide(row: RowBefore, found: Sequence[FoundGuest], *, all_told: bool) -> Ve
         return ENDED
     highest = max((one.highest for one in found), default=0)
     over = row.state in (State.BUILDING, State.SPAWNING) and row.host_told
-    return GoOn(highest, elsewhere=over or (row.state in _ON_HOST and highest > row.attempt))
+    return GoOn(highest, elsewhere=over or (row.state in BUILT_BY_HOST and highest > row.attempt))
 
 
 def go_on(row: RowBefore, highest: int) -> GoOn:

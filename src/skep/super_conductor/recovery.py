@@ -22,9 +22,9 @@ from skep.database.cell import recovery as below
 from skep.database.cell.comparing import Living
 from skep.database.cell.tables import time as cell_time
 from skep.domain.ids import CellUuid, InstanceUuid
-from skep.domain.instances import PLACELESS
 from skep.domain.quotas import COUNTED, charge_of
 from skep.domain.recovery import ENDED
+from skep.domain.states import PLACELESS
 from skep.super_conductor.parts import CellAccess, Parts
 from skep.telemetry.logs import get_logger
 

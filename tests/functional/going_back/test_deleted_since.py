@@ -10,7 +10,8 @@ import pytest
 
 from skep.contracts.cloud import Cloud, running_cloud
 from skep.contracts.eventually import eventually
-from skep.domain.instances import BUILD_STATES, State
+from skep.domain.instances import State
+from skep.domain.states import BUILD_STATES
 from tests.functional.going_back.story import CONFIG, Story, remembered
 from tests.functional.going_back.test_since import charged, in_doubt
 from tests.support.going_back import copied

@@ -11,7 +11,8 @@ from skep.cli.main import skep
 from skep.contracts.cloud import Cloud, running_cloud
 from skep.contracts.eventually import eventually
 from skep.database.cell import recovery
-from skep.domain.instances import BUILD_STATES, State
+from skep.domain.instances import State
+from skep.domain.states import BUILD_STATES
 from tests.functional.going_back.story import Story, labels
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from skep.cli.main import skep
 from skep.config import load
 from skep.config.sections import ConductorSettings, Config, SynchronizerSettings, TransportSettings
-from skep.contracts.cloud import PROJECT, SETTLED, SMALL, USER, quick_config
+from skep.contracts.cloud import PROJECT, SMALL, USER, quick_config
 from skep.contracts.eventually import eventually
 from skep.database.api import build_requests, enrolments
 from skep.database.api import cells as cell_rows
@@ -28,6 +28,7 @@ from skep.domain.credentials import new_token
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid, new_request_id, new_uuid
 from skep.domain.instances import Instance, State
 from skep.domain.request_specs import RequestSpec
+from skep.domain.states import SETTLED
 from skep.messages.to_scheduler import GetHostStates
 from skep.messages.to_super_conductor import ScheduleAndBuildInstances
 from skep.processes import databases

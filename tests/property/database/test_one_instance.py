@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from skep.contracts.databases import new_in_memory
 from skep.database.cell import attempts, builds, deletes, reschedules, tasks
 from skep.database.cell.tables import instances
-from skep.domain.instances import TRANSITIONS, PowerState, State, Task
+from skep.domain.instances import PowerState, State, Task
+from skep.domain.states import TABLE
 from tests.support.rows import FAULT, ME, ONE, asking, context, placed, staged
 
 HOSTS = st.sampled_from(["host1", "host2"])
@@ -217,7 +218,7 @@ class OneInstance(RuleBasedStateMachine):
         now = (State(there.state), there.attempt)
         if self.before is not None:
             state, attempt = self.before
-            assert now[0] is state or now[0] in TRANSITIONS[state], f"{state} -> {now[0]}"
+            assert now[0] is state or now[0] in TABLE[state].followers, f"{state} -> {now[0]}"
             assert now[1] >= attempt
         self.before = now
         self.highest = max(self.highest, there.attempt)

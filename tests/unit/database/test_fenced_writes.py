@@ -11,7 +11,8 @@ from skep.database.cell import actions, attempts, builds, deletes, instances, mo
 from skep.domain.builds import Explanation
 from skep.domain.claims import ClaimKey
 from skep.domain.ids import InstanceUuid, NodeUuid
-from skep.domain.instances import TRANSITIONS, PowerState, State, Task
+from skep.domain.instances import PowerState, State, Task
+from skep.domain.states import TABLE
 from tests.support.rows import (
     FAULT,
     HOST,
@@ -97,12 +98,12 @@ def test_each_write_changes_the_states_that_it_is_for(cell: sa.Connection, state
             continue
         expected = [to for before, to in GOOD.get(name, ()) if before is state]
         assert after is (expected[0] if expected else state), name
-        assert after is state or after in TRANSITIONS[state], name
+        assert after is state or after in TABLE[state].followers, name
 
 
 def test_every_change_that_writes_make_is_allowed() -> None:
     assert {pair for pairs in GOOD.values() for pair in pairs} <= {
-        (before, after) for before, followers in TRANSITIONS.items() for after in followers
+        (before, after) for before, row in TABLE.items() for after in row.followers
     }
 
 

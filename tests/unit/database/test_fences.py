@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import actions, agents, attempts, builds, deletes, fences, instances, tables, tasks
+from skep.database.cell import actions, agents, attempts, builds, deletes, fences, instances, moves, tables, tasks
 from skep.domain.claims import ClaimKey
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, NodeUuid
@@ -73,6 +73,16 @@ def test_what_a_failed_clean_up_left_there_is_closed_and_the_fault_stays(cell: s
     server = instances.get(cell, ONE)
     assert server is not None
     assert (server.fault, server.attempt) == (FAULT, 2)
+
+
+def test_a_row_that_moved_away_stays_so_and_what_its_host_brings_back_is_undone(cell: sa.Connection) -> None:
+    """As after a restore: the row is of before the move, and its host still had an attempt."""
+    give_up(cell)
+    assert moves.left(cell, ONE, NOW)
+    assert fence(cell) == fences.Closed(released=(CLAIM,))
+    assert state_of(cell) is State.MOVED
+    assert fences.came_back(cell, NODE) == 1
+    assert [one.attempt for one in attempts.stale_due(cell, NOW, NOW, 10)] == [1]
 
 
 def test_a_task_ends_with_an_error(cell: sa.Connection) -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from skep.config.sections import ConductorSettings
 from skep.domain.actions import ACTIONS, Kind, of_task
-from skep.domain.instances import BUILD_STATES, Task
+from skep.domain.instances import Task
+from skep.domain.states import BUILD_STATES
 
 
 def test_each_action_of_a_host_has_a_task_of_its_own_a_deadline_and_states() -> None:

@@ -15,7 +15,8 @@ from skep.api.requests import Answer, ApiRequest
 from skep.database.cell import tasks
 from skep.domain.actions import ACTIONS, Action
 from skep.domain.errors import BadRequest, Conflict, SkepError
-from skep.domain.instances import BUILD_STATES, Instance, task_state, vm_state
+from skep.domain.instances import Instance
+from skep.domain.states import BUILD_STATES, task_state, vm_state
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.transport.base import cell_conductor
 

@@ -19,9 +19,10 @@ from skep.api.schemas.fields import FALSE_WORDS, TRUE_WORDS
 from skep.database.cell.listing import ListQuery
 from skep.domain.clock import parse_iso
 from skep.domain.errors import BadRequest, Forbidden
-from skep.domain.instances import BUILD_STATES, Instance, State, Task, status, task_state, vm_state
+from skep.domain.instances import Instance, State, Task
 from skep.domain.invalid_input import shown
 from skep.domain.patterns import Pattern
+from skep.domain.states import BUILD_STATES, status, task_state, vm_state
 
 ALL_FILTERS = "os_compute_api:servers:allow_all_filters"
 

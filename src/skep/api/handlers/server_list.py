@@ -27,7 +27,8 @@ from skep.database.api.instance_mappings import Mapping
 from skep.database.cell.listing import ListQuery, list_all
 from skep.domain.errors import BadRequest, Unavailable
 from skep.domain.ids import CellUuid, InstanceUuid
-from skep.domain.instances import FROZEN, Instance, Task
+from skep.domain.instances import Instance, Task
+from skep.domain.states import FROZEN
 
 log = structlog.get_logger("skep.api.servers")
 

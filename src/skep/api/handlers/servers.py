@@ -21,7 +21,8 @@ from skep.database.api.instance_mappings import Mapping
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
 from skep.domain.ids import InstanceUuid
-from skep.domain.instances import BUILD_STATES, Instance
+from skep.domain.instances import Instance
+from skep.domain.states import BUILD_STATES
 from skep.messages.to_super_conductor import DeleteInstances
 from skep.transport.base import SUPER_CONDUCTOR
 

@@ -16,8 +16,9 @@ from skep.database.api.instance_mappings import Mapping as InstanceMapping
 from skep.domain.clock import isoformat, isoformat_micro
 from skep.domain.flavors import Flavor
 from skep.domain.images import Image
-from skep.domain.instances import Fault, Instance, State, instance_name, status, task_state, vm_state
+from skep.domain.instances import Fault, Instance, State, instance_name
 from skep.domain.request_specs import RequestSpec
+from skep.domain.states import status, task_state, vm_state
 
 Json = dict[str, Any]
 

@@ -17,9 +17,10 @@ from skep.database.cell.tables import UNDER_WAY, attempts, instances
 from skep.database.stored import load
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid
-from skep.domain.instances import BUILD_STATES, State
+from skep.domain.instances import State
 from skep.domain.providers import Allocation
 from skep.domain.request_specs import RequestSpec
+from skep.domain.states import BUILD_STATES, BUILT_BY_HOST, stored
 from skep.messages.to_scheduler import Slot
 
 row = instances.c
@@ -29,8 +30,6 @@ PAGE = 500
 
 ASSERTED = 1000
 """Attempts asserted with one message: their claims and slots are about 500 kB."""
-
-_WITH_HOST = (State.SCHEDULED.value, State.BUILDING.value, State.SPAWNING.value)
 
 
 class Owned(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +50,7 @@ def read(connection: sa.Connection) -> Owned:
     A guest that runs is counted by its host's own report, so only builds under way need a claim; a slot is owned by
     every open attempt.
     """
-    return _owned(connection.execute(_OPEN), claiming={state.value for state in BUILD_STATES})
+    return _owned(connection.execute(_OPEN), claiming=set(stored(BUILD_STATES)))
 
 
 def pages(owned: Owned) -> list[Owned]:
@@ -91,7 +90,7 @@ def of_other_epochs(connection: sa.Connection, epoch: str) -> Owned:
     """
     others = _OPEN.where(
         UNDER_WAY,
-        row.state.in_(_WITH_HOST),
+        row.state.in_(stored(BUILT_BY_HOST)),
         row.epoch.is_distinct_from(epoch),
         attempts.c.attempt == row.attempt,
         row.task.is_(None),
@@ -160,7 +159,7 @@ def _owned(found: sa.CursorResult[Any], claiming: set[str]) -> Owned:
     return Owned(claims=tuple(claims), slots=tuple(slots), builds=tuple(builds))
 
 
-_CAN_BE_STAMPED = frozenset({*_WITH_HOST, State.STAGED.value})
+_CAN_BE_STAMPED = frozenset(stored(BUILT_BY_HOST | {State.STAGED}))
 
 
 def _spec(found: Any) -> RequestSpec:

@@ -15,6 +15,7 @@ from skep.database.cell import actions, agents, attempts, resending, resting, un
 from skep.database.cell.instances import columns_of, instance_of, live_columns
 from skep.database.cell.resending import NOTHING_COUNTS
 from skep.database.cell.tables import UNDER_WAY, instances
+from skep.database.cell.transitions import moving
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
 from skep.domain.builds import Alternate, Explanation
@@ -24,6 +25,7 @@ from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import Fault, Instance, PowerState, State, Task
 from skep.domain.providers import Allocation
 from skep.domain.request_specs import RequestSpec
+from skep.domain.states import BUILT_BY_HOST, check, stored
 
 row = instances.c
 
@@ -145,7 +147,7 @@ def settle(connection: sa.Connection, mapped: Sequence[tuple[InstanceUuid, int]]
     ready = sa.tuple_(row.uuid, row.attempt).in_(mapped)
     return connection.execute(
         instances.update()
-        .where(ready, row.state == State.STAGED)
+        .where(ready, moving(State.STAGED, State.SCHEDULED, State.ERROR))
         .values(
             state=sa.case((row.host.is_(None), State.ERROR.value), else_=State.SCHEDULED.value),
             secrets=sa.case((row.host.is_(None), sa.null()), else_=row.secrets),
@@ -231,7 +233,7 @@ def progressed(connection: sa.Connection, host: str, builds: Sequence[tuple[Inst
             sa.tuple_(row.uuid, row.attempt).in_(builds),
             row.host == host,
             row.task.is_(None),
-            row.state.in_((State.SCHEDULED, State.BUILDING, State.SPAWNING)),
+            row.state.in_(stored(BUILT_BY_HOST)),
         )
         .values(step_at=now)
     ).rowcount
@@ -260,6 +262,7 @@ def _advance(
     after: State,
     now: int,
 ) -> bool:
+    check((before,), after)
     mine = {"of": uuid, "mine": attempt, "on": host}
     if connection.execute(_ADVANCE, {**mine, "before": before, "after": after.value, "now": now}).rowcount:
         return True
@@ -279,7 +282,7 @@ _BUILT = (
     .where(
         *_MINE,
         row.task.is_distinct_from(Task.DELETING.value),
-        row.state.in_((State.SCHEDULED, State.BUILDING, State.SPAWNING, State.ERROR)),
+        moving(BUILT_BY_HOST | {State.ERROR}, State.ACTIVE),
         row.launched_at.is_(None),
     )
     .values(
@@ -329,7 +332,7 @@ def fail(connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str,
                 row.attempt == attempt,
                 row.host == host,
                 row.task.is_(None),
-                row.state.in_((State.SCHEDULED, State.BUILDING, State.SPAWNING)),
+                moving(BUILT_BY_HOST, State.RESCHEDULING, State.ERROR),
             )
             .values(**ended(fault, now))
         ).rowcount

@@ -20,11 +20,13 @@ from skep.domain.ids import InstanceUuid, NodeUuid, new_request_id
 from skep.domain.instances import State, Task
 from skep.domain.recovery import Adopt, FoundGuest, was_deleted
 from skep.domain.request_specs import RequestSpec
+from skep.domain.states import ENDS, UNSEEN, stored
 
 row = instances.c
 found = found_guests.c
 
-_UNSEEN = (State.STAGED.value, State.MOVED.value, State.DELETED.value)
+_NO_SERVER = stored(UNSEEN | ENDS)
+"""States of rows that are no server that lives, as far as their cell knows."""
 
 
 class Living(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +55,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 def living(connection: sa.Connection, after: str, limit: int) -> list[Living]:
     """Return rows that are servers, by their UUIDs, some at a time."""
     query = sa.select(row.uuid, row.state, row.attempt).where(
-        row.deleted_at.is_(None), row.state.not_in(_UNSEEN), row.uuid > after
+        row.deleted_at.is_(None), row.state.not_in(_NO_SERVER), row.uuid > after
     )
     return [_living(one) for one in connection.execute(query.order_by(row.uuid).limit(limit))]
 
@@ -89,7 +91,7 @@ def say(connection: sa.Connection, uuids: Sequence[str]) -> list[Said]:
     said = []
     for uuid in uuids:
         one = rows.get(uuid)
-        lives = one is not None and one.deleted_at is None and one.state not in _UNSEEN
+        lives = one is not None and one.deleted_at is None and one.state not in _NO_SERVER
         told = [] if lives else _hosts_with(connection, uuid)
         numbers = (tried.get(uuid, 0), heard.get(uuid, 0), one.attempt if one is not None else 0)
         said.append(

@@ -17,18 +17,18 @@ import sqlalchemy as sa
 from skep.database.cell import builds, deletes, resting, tasks, unreadable
 from skep.database.cell.tables import agents, instances
 from skep.database.cell.tables import attempts as attempt_rows
+from skep.database.cell.transitions import moving
 from skep.database.stored import dump, load
 from skep.domain.claims import ClaimKey
 from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import Fault, State, Task
 from skep.domain.request_specs import RequestSpec
+from skep.domain.states import BUILT_BY_HOST, ENDS, stored
 
 row = instances.c
 attempt = attempt_rows.c
 
 OUTCOME = "fenced"
-
-_UNDER_WAY = (State.SCHEDULED.value, State.BUILDING.value, State.SPAWNING.value)
 
 
 class FencedHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,13 +229,17 @@ def _spec(found: Any) -> RequestSpec:
 def _reschedule(connection: sa.Connection, mine: Sequence[tuple[str, int]], now: int) -> int:
     return connection.execute(
         instances.update()
-        .where(sa.tuple_(row.uuid, row.attempt).in_(mine), row.task.is_(None), row.state.in_(_UNDER_WAY))
+        .where(
+            sa.tuple_(row.uuid, row.attempt).in_(mine), row.task.is_(None), moving(BUILT_BY_HOST, State.RESCHEDULING)
+        )
         .values(attempt=row.attempt + 1, **builds.ended(None, now))
     ).rowcount
 
 
 def _lose(connection: sa.Connection, mine: Sequence[tuple[str, int]], host: FencedHost, now: int) -> int:
-    """Write ERROR for what ran there. One that is ERROR for another reason, and has no host, keeps its fault."""
+    """Write ERROR for what ran there. One that is ERROR for another reason, and has no host, keeps its fault; a row
+    that is at its end stays there.
+    """
     current = sa.and_(sa.tuple_(row.uuid, row.attempt).in_(mine), row.task.is_distinct_from(Task.DELETING.value))
     for task in tasks.of(connection, current):
         tasks.settle(connection, task, now, f"The host of the server was fenced: {tasks.UNKNOWN}")
@@ -247,7 +251,7 @@ def _lose(connection: sa.Connection, mine: Sequence[tuple[str, int]], host: Fenc
     )
     lost = connection.execute(
         instances.update()
-        .where(current, row.host == host.host, row.state.not_in(_UNDER_WAY))
+        .where(current, row.host == host.host, moving(frozenset(State) - BUILT_BY_HOST - ENDS, State.ERROR))
         .values(
             attempt=row.attempt + 1,
             state=State.ERROR.value,
@@ -260,5 +264,6 @@ def _lose(connection: sa.Connection, mine: Sequence[tuple[str, int]], host: Fenc
             updated_at=now,
         )
     ).rowcount
-    connection.execute(instances.update().where(current, row.host.is_(None)).values(attempt=row.attempt + 1))
+    stays = sa.or_(row.host.is_(None), row.state.in_(stored(ENDS)))
+    connection.execute(instances.update().where(current, stays).values(attempt=row.attempt + 1))
     return lost

@@ -8,12 +8,9 @@ import sqlalchemy as sa
 from skep.database.cell import sessions
 from skep.database.cell.tables import instances
 from skep.domain.ids import InstanceUuid, NodeUuid
-from skep.domain.instances import State
+from skep.domain.states import BUILT_BY_HOST, stored
 
 row = instances.c
-
-BEING_BUILT = (State.SCHEDULED.value, State.BUILDING.value, State.SPAWNING.value)
-"""A host asks once it may build; a row that was restored from a backup may be behind it."""
 
 
 class GuestSecrets(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +23,8 @@ class GuestSecrets(msgspec.Struct, frozen=True, kw_only=True):
 
 def for_host(connection: sa.Connection, instance: InstanceUuid, attempt: int, host: str) -> GuestSecrets | None:
     """Return the secrets of a server that this host builds by this attempt; None when it does not, or has none."""
-    mine = (row.uuid == instance, row.attempt == attempt, row.host == host, row.state.in_(BEING_BUILT))
+    # A host asks once it may build; a row that was restored from a backup may be behind it.
+    mine = (row.uuid == instance, row.attempt == attempt, row.host == host, row.state.in_(stored(BUILT_BY_HOST)))
     query = sa.select(row.secrets, row.node).where(*mine, row.secrets.is_not(None))
     found = connection.execute(query).first()
     if found is None:

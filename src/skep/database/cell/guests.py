@@ -10,10 +10,9 @@ from skep.database.cell.tables import instances
 from skep.domain.guests import GuestKnown
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, State, Task
+from skep.domain.states import SETTLED, stored
 
 row = instances.c
-
-BUILT = (State.ACTIVE.value, State.STOPPED.value, State.ERROR.value)
 
 
 def known(connection: sa.Connection, host: str, uuids: Collection[InstanceUuid]) -> list[GuestKnown]:
@@ -22,7 +21,7 @@ def known(connection: sa.Connection, host: str, uuids: Collection[InstanceUuid])
         sa.select(row.uuid, row.attempt, row.state, row.power_state, row.task, row.in_doubt_at, row.acted_id).where(
             row.uuid.in_(uuids),
             row.host == host,
-            row.state.in_(BUILT),
+            row.state.in_(stored(SETTLED)),
             row.launched_at.is_not(None),
             row.deleted_at.is_(None),
         )

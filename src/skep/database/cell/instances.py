@@ -11,11 +11,12 @@ import sqlalchemy as sa
 from skep.database.cell.tables import instances
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
-from skep.domain.instances import FROZEN, Fault, Instance, PowerState, State, Task
+from skep.domain.instances import Fault, Instance, PowerState, State, Task
+from skep.domain.states import FROZEN, stored
 
 row = instances.c
 
-_FROZEN = sorted(state.value for state in FROZEN)
+_FROZEN = stored(FROZEN)
 
 _LIVE = (
     row.uuid,

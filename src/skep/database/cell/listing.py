@@ -10,13 +10,15 @@ import sqlalchemy as sa
 from skep.database.cell.instances import instance_of, live_columns
 from skep.database.cell.tables import UNDER_WAY, instances
 from skep.database.cell.unreadable import or_none
-from skep.domain.instances import FROZEN, Instance, State, Task, status
+from skep.domain.instances import Instance, State, Task
 from skep.domain.patterns import Pattern
+from skep.domain.states import FROZEN, UNSEEN, status, stored
 
 row = instances.c
 
-_FROZEN = sorted(state.value for state in FROZEN)
-_UNSEEN = [*_FROZEN, State.MOVED.value]
+_FROZEN = stored(FROZEN)
+_NOT_BY_ITSELF = stored(FROZEN | UNSEEN)
+"""States of rows that are shown only if their mapping says so, or never."""
 
 CHUNK = 500
 """Rows read at a time while some are left out by what no statement can judge."""
@@ -119,7 +121,7 @@ def _settled(
     """Read piece by piece until there are as many as wanted: some rows do not pass, some cannot be read."""
     ordered = (
         sa.select(*live_columns, row.created_at)
-        .where(row.state.not_in(_UNSEEN), *conditions)
+        .where(row.state.not_in(_NOT_BY_ITSELF), *conditions)
         .order_by(row.created_at.desc(), row.uuid.desc())
     )
     wanted, after, judged = query.limit, query.after, query.judged_here
@@ -186,7 +188,7 @@ def _after(marker: tuple[int, str] | None) -> list[sa.ColumnElement[bool]]:
 
 
 def _has_status(wanted: str) -> sa.ColumnElement[bool]:
-    """Return the pairs of state and task that `domain.instances.status` calls so."""
+    """Return the pairs of state and task that `domain.states.status` calls so."""
     pairs = [(state, task) for state in State for task in (None, *Task) if status(state, task) == wanted]
     by_task: dict[Task | None, list[str]] = {}
     for state, task in pairs:

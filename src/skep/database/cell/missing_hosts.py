@@ -10,8 +10,10 @@ import sqlalchemy as sa
 from skep.database.cell import builds, deletes, reschedules, tasks
 from skep.database.cell.tables import agents, instances
 from skep.database.cell.tables import attempts as attempt_rows
+from skep.database.cell.transitions import moving
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Fault, State, Task
+from skep.domain.states import before
 
 row = instances.c
 attempt_row = attempt_rows.c
@@ -68,4 +70,4 @@ def _lose(connection: sa.Connection, instance: InstanceUuid, attempt: int, host:
     )
     values = {**builds.ended(fault, now), "task": None}
     del values["host"], values["node"]
-    connection.execute(instances.update().where(current, row.state != State.ERROR.value).values(values))
+    connection.execute(instances.update().where(current, moving(before(State.ERROR), State.ERROR)).values(values))

@@ -7,7 +7,6 @@ closed, like a deleted one that the level above knows of.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,10 +15,12 @@ import sqlalchemy as sa
 from skep.database.cell import builds, resting
 from skep.database.cell.builds import Work
 from skep.database.cell.tables import UNDER_WAY, instances
+from skep.database.cell.transitions import moving
 from skep.database.cell.unreadable import give_up, or_none
 from skep.database.stored import dump, load
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Fault, State
+from skep.domain.states import before
 
 row = instances.c
 
@@ -37,7 +38,7 @@ def hand_back(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault
         connection,
         uuid,
         attempt,
-        (State.RESCHEDULING,),
+        State.RESCHEDULING,
         state=State.HANDED_BACK.value,
         fault=dump(fault),
         owner=None,
@@ -77,7 +78,7 @@ def freeze(connection: sa.Connection, uuid: InstanceUuid, attempt: int, now: int
             row.uuid == uuid,
             row.attempt == attempt,
             row.task.is_(None),
-            row.state.in_((State.HANDED_BACK.value, State.LEAVING.value)),
+            moving(frozenset({State.HANDED_BACK, State.LEAVING}), State.LEAVING),
         )
         .values(state=State.LEAVING.value)
         .returning(*builds.work_columns)
@@ -92,12 +93,12 @@ def freeze(connection: sa.Connection, uuid: InstanceUuid, attempt: int, now: int
 
 def thaw(connection: sa.Connection, uuid: InstanceUuid, attempt: int, not_before: int) -> bool:
     """Write leaving -> handed_back: no cell can answer now; it is tried again from `not_before` on."""
-    return _write(connection, uuid, attempt, (State.LEAVING,), state=State.HANDED_BACK.value, sent_at=not_before)
+    return _write(connection, uuid, attempt, State.LEAVING, state=State.HANDED_BACK.value, sent_at=not_before)
 
 
 def stay(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault: Fault, now: int) -> bool:
     """Write leaving -> error: no other cell has a host. The server stays here, never in cell0."""
-    return _write(connection, uuid, attempt, (State.LEAVING,), **builds.ended(fault, now))
+    return _write(connection, uuid, attempt, State.LEAVING, **builds.ended(fault, now))
 
 
 def left(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
@@ -109,7 +110,7 @@ def left(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
     return (
         connection.execute(
             instances.update()
-            .where(row.uuid == uuid, row.state.in_((State.HANDED_BACK.value, State.LEAVING.value, State.ERROR.value)))
+            .where(row.uuid == uuid, moving(before(State.MOVED), State.MOVED))
             .values(
                 state=State.MOVED.value,
                 deleted_at=now,
@@ -144,7 +145,7 @@ def cells_left(connection: sa.Connection, uuid: InstanceUuid) -> tuple[CellUuid,
     return () if stored is None else load(stored, tuple[CellUuid, ...])
 
 
-def _write(connection: sa.Connection, uuid: InstanceUuid, attempt: int, before: Sequence[State], **values: Any) -> bool:
+def _write(connection: sa.Connection, uuid: InstanceUuid, attempt: int, was: State, **values: Any) -> bool:
     return (
         connection.execute(
             instances.update()
@@ -152,7 +153,7 @@ def _write(connection: sa.Connection, uuid: InstanceUuid, attempt: int, before: 
                 row.uuid == uuid,
                 row.attempt == attempt,
                 row.task.is_(None),
-                row.state.in_([state.value for state in before]),
+                moving(was, State(values["state"])),
             )
             .values(**values)
         ).rowcount

@@ -27,6 +27,7 @@ from skep.database.upsert import insert
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Instance, PowerState, State, Task
 from skep.domain.recovery import Adopt, Doubt, FoundGuest, GoOn, RowBefore
+from skep.domain.states import GUEST_ON_HOST, PLACELESS, stored
 from skep.domain.timelines import Moment
 
 row = instances.c
@@ -148,11 +149,10 @@ def end_report(connection: sa.Connection, node: NodeUuid, name: str, now: int) -
     )
     _hold(connection, list(connection.scalars(ahead)), None)
     there = sa.exists().where(found.node == node, found.instance == row.uuid, found.phase != "none")
-    settled = [State.ACTIVE.value, State.STOPPED.value]
     missing = sa.select(row.uuid).where(
         row.host == name,
         row.node == node,
-        row.state.in_(settled),
+        row.state.in_(stored(GUEST_ON_HOST)),
         row.task.is_distinct_from(Task.DELETING.value),
         row.deleted_at.is_(None),
         ~there,
@@ -255,7 +255,7 @@ def adopt(connection: sa.Connection, uuid: InstanceUuid, wanted: Adopt, now: int
         "changed_at": now,
         "updated_at": now,
     }
-    settled = before.state in (State.ACTIVE.value, State.STOPPED.value) and before.attempt == guest.attempt
+    settled = State(before.state) in GUEST_ON_HOST and before.attempt == guest.attempt
     if not settled:
         values |= {"state": state.value, "fault": None}
     if built:
@@ -288,8 +288,7 @@ def go_on(connection: sa.Connection, uuid: InstanceUuid, how: GoOn, now: int) ->
         values |= {"attempt": raised, "state": State.RESCHEDULING.value, "host": None, "node": None}
     connection.execute(instances.update().where(row.uuid == uuid, UNDER_WAY).values(**values))
     if not how.elsewhere:
-        without = (State.RESCHEDULING.value, State.HANDED_BACK.value, State.LEAVING.value)
-        waits = sa.and_(UNDER_WAY, row.uuid == uuid, row.state.in_(without))
+        waits = sa.and_(UNDER_WAY, row.uuid == uuid, row.state.in_(stored(PLACELESS)))
         connection.execute(instances.update().where(waits).values(attempt=raised))
     let_go(connection, uuid)
 

@@ -10,6 +10,7 @@ from skep.database.cell import agents, attempts, builds, resting, unreadable
 from skep.database.cell.builds import Work
 from skep.database.cell.resending import AGAIN_AT_ONCE
 from skep.database.cell.tables import UNDER_WAY, instances, leases
+from skep.database.cell.transitions import moving
 from skep.database.stored import dump
 from skep.domain.builds import Placed
 from skep.domain.ids import Incarnation, InstanceUuid
@@ -60,7 +61,9 @@ def rescheduled(connection: sa.Connection, uuid: InstanceUuid, attempt: int, pla
         return False
     moved = connection.execute(
         instances.update()
-        .where(row.uuid == uuid, row.attempt == attempt, row.state == State.RESCHEDULING, row.task.is_(None))
+        .where(
+            row.uuid == uuid, row.attempt == attempt, moving(State.RESCHEDULING, State.SCHEDULED), row.task.is_(None)
+        )
         .values(
             state=State.SCHEDULED.value,
             host=placed.host,
@@ -98,7 +101,9 @@ def exhausted(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault
     return (
         connection.execute(
             instances.update()
-            .where(row.uuid == uuid, row.attempt == attempt, row.state == State.RESCHEDULING, row.task.is_(None))
+            .where(
+                row.uuid == uuid, row.attempt == attempt, moving(State.RESCHEDULING, State.ERROR), row.task.is_(None)
+            )
             .values(**builds.ended(fault, now))
         ).rowcount
         == 1
@@ -136,7 +141,7 @@ def replace_silent(connection: sa.Connection, uuid: InstanceUuid, attempt: int, 
         row.uuid == uuid,
         row.attempt == attempt,
         row.task.is_(None),
-        row.state.in_((State.SCHEDULED, State.BUILDING)),
+        moving(frozenset({State.SCHEDULED, State.BUILDING}), State.RESCHEDULING),
         ~resting.resting(row.uuid),
     )
     unsent = connection.execute(sa.select(row.uuid).where(mine, row.state == State.SCHEDULED, row.sent_at.is_(None)))
@@ -151,7 +156,7 @@ def give_up_on_host(connection: sa.Connection, uuid: InstanceUuid, attempt: int,
     return (
         connection.execute(
             instances.update()
-            .where(row.uuid == uuid, row.attempt == attempt, row.task.is_(None), row.state == State.SPAWNING)
+            .where(row.uuid == uuid, row.attempt == attempt, row.task.is_(None), moving(State.SPAWNING, State.ERROR))
             .values(
                 state=State.ERROR.value,
                 fault=dump(fault),

@@ -9,7 +9,8 @@ import sqlalchemy as sa
 
 from skep.database.cell.tables import attempts, instances
 from skep.domain.ids import InstanceUuid, NodeUuid
-from skep.domain.instances import FROZEN, State
+from skep.domain.instances import State
+from skep.domain.states import FROZEN, stored
 
 MAX_NAMED = 500
 """Hosts named in one statement."""
@@ -32,7 +33,7 @@ def on_hosts(connection: sa.Connection, hosts: Iterable[str]) -> list[Resident]:
         statement = sa.select(row.uuid, row.name, row.host).where(
             row.host.in_(wanted[start : start + MAX_NAMED]),
             row.deleted_at.is_(None),
-            row.state.not_in(sorted(state.value for state in FROZEN)),
+            row.state.not_in(stored(FROZEN)),
         )
         found += [
             Resident(uuid=InstanceUuid(one.uuid), name=one.name, host=one.host)

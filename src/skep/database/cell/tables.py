@@ -6,12 +6,13 @@ import sqlalchemy as sa
 
 from skep.database.partial_index import where
 from skep.database.timelines import tables_of
+from skep.domain.states import BUILD_OVER, stored
 
 metadata = sa.MetaData()
 
 time = tables_of(metadata)
 
-UNDER_WAY = sa.text("state NOT IN ('active','stopped','error','deleted','moved')")
+UNDER_WAY = sa.text("state NOT IN ({})".format(",".join(f"'{state}'" for state in stored(BUILD_OVER))))
 """Says of an instance that it is being built. A statement that looks for one build state says this too: only then does
 SQLite see that `instances_work` holds all of its rows, and leaves the settled ones unread."""
 

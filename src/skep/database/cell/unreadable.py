@@ -13,15 +13,18 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell.tables import instances
+from skep.database.cell.transitions import moving
 from skep.database.stored import dump
 from skep.domain.instances import Fault, State
+from skep.domain.states import PLACELESS
 from skep.telemetry.logs import get_logger
 
 T = TypeVar("T")
 row = instances.c
 log = get_logger(__name__)
 
-_GIVEN_UP = [state.value for state in (State.SCHEDULED, State.RESCHEDULING, State.HANDED_BACK, State.LEAVING)]
+_NOT_BEGUN = PLACELESS | {State.SCHEDULED}
+"""No host has begun with the build of such a row."""
 _WRONG = (msgspec.MsgspecError, ValueError)
 
 
@@ -55,7 +58,7 @@ def give_up(connection: sa.Connection, uuid: str, attempt: int, now: int) -> Non
             row.uuid == uuid,
             row.attempt == attempt,
             row.task.is_(None),
-            row.state.in_(_GIVEN_UP),
+            moving(_NOT_BEGUN, State.ERROR),
         )
         .values(
             state=State.ERROR.value,

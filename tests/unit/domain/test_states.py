@@ -1,10 +1,29 @@
-"""Nova's words for what an instance is, and which state may follow which."""
+"""The table of states: Nova's words for each, which may follow which, and the sets that all else takes from it."""
 
 from __future__ import annotations
 
 import pytest
 
-from skep.domain.instances import BUILD_STATES, TRANSITIONS, State, Task, status, task_state, vm_state
+from skep.domain.instances import State, Task
+from skep.domain.states import (
+    BUILD_OVER,
+    BUILD_STATES,
+    BUILT_BY_HOST,
+    ENDS,
+    FROZEN,
+    GUEST_ON_HOST,
+    ON_HOST,
+    PLACELESS,
+    SETTLED,
+    TABLE,
+    UNSEEN,
+    before,
+    check,
+    status,
+    stored,
+    task_state,
+    vm_state,
+)
 
 STATUSES = {
     (State.ACTIVE, None): "ACTIVE",
@@ -53,17 +72,14 @@ def test_the_vm_state_of_every_state(state: State) -> None:
     assert vm_state(state) == ("building" if state in BUILD_STATES else state.value)
 
 
-ENDS = {State.DELETED, State.MOVED}
-
-
 def test_every_state_has_its_followers_and_an_end_has_none() -> None:
-    assert set(TRANSITIONS) == set(State)
-    assert {state for state, after in TRANSITIONS.items() if not after} == ENDS
+    assert set(TABLE) == set(State)
+    assert set(ENDS) == {State.DELETED, State.MOVED}
 
 
 def test_every_living_state_can_end_in_deleted_and_every_one_but_staged_is_reached() -> None:
-    assert all(State.DELETED in after for state, after in TRANSITIONS.items() if state not in ENDS)
-    assert {state for after in TRANSITIONS.values() for state in after} == set(State) - {State.STAGED}
+    assert all(State.DELETED in row.followers for state, row in TABLE.items() if state not in ENDS)
+    assert {state for row in TABLE.values() for state in row.followers} == set(State) - {State.STAGED}
 
 
 def test_a_build_ends() -> None:
@@ -71,7 +87,7 @@ def test_a_build_ends() -> None:
     for start in BUILD_STATES - {State.HANDED_BACK, State.LEAVING}:
         reached, frontier = {start}, [start]
         while frontier:
-            for after in TRANSITIONS[frontier.pop()] - reached:
+            for after in TABLE[frontier.pop()].followers - reached:
                 reached.add(after)
                 frontier.append(after)
         assert {State.ACTIVE, State.ERROR, State.DELETED} <= reached
@@ -80,10 +96,44 @@ def test_a_build_ends() -> None:
 def test_the_point_of_no_return_is_passed_only_by_builds_under_way() -> None:
     # A row that a restore set back to scheduled is asked for by the host that was further.
     under_way = {State.SCHEDULED, State.BUILDING}
-    assert {state for state, after in TRANSITIONS.items() if State.SPAWNING in after} == under_way
-    assert {state for state, after in TRANSITIONS.items() if State.ACTIVE in after} == {
+    assert before(State.SPAWNING) == under_way
+    assert before(State.ACTIVE) == {
         *under_way,
         State.SPAWNING,
         State.STOPPED,
         State.ERROR,
     }
+
+
+SETS: dict[str, tuple[frozenset[State], str]] = {
+    "build states": (BUILD_STATES, "staged scheduled building spawning rescheduling handed_back leaving"),
+    "build over": (BUILD_OVER, "active stopped error deleted moved"),
+    "settled": (SETTLED, "active stopped error"),
+    "on host": (ON_HOST, "scheduled building spawning active stopped"),
+    "placeless": (PLACELESS, "rescheduling handed_back leaving"),
+    "unseen": (UNSEEN, "staged moved"),
+    "frozen": (FROZEN, "staged leaving"),
+    "ends": (ENDS, "deleted moved"),
+    "built by host": (BUILT_BY_HOST, "scheduled building spawning"),
+    "guest on host": (GUEST_ON_HOST, "active stopped"),
+}
+"""What statements, audits and the API ask for, said a second time."""
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_sets_of_the_table(name: str) -> None:
+    found, names = SETS[name]
+    assert stored(found) == names.split()
+
+
+def test_a_state_is_building_settled_or_at_an_end() -> None:
+    assert set(State) == BUILD_STATES | SETTLED | ENDS
+    assert len(BUILD_STATES) + len(SETTLED) + len(ENDS) == len(State)
+    assert not PLACELESS & ON_HOST
+
+
+def test_a_change_that_the_table_does_not_allow_is_refused_by_name() -> None:
+    check((State.ACTIVE, State.STOPPED), State.ERROR)
+    check((State.LEAVING,), State.LEAVING)
+    with pytest.raises(ValueError, match="an instance that is moved cannot become error"):
+        check((State.ACTIVE, State.MOVED), State.ERROR)

@@ -1,0 +1,24 @@
+"""Writes of states, judged by the table of states: what it does not allow is no statement."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import sqlalchemy as sa
+
+from skep.database.cell.tables import instances
+from skep.domain.instances import State
+from skep.domain.states import check, stored
+
+
+@cache
+def moving(before: State | frozenset[State], *after: State) -> sa.ColumnElement[bool]:
+    """Say of a row that it is in a state `before`, for a statement that writes one of `after` over it.
+
+    Raises ValueError for a pair that the table does not allow.
+    """
+    befores = frozenset({before}) if isinstance(before, State) else before
+    for one in after:
+        check(befores, one)
+    names = stored(befores)
+    return instances.c.state == names[0] if len(names) == 1 else instances.c.state.in_(names)
