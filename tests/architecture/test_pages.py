@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from skep.domain.builds import STEPS
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "skep"
 PAGES = ("ARCHITECTURE.md", "docs/build.md")
@@ -17,6 +19,7 @@ CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]+))?\)")
 FILE = re.compile(r"(?:[\w-]+/)*[\w-]+\.(?:py|md|toml|json)|(?:[\w-]+/)+[\w-]*")
 DOTTED = re.compile(r"skep(?:\.\w+)+")
+ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -73,3 +76,7 @@ def test_a_path_that_is_not_there_is_found() -> None:
     assert not is_there("domain/no_such.py")
     assert not is_there("no_such.py")
     assert not resolves("skep.domain.builds.NO_SUCH")
+
+
+def test_the_page_on_builds_has_a_row_for_each_step_in_its_order() -> None:
+    assert ROW.findall((ROOT / "docs" / "build.md").read_text()) == list(STEPS)

@@ -17,80 +17,35 @@ Actor = Literal["api", "super_conductor", "scheduler", "cell_conductor", "comput
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One named step: who does it, what it changes, and why it may be repeated."""
+    """One named step, and who does it: the process that chaos and crash walks end there. `docs/build.md` says of each
+    what it writes and why it may be repeated.
+    """
 
     name: str
     actor: Actor
-    writes: str
-    repeatable_because: str
 
 
 _TABLE = (
-    Step(
-        "store",
-        "api",
-        "API database: request, build request, spec, mapping, quota",
-        "one transaction, answered after it",
-    ),
-    Step("take", "super_conductor", "mapping: owner, attempt + 1", "a later take raises the attempt again"),
-    Step("select", "scheduler", "claims (and slots) of the chosen hosts", "idempotent by (instance, attempt)"),
-    Step(
-        "stage",
-        "super_conductor",
-        "cell: instance in `staged`, attempt row",
-        "an upsert over a lower attempt",
-    ),
-    Step("map", "super_conductor", "mapping -> cell, build request gone", "fenced by attempt and revision"),
-    Step("settle", "super_conductor", "`staged` -> `scheduled` (or `error` in cell0)", "fenced by attempt"),
-    Step(
-        "dispatch",
-        "cell_conductor",
-        "cast to the host, time of sending",
-        "the host knows its (instance, attempt)",
-    ),
-    Step("claim", "compute", "the host's journal: accepted or refused", "the ledger answers the same again"),
-    Step(
-        "may_build",
-        "cell_conductor",
-        "`scheduled` -> `building`",
-        "fenced by attempt and host; a repeat gets yes",
-    ),
-    Step("prepare", "compute", "networks and disks of this attempt", "labelled with (instance, attempt)"),
-    Step(
-        "may_spawn",
-        "cell_conductor",
-        "`building` -> `spawning`",
-        "fenced by attempt and host; a repeat gets yes",
-    ),
-    Step("spawn", "compute", "the guest", "a guest that exists is looked at, not made again"),
-    Step("built", "cell_conductor", "`spawning` -> `active`", "repeated from the journal until acknowledged"),
-    Step(
-        "failed",
-        "cell_conductor",
-        "attempt closed; `rescheduling` or `error`",
-        "repeated from the journal until acknowledged",
-    ),
-    Step(
-        "reschedule",
-        "cell_conductor",
-        "attempt + 1, next host, `scheduled`",
-        "taking over raises the attempt again",
-    ),
-    Step(
-        "move",
-        "super_conductor",
-        "another cell: staged there, mapping, `leaving` -> `moved`",
-        "as stage, map and settle",
-    ),
-    Step(
-        "delete",
-        "super_conductor",
-        "the attempt of the row raised, task `deleting`",
-        "the intent stands in the mapping",
-    ),
-    Step("destroy", "compute", "the guest and all that its attempts made", "what is gone stays gone"),
-    Step("deleted", "cell_conductor", "attempts closed, row `deleted`", "a repeat changes nothing"),
-    Step("forget", "super_conductor", "quota row gone, mapping closed", "the quota row is deleted once"),
+    Step("store", "api"),
+    Step("take", "super_conductor"),
+    Step("select", "scheduler"),
+    Step("stage", "super_conductor"),
+    Step("map", "super_conductor"),
+    Step("settle", "super_conductor"),
+    Step("dispatch", "cell_conductor"),
+    Step("claim", "compute"),
+    Step("may_build", "cell_conductor"),
+    Step("prepare", "compute"),
+    Step("may_spawn", "cell_conductor"),
+    Step("spawn", "compute"),
+    Step("built", "cell_conductor"),
+    Step("failed", "cell_conductor"),
+    Step("reschedule", "cell_conductor"),
+    Step("move", "super_conductor"),
+    Step("delete", "super_conductor"),
+    Step("destroy", "compute"),
+    Step("deleted", "cell_conductor"),
+    Step("forget", "super_conductor"),
 )
 
 STEPS: dict[str, Step] = {step.name: step for step in _TABLE}
