@@ -2,8 +2,9 @@
 #              (sizes of a new cloud; one that is there never becomes smaller)
 #              PROCESSES=1: each role in processes of its own, over NATS and PostgreSQL, which are installed if permitted
 # make test    install the rest and run every test: walks and matrices as a sample, drawn from a seed that is printed last
-#              (SAMPLE_SEED=7 draws that of another run again)
-# make test-everywhere   the walks and matrices with every case: hours
+#              (SAMPLE_SEED=7 draws that of another run again), after the 25 slowest tests and the time by folder
+# make crash   every case of the walks in which processes die
+# make test-everywhere   the walks and matrices with every case: hours (also: make test-slow)
 # make check   format, lint, types, import rules, fast tests
 # make demo    20 servers with injected failures, where each landed and why
 # make bench   how fast servers are built
@@ -35,7 +36,7 @@ SLOWEST = 25
 PYTEST = .venv/bin/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=$(SLOWEST)
 FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architecture)
 
-.PHONY: up demo bench chaos soak test test-everywhere check format lock install-run install-lab install-all install-neighbours system-packages
+.PHONY: up demo bench chaos soak test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours system-packages
 
 up: install-run $(if $(PROCESSES),system-packages)
 	@.venv/bin/skep up $(if $(PROCESSES),--processes) $(UP_ARGS)
@@ -56,14 +57,26 @@ soak: install-lab system-packages
 test: install-all install-neighbours system-packages
 	$(PYTEST) $(TEST_ARGS) tests
 
+test-slow: test-everywhere
+
 test-everywhere: install-all install-neighbours system-packages
 	EVERYWHERE=1 $(PYTEST) -m sampled --timeout 7200 $(TEST_ARGS) tests
+
+# What all walks of crashes have, not only a sample.
+crash: install-all install-neighbours system-packages
+	EVERYWHERE=1 $(PYTEST) -m crash --timeout 7200 $(TEST_ARGS) tests
 
 check: install-all system-packages
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
-	.venv/bin/mypy
-	.venv/bin/lint-imports
+	@$(MAKE) --no-print-directory --jobs=2 types fast-tests
+
+# Beside the tests, which wait now and then; said in one piece when it has ended.
+types:
+	@said=$$(.venv/bin/mypy 2>&1); status=$$?; printf '\n%s\n' "$$said"; exit $$status
+
+# The import rules are among them (tests/architecture/test_import_rules.py).
+fast-tests:
 	$(PYTEST) $(TEST_ARGS) $(FAST_TESTS)
 
 format: install-all
