@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from skep.api.creating.lookups import Lookups
+from skep.api.lookups import Lookups
 from skep.api.policy import Policy
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid

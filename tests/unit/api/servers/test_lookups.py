@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep.api.creating.lookups import Moment
+from skep.api.lookups import Moment
 
 
 class Source:
