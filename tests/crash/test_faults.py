@@ -29,11 +29,11 @@ from skep.processes.supervisor.child import Order
 from skep_lab.chaos import beside as chaos_beside
 from skep_lab.chaos.beside import FaultsBeside
 from skep_lab.chaos.load import HOSTS, TINY, Load, chaos_config
+from skep_lab.chaos.restore import RestoreStory
 from skep_lab.crash.process import CrashProcess
 from skep_lab.processes.clocks import HostClocks
 from skep_lab.processes.cloud import SMALL_DISK, ProcessCloud, mount_memory
 from skep_lab.processes.faults import ProcessFaults
-from skep_lab.processes.restore import RestoreStory
 from skep_lab.processes.stories import fake_time, faked_time, fill_databases_disk, lose_bus, stories
 from skep_lab.witnesses import witness_guests
 from skep_lab.witnesses.witness import Asked

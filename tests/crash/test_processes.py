@@ -13,8 +13,8 @@ import pytest
 from skep.domain.builds import STEPS
 from skep_lab.chaos.processes import ProcessChaos
 from skep_lab.crash.points import Point
-from skep_lab.crash.walk_roles import RoleWalk, role_of, two_points_of
 from skep_lab.processes.faults import ROLES
+from skep_lab.processes.walk import RoleWalk, role_of, two_points_of
 from tests.support import samples
 
 pytestmark = [

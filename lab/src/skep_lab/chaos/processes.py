@@ -21,10 +21,10 @@ import msgspec
 
 from skep.config.sections import Config
 from skep_lab.chaos.load import HOSTS, Load, Report, chaos_config
+from skep_lab.chaos.restore import Restored, RestoreStory
 from skep_lab.processes.child import RoleDied
 from skep_lab.processes.cloud import ProcessCloud
 from skep_lab.processes.faults import ProcessFaults
-from skep_lab.processes.restore import Restored, RestoreStory
 from skep_lab.processes.stories import DATABASES_DISK_BYTES, stories
 from skep_lab.witnesses.witness import Findings
 
