@@ -161,7 +161,7 @@ def sync(backend: str, schedulers: int, hosts: int, rate: int, url: str, form: F
     type=click.FloatRange(0, 600),
     default=3,
     show_default=True,
-    help="How long the plain scheduler decides that it is compared with; 0: not at all.",
+    help="How long the plain scheduler of the laboratory decides for comparison, where it is installed; 0: not at all.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed makes other hosts and kinds.")
 @format_option

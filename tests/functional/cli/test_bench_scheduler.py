@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from skep.cli.benchmarks.scheduler import reference
 from skep.cli.benchmarks.scheduler.run import LOAD, NAMES
 from skep.cli.main import skep
 
@@ -40,3 +41,10 @@ def test_a_snapshot_is_loaded() -> None:
 def test_the_reference_decides_about_the_same_hosts() -> None:
     found = figures("--workload", "mixed", "--reference-seconds", "0.1")
     assert found["ratio_to_reference"] >= 0
+
+
+def test_without_the_laboratory_nothing_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "GROUP", "skep.no-such-group")
+    found = figures("--workload", "mixed", "--reference-seconds", "0.1")
+    assert found["placed"] > 0
+    assert found["ratio_to_reference"] is None

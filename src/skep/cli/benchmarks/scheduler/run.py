@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from skep.cli.benchmarks.scheduler import reference
 from skep.cli.benchmarks.scheduler.deciding import Counted, Load
 from skep.cli.benchmarks.scheduler.loading import load as load_snapshot
 from skep.cli.benchmarks.scheduler.workloads import WORKLOADS
-from skep_lab.reference_scheduler.benchmark import decisions_per_cpu_s
 
 LOAD = "load"
 NAMES = (*WORKLOADS, LOAD)
@@ -61,7 +61,7 @@ def run(
     reference_seconds: float,
     progress: Progress,
 ) -> SchedulerFigures:
-    """Measure one kind of load for so many seconds; then the reference, for as long as it is given."""
+    """Measure one kind of load for so many seconds; then the reference, where one is installed."""
     progress(f"{hosts} hosts")
     if workload == LOAD:
         loaded = load_snapshot(hosts, seed)
@@ -73,8 +73,12 @@ def run(
     del load
     if not reference_seconds:
         return figures
+    plain = reference.installed()
+    if plain is None:
+        progress("no reference is installed: scripts/bootstrap lab")
+        return figures
     progress("the reference")
-    naive = decisions_per_cpu_s(WORKLOADS[workload], hosts, shapes, seed, reference_seconds)
+    naive = plain(WORKLOADS[workload], hosts, shapes, seed, reference_seconds)
     return figures if naive is None else replace(figures, ratio_to_reference=round(figures.decisions_per_cpu_s / naive))
 
 
