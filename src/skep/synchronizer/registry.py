@@ -1,13 +1,13 @@
-"""Which backends there are: those shipped here, and those of other packages by entry point `skep.synchronizers`.
+"""Which backends there are: entry points of the group `skep.synchronizers`, those of Skep and of other packages.
 
-An entry point names a function from `SynchronizerSettings` to a backend that has not been opened.
+An entry point names a function from `SynchronizerSettings` to a backend that has not been opened. Only what is
+configured is loaded: a backend brings the client library of its server.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from skep.config.sections import SynchronizerSettings
@@ -17,14 +17,12 @@ from skep.synchronizer.base import Backend
 GROUP = "skep.synchronizers"
 Factory = Callable[[SynchronizerSettings], Backend]
 
-SHIPPED = {name: f"skep.synchronizer.{name}:make" for name in ("memory", "sql", "memcached", "nats")}
-"""Loaded only when asked for: a backend brings the client library of its server."""
-
 
 def make_backend(settings: SynchronizerSettings) -> Backend:
     """Return the configured backend, not opened yet.
 
-    Raises Misconfigured when there is none of this name, or when it cannot be loaded or does not take its settings.
+    Raises Misconfigured when there is none of this name or more than one, or when it cannot be loaded or does not take
+    its settings.
     """
     name = settings.backend
     try:
@@ -36,11 +34,16 @@ def make_backend(settings: SynchronizerSettings) -> Backend:
 
 
 def _factory(name: str) -> Factory:
-    if name in SHIPPED:
-        module, _, function = SHIPPED[name].partition(":")
-        return cast("Factory", getattr(import_module(module), function))
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if name not in found:
-        known = ", ".join(sorted({*SHIPPED, *found}))
-        raise Misconfigured(f"synchronizer.backend: there is no {name!r}; known are {known}")
-    return cast("Factory", found[name].load())
+    found = entry_points(group=GROUP)
+    named = [entry for entry in found if entry.name == name]
+    if not named:
+        known = sorted({entry.name for entry in found})
+        there = f"known are {', '.join(known)}" if known else "none is installed: install Skep anew (scripts/bootstrap)"
+        raise Misconfigured(f"synchronizer.backend: there is no {name!r}; {there}")
+    if len({entry.value for entry in named}) > 1:
+        raise Misconfigured(f"synchronizer.backend: {name!r} is in {' and in '.join(map(_package, named))}")
+    return cast("Factory", named[0].load())
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"{entry.dist.name if entry.dist is not None else 'a package'} ({entry.value})"
