@@ -1,4 +1,4 @@
-"""Both ways to reach identity and images: in this process, and over real HTTP with Skep's own credentials."""
+"""Skep's own identity and images over real HTTP, and the credentials with which Skep signs in to them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ import pytest
 
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.neighbours.served import PASSWORDS, Neighbours, SteppedClock, neighbours
-from skep.neighbours.identity.base import IdentityService
-from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
-from skep.neighbours.images.base import ImageService
-from skep.neighbours.images.glance import GlanceImages
-from skep.neighbours.service_session import ServiceCredentials, ServiceSession
-from skep.standalone.images.embedded import EmbeddedImages
+from skep.neighbours.service_session import ServiceCredentials
 
 
 @pytest.fixture
@@ -35,8 +30,8 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@pytest.fixture
-def credentials(cloud: Neighbours) -> ServiceCredentials:
+def credentials_of(cloud: Neighbours) -> ServiceCredentials:
+    """Skep's own, for the services of a cloud."""
     return ServiceCredentials(
         auth_url=cloud.identity_url,
         username="admin",
@@ -47,27 +42,6 @@ def credentials(cloud: Neighbours) -> ServiceCredentials:
     )
 
 
-@pytest.fixture(params=["embedded", "keystone"])
-def identity(
-    request: pytest.FixtureRequest,
-    cloud: Neighbours,
-    http: httpx.AsyncClient,
-    credentials: ServiceCredentials,
-    clock: SteppedClock,
-) -> IdentityService:
-    if request.param == "embedded":
-        return cloud.identity
-    return KeystoneIdentity(KeystoneSettings(credentials=credentials), http, clock)
-
-
-@pytest.fixture(params=["embedded", "glance"])
-def images(
-    request: pytest.FixtureRequest,
-    cloud: Neighbours,
-    http: httpx.AsyncClient,
-    credentials: ServiceCredentials,
-    clock: SteppedClock,
-) -> ImageService:
-    if request.param == "embedded":
-        return EmbeddedImages(cloud.images)
-    return GlanceImages(ServiceSession(credentials, http, clock))
+@pytest.fixture
+def credentials(cloud: Neighbours) -> ServiceCredentials:
+    return credentials_of(cloud)

@@ -1,17 +1,20 @@
-"""What every identity service has to do."""
+"""Identity in this process and by Keystone's API: the contract, and what Keystone's has beyond it."""
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 
-from skep.contracts.neighbours.served import Neighbours, SteppedClock, bound, sign_in_body, token
-from skep.domain.clock import SECOND
+from skep.contracts.eventually import PATIENCE
+from skep.contracts.neighbours.identity import IdentityContract
+from skep.contracts.neighbours.served import Neighbours, SteppedClock, bound, token
 from skep.domain.errors import Unavailable, Unreachable
-from skep.domain.ids import RequestId
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
 from skep.neighbours.service_session import ServiceCredentials
+from tests.contract.neighbours.conftest import credentials_of
 
 
 async def _token(cloud: Neighbours, user: str, project: str | None) -> str:
@@ -19,59 +22,19 @@ async def _token(cloud: Neighbours, user: str, project: str | None) -> str:
         return await token(client, user, project)
 
 
-async def test_a_project_token(cloud: Neighbours, identity: IdentityService, clock: SteppedClock) -> None:
-    known = await identity.validate(await _token(cloud, "demo", "demo"))
-    assert known is not None
-    assert (known.user_name, known.project_name) == ("demo", "demo")
-    assert known.project_id == cloud.first.project_ids["demo"]
-    assert known.roles == ("member", "reader")
-    assert (known.user_domain_id, known.project_domain_name) == ("default", "Default")
-    assert known.expires_at == clock.now() + 3600 * SECOND
-    assert not known.system_scope
-    context = known.context(RequestId("req-1"))
-    assert (context.project_id, context.user_id, context.is_admin) == (known.project_id, known.user_id, False)
+class TestEmbedded(IdentityContract):
+    @pytest.fixture
+    async def identity(self, cloud: Neighbours, clock: SteppedClock) -> AsyncIterator[IdentityService]:  # noqa: ARG002  # it has the clock of its cloud
+        yield cloud.identity  # noqa: PT022  # as the contract says
 
 
-async def test_an_unscoped_token(cloud: Neighbours, identity: IdentityService) -> None:
-    known = await identity.validate(await _token(cloud, "demo", None))
-    assert known is not None
-    assert (known.project_id, known.roles) == (None, ())
+class TestKeystone(IdentityContract):
+    """Over real HTTP, with Skep's own credentials."""
 
-
-async def test_a_system_token(cloud: Neighbours, identity: IdentityService) -> None:
-    body = sign_in_body("admin", None)
-    body["auth"]["scope"] = {"system": {"all": True}}
-    async with cloud.identity_client() as client:
-        response = await client.post("/v3/auth/tokens", json=body)
-    known = await identity.validate(response.headers["X-Subject-Token"])
-    assert known is not None
-    assert known.system_scope
-    assert known.is_admin
-
-
-@pytest.mark.parametrize("forged", ["", "x", "gAAAAABm", "a b", "a\r\nX-Evil: 1", "é", "x" * 10_000, "a\0b"])
-async def test_what_is_no_token(identity: IdentityService, forged: str) -> None:
-    assert await identity.validate(forged) is None
-
-
-async def test_a_token_with_one_character_changed(cloud: Neighbours, identity: IdentityService) -> None:
-    good = await _token(cloud, "demo", "demo")
-    middle = len(good) // 2
-    changed = good[:middle] + ("A" if good[middle] != "A" else "B") + good[middle + 1 :]
-    assert await identity.validate(changed) is None
-
-
-async def test_an_expired_token(cloud: Neighbours, identity: IdentityService, clock: SteppedClock) -> None:
-    good = await _token(cloud, "demo", "demo")
-    assert await identity.validate(good) is not None
-    clock.advance(3600)
-    assert await identity.validate(good) is None
-
-
-async def test_projects(cloud: Neighbours, identity: IdentityService) -> None:
-    assert await identity.project_exists(cloud.first.project_ids["demo"]) is True
-    assert await identity.project_exists("absent") is False
-    assert await identity.project_exists("../users") is False
+    @pytest.fixture
+    async def identity(self, cloud: Neighbours, clock: SteppedClock) -> AsyncIterator[IdentityService]:
+        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+            yield KeystoneIdentity(KeystoneSettings(credentials=credentials_of(cloud)), client, clock)
 
 
 @pytest.fixture
