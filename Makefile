@@ -12,6 +12,7 @@
 #              NATS and PostgreSQL: make chaos DEPLOYMENT=processes; FROM_RELEASE=1 begins with processes of the last
 #              release (FROM_RELEASE=0.5.0: of that one) and replaces them one by one, forth, back and forth
 # make soak    the same for ten minutes while schedulers and the backends they share are killed: make soak SOAK_ARGS="--backend nats"
+#              chaos, soak and the benchmarks are the laboratory (lab/), which `scripts/bootstrap lab` installs
 # make lock    resolve the dependencies anew
 
 PYTHON ?=
