@@ -20,6 +20,7 @@ import msgspec
 from skep.api.creating.repeats import Given
 from skep.compute.drivers.guest_log import GuestEvent
 from skep.compute.entries import Entry
+from skep.domain.actions import ActionRequest
 from skep.domain.builds import Alternate, Explanation
 from skep.domain.context import RequestContext
 from skep.domain.instances import Fault, Instance
@@ -49,7 +50,8 @@ REPLIES: dict[str, Any] = {
     found.reply_type.__name__: found.reply_type for found in MESSAGES.values() if issubclass(found, Call)
 }
 ROWS: dict[str, Any] = {
-    found.__name__: found for found in (Instance, RequestSpec, RequestContext, Fault, Explanation, Alternate, Given)
+    found.__name__: found
+    for found in (Instance, RequestSpec, RequestContext, Fault, Explanation, Alternate, Given, ActionRequest)
 }
 FILES: dict[str, Any] = {found.__name__: found for found in (*get_args(Entry), GuestEvent)}
 

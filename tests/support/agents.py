@@ -47,7 +47,7 @@ from skep.messages.to_cell_conductor import (
     Settled,
     TaskDone,
 )
-from skep.messages.to_compute import BuildAndRunInstance, ChangePower, TerminateInstance
+from skep.messages.to_compute import BuildAndRunInstance, ChangePower, RunAction, TerminateInstance
 from skep.transport.base import cell_conductor, compute
 from skep.transport.memory import MemoryTransport
 
@@ -83,6 +83,8 @@ class ScriptedConductor:
         """The incarnation that reports of other ones are told to take."""
         self.stale: set[type[Any]] = set()
         """Calls of these types are refused, for a younger agent has registered."""
+        self.understood = True
+        """What reports are told: whether the cell knows which orders the agent takes."""
         self.epoch = "epoch-1"
         self.claims: dict[tuple[InstanceUuid, int], ClaimKey] = {}
         self.silent: set[type[Any]] = set()
@@ -168,6 +170,7 @@ class ScriptedConductor:
             claims=tuple(self.claims.values()),
             fenced=self.fenced,
             takes_guests=self.takes_guests,
+            understood=self.understood,
         )
 
 
@@ -307,6 +310,13 @@ class AgentStage:
                 task_id=task_id,
                 ask=ask,
             ),
+        )
+
+    async def run_action(self, action: str, task_id: str, number: int = 1, attempt: int = 1) -> None:
+        """Send an order to act on a guest."""
+        await self.transport.cast(
+            compute(CELL, HOST),
+            RunAction(context=CONTEXT, instance=uuid_of(number), attempt=attempt, action=action, task_id=task_id),
         )
 
     async def turn(self) -> None:

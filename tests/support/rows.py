@@ -109,7 +109,7 @@ def bring_to(connection: sa.Connection, state: State, *, now: int = 10) -> None:
         assert tasks.begin(
             connection, ONE, asking(Task.POWERING_OFF, frozenset({State.ACTIVE})), context("req-stop"), now
         )
-        assert tasks.done(connection, ONE, 1, Task.POWERING_OFF, "req-stop", PowerState.SHUTDOWN, None, now)
+        assert tasks.done(connection, ONE, 1, "req-stop", PowerState.SHUTDOWN, None, now)
     if state is State.DELETED:
         assert deletes.begin(connection, ONE, context("req-delete"), now)
         assert attempts.close(connection, ONE, HOST, 2, now)

@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 import sqlalchemy as sa
 
-from skep.cell_conductor import notifications
+from skep.cell_conductor import endings, notifications
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
 from skep.database.cell import agents, attempts, builds, deletes, resting
@@ -55,7 +55,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     work: Work | None
     released: tuple[ClaimKey, ...] = ()
     fault: Fault | None = None
-    deleted: bool = False
+    deleted: tuple[endings.Over, ...] = ()
+    """The delete that is over with it."""
 
 
 class Builds:
@@ -257,6 +258,7 @@ class Builds:
             elif self.rescheduling is not None:
                 self.rescheduling.nudge()
         if outcome.deleted:
+            endings.ended(parts, outcome.deleted)
             await parts.tell_above()
         return Settled(current=outcome.current)
 
@@ -291,7 +293,7 @@ class Builds:
             work=work,
             released=tuple(msgspec.structs.replace(key, group=group) for key in closed),
             fault=fault if current else None,
-            deleted=deleted,
+            deleted=tuple(endings.with_instances(connection, [deleted] if deleted is not None else [])),
         )
 
     @staticmethod

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from functools import partial
 
+import sqlalchemy as sa
+
+from skep.cell_conductor import endings
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.listening import Listening
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.reschedule import Reschedules
 from skep.database.cell import builds, reschedules, tasks
 from skep.database.cell.reschedules import Overdue
+from skep.database.cell.tasks import HostTask
 from skep.domain.actions import ACTIONS
 from skep.domain.context import RequestContext
 from skep.domain.instances import Fault, State, Task
@@ -114,4 +118,9 @@ class Deadlines:
         )
         for task in late:
             log.warning("host does not end a task", instance=task.instance, host=task.host, task=task.task.value)
-            await parts.database.write(partial(tasks.give_up, task=task, now=parts.clock.now()))
+            endings.ended(parts, await parts.database.write(partial(_given_up, task=task, now=parts.clock.now())))
+
+
+def _given_up(connection: sa.Connection, task: HostTask, now: int) -> list[endings.Over]:
+    over = tasks.give_up(connection, task, now)
+    return endings.with_instances(connection, [over] if over is not None else [])

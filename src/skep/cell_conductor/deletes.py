@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 import sqlalchemy as sa
 
-from skep.cell_conductor import notifications
+from skep.cell_conductor import endings, notifications
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
@@ -20,7 +20,7 @@ from skep.database.cell.attempts import StaleAttempt
 from skep.database.cell.builds import Work
 from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
-from skep.domain.ids import InstanceUuid, ProjectId, UserId, new_request_id
+from skep.domain.ids import ProjectId, UserId, new_request_id
 from skep.domain.instances import Task
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import Destroyed
@@ -47,19 +47,21 @@ class Deletes:
 
         def unit(
             connection: sa.Connection,
-        ) -> tuple[list[tuple[StaleAttempt, Work | None]], list[InstanceUuid]]:
+        ) -> tuple[list[tuple[StaleAttempt, Work | None]], list[endings.Over]]:
             stale = attempts.stale_due(connection, now, resend_before, BATCH)
-            finished = [
-                instance
+            deleted = [
+                over
                 for instance in deletes.deleting(connection, BATCH)
-                if deletes.finish_if_closed(connection, instance, now)
+                if (over := deletes.finish_if_closed(connection, instance, now)) is not None
             ]
-            return [(one, self._first_heard_of(connection, one)) for one in stale], finished
+            told = [(one, self._first_heard_of(connection, one)) for one in stale]
+            return told, endings.with_instances(connection, deleted)
 
         due, finished = await parts.database.write(unit)
         for stale, work in due:
             await self._tell(stale, work)
         if finished:
+            endings.ended(parts, finished)
             await parts.tell_above()
         return len(due) >= BATCH or len(finished) >= BATCH
 
@@ -89,24 +91,24 @@ class Deletes:
         async with parts.steps.step(
             "deleted", instance=message.instance, host=message.host, cell=parts.cell.name
         ) as run:
-            keys, work, deleted = await parts.database.write(partial(self._close, message=message))
-            run.outcome = "ok" if deleted else "attempts closed"
+            keys, over = await parts.database.write(partial(self._close, message=message))
+            run.outcome = "ok" if over else "attempts closed"
         self._releases.add(keys)
         self._builds.forget(message.instance, _upto(message))
-        if deleted:
-            if work is not None:
-                notifications.delete_end(parts.notifier, work, parts.clock.now())
+        if over:
+            endings.ended(parts, over)
             await parts.tell_above()
         return Done()
 
-    def _close(self, connection: sa.Connection, message: Destroyed) -> tuple[list[ClaimKey], Work | None, bool]:
+    def _close(self, connection: sa.Connection, message: Destroyed) -> tuple[list[ClaimKey], list[endings.Over]]:
         now = self._parts.clock.now()
         work = builds.work(connection, message.instance)
         keys = attempts.close(connection, message.instance, message.host, _upto(message), now)
         recovery.note_undone(connection, message.instance, message.host, _upto(message))
         deleted = deletes.finish_if_closed(connection, message.instance, now)
+        over = endings.with_instances(connection, [deleted] if deleted is not None else [])
         group = work.spec.group.uuid if work is not None and work.spec.group is not None else None
-        return [msgspec.structs.replace(key, group=group) for key in keys], work, deleted
+        return [msgspec.structs.replace(key, group=group) for key in keys], over
 
 
 def _upto(message: Destroyed) -> int:

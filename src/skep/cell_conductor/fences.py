@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from functools import partial
 
+import sqlalchemy as sa
+
+from skep.cell_conductor import endings
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.deletes import Deletes
@@ -71,7 +74,13 @@ class Fences:
                 log.warning("the fence of a host takes effect", host=host.host, cell=parts.cell.name)
                 return True
         write = fences.close if host.in_effect else fences.settle
-        closed = await parts.database.write(partial(write, host=host, now=now, limit=BATCH))
+
+        def unit(connection: sa.Connection) -> tuple[Closed, list[endings.Over]]:
+            closed = write(connection, host=host, now=now, limit=BATCH)
+            return closed, endings.with_instances(connection, closed.ended)
+
+        closed, over = await parts.database.write(unit)
+        endings.ended(parts, over)
         return await self._closed(host, closed)
 
     def _may_take_effect(self) -> bool:

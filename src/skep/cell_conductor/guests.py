@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from skep.cell_conductor import endings
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.tasks import Tasks
 from skep.database.cell import agents, guests, tasks
@@ -29,14 +30,15 @@ class Guests:
             return
         now = self._parts.clock.now()
 
-        def unit(connection: sa.Connection) -> list[tuple[GuestKnown, Correction]]:
+        def unit(connection: sa.Connection) -> tuple[list[tuple[GuestKnown, Correction]], list[endings.Over]]:
             agents.check_current(connection, message.host, message.incarnation)
             written = _differences(connection, message)
-            for known, found in written:
-                tasks.correct(connection, known, found, message.host, now)
-            return written
+            settled = [tasks.correct(connection, known, found, message.host, now) for known, found in written]
+            return written, endings.with_instances(connection, [one for one in settled if one is not None])
 
-        for known, found in await self._parts.database.write(unit):
+        corrected, over = await self._parts.database.write(unit)
+        endings.ended(self._parts, over)
+        for known, found in corrected:
             log.warning(
                 "a guest is otherwise than its server",
                 instance=known.instance,

@@ -305,7 +305,18 @@ class Hosts:
             takes_guests=True,
             moment=self._moment,
             now=self._parts.clock.now(),
+            understood=await self._understands(report.node),
         )
+
+    async def _understands(self, node: NodeUuid) -> bool:
+        """Tell whether the cell knows which orders the agent of a node takes."""
+        agent = self._agents.get(node)
+        if agent is not None and agent.understands is None:
+            # It may have said it to another conductor.
+            agent = await self._parts.database.read(partial(agents.get, node=node))
+            if agent is not None:
+                self._know(agent)
+        return agent is None or agent.understands is not None
 
     async def _resolve(self, report: HostReport, known: int, epoch: str) -> HostReported:
         """Answer an agent that schedulers hold for older than one they heard of.
@@ -337,7 +348,7 @@ def _registered(connection: sa.Connection, message: RegisterAgent, now: int) -> 
     if message.number and sessions.is_stale(connection, identity, message.number):
         return None
     is_new = agents.get(connection, identity.node) is None
-    agent = agents.register(connection, identity, now)
+    agent = agents.register(connection, identity, now, message.understands)
     host_keys.note_believed(connection, identity.node)
     if is_new:
         fences.came_back(connection, identity.node)

@@ -1,4 +1,4 @@
-"""What a cell conductor tells the world of builds and deletes, in Nova's events and order.
+"""What a cell conductor tells the world of builds, deletes and other actions, in Nova's events and order.
 
 `instance.create.start` when the host may begin, `.end` when the guest runs, `.error` for each attempt that failed; the
 publisher is the host's compute, as consumers expect.
@@ -10,6 +10,8 @@ import msgspec
 
 from skep.database.cell.builds import Work
 from skep.domain import notifications
+from skep.domain.actions import Action, Ended
+from skep.domain.context import RequestContext
 from skep.domain.instances import Fault, Instance, PowerState, State
 from skep.telemetry.notifier import Notifier
 
@@ -59,20 +61,32 @@ def exhausted(notifier: Notifier, work: Work, message: str) -> None:
     _update(notifier, instance, State.SCHEDULED)
 
 
+def action_start(notifier: Notifier, action: Action, instance: Instance, context: RequestContext) -> None:
+    """The host may begin an action."""
+    notifier.emit(
+        f"instance.{action.notification}.start",
+        notifications.action(instance, context),
+        publisher_id=_publisher(instance),
+    )
+
+
+def action_end(notifier: Notifier, action: Action, instance: Instance, over: Ended) -> None:
+    """An action is over, well or with an error."""
+    fault = None if over.error is None else Fault(code=500, message=over.error, created_at=over.ended_at)
+    notifier.emit(
+        f"instance.{action.notification}.{'end' if fault is None else 'error'}",
+        notifications.action(instance, over.context, fault),
+        publisher_id=_publisher(instance),
+        priority="INFO" if fault is None else "ERROR",
+    )
+
+
 def delete_start(notifier: Notifier, work: Work) -> None:
     """The host is told to destroy the guest."""
     notifier.emit(
         "instance.delete.start",
         notifications.action(work.instance, work.context),
         publisher_id=_publisher(work.instance),
-    )
-
-
-def delete_end(notifier: Notifier, work: Work, now: int) -> None:
-    """Nothing of the server is left."""
-    instance = msgspec.structs.replace(work.instance, state=State.DELETED, task=None, deleted_at=now, terminated_at=now)
-    notifier.emit(
-        "instance.delete.end", notifications.action(instance, work.context), publisher_id=_publisher(instance)
     )
 
 

@@ -1,18 +1,18 @@
-"""The story of start, stop and reboot inside a cell: the row bears the task, the host is told, the host answers."""
+"""The story of actions that hosts carry out: the row bears the task, the host is told, the host answers."""
 
 from __future__ import annotations
 
-from functools import partial
-
 import sqlalchemy as sa
 
+from skep.cell_conductor import endings
 from skep.cell_conductor.parts import Parts
 from skep.database.cell import agents, tasks
+from skep.database.cell.tasks import HostTask
 from skep.domain.context import RequestContext
-from skep.domain.ids import RequestId
+from skep.domain.instances import Instance
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import ActPermission, MayAct, TaskDone
-from skep.messages.to_compute import ChangePower
+from skep.messages.to_compute import OF_CHANGE_POWER, ChangePower, RunAction
 from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.transport.base import compute
 
@@ -31,35 +31,41 @@ class Tasks:
 
     async def _run(self) -> bool:
         parts = self._parts
-        due = await parts.database.write(
-            partial(
-                tasks.due,
-                now=parts.clock.now(),
-                resend_before=parts.before(parts.settings.resend_seconds),
-                progress_before=parts.progress_before(),
-                limit=BATCH,
-            )
-        )
+        now, resend_before = parts.clock.now(), parts.before(parts.settings.resend_seconds)
+
+        def unit(connection: sa.Connection) -> tuple[list[HostTask], set[str]]:
+            due = tasks.due(connection, now, resend_before, BATCH, parts.progress_before())
+            return due, agents.taking(connection, {one.host for one in due}, RunAction.wire_name)
+
+        due, up_to_date = await parts.database.write(unit)
         for one in due:
-            context = RequestContext(request_id=RequestId(one.task_id), project_id=one.project_id, user_id=one.user_id)
-            message = ChangePower(
-                context=context,
-                instance=one.instance,
-                attempt=one.attempt,
-                task=one.task,
-                task_id=one.task_id,
-                ask=True,
-            )
-            await parts.transport.cast(compute(parts.cell.uuid, one.host), message, context)
+            order = _order(one, takes_actions=one.host in up_to_date)
+            if order is None:
+                await self._refuse(one)
+            else:
+                context = one.request.context
+                await parts.transport.cast(compute(parts.cell.uuid, one.host), order, context)
         return len(due) >= BATCH
+
+    async def _refuse(self, task: HostTask) -> None:
+        """End an action that the agent of its host does not know: nothing was touched."""
+        why = f"NotSupportedByAgent: the agent of host {task.host} is of a release without `{task.request.action}`"
+        now = self._parts.clock.now()
+
+        def unit(connection: sa.Connection) -> list[endings.Over]:
+            over = tasks.settle(connection, task, now, why)
+            return endings.with_instances(connection, [over] if over is not None else [])
+
+        endings.ended(self._parts, await self._parts.database.write(unit))
 
     async def may_act(self, message: MayAct, _context: RequestContext | None) -> ActPermission:
         """Answer whether a host may begin what it was told: not what was given up meanwhile."""
         parts = self._parts
 
-        def unit(connection: sa.Connection) -> bool:
+        def unit(connection: sa.Connection) -> tuple[bool, list[tuple[HostTask, Instance | None]]]:
             agents.check_current(connection, message.host, message.incarnation)
-            return tasks.may_act(
+            new = tasks.not_begun(connection, message.instance, message.task_id)
+            granted = tasks.may_act(
                 connection,
                 message.instance,
                 message.attempt,
@@ -68,24 +74,55 @@ class Tasks:
                 message.task_id,
                 parts.clock.now(),
             )
+            instance = endings.instance_of(connection, message.instance) if granted and new else None
+            return granted, [(one, instance) for one in new] if granted else []
 
-        granted = await parts.database.write(unit)
+        granted, begun = await parts.database.write(unit)
+        for task, instance in begun:
+            endings.begun(parts, task.action, instance, task.request.context)
         return ActPermission(granted=granted, seconds=YES_SECONDS if granted else 0.0)
 
     async def done(self, message: TaskDone, _context: RequestContext | None) -> Done:
-        """Write that a task is over. A repeat changes nothing."""
+        """Write that an action is over. A repeat changes nothing."""
         parts = self._parts
-        await parts.database.write(
-            partial(
-                tasks.done,
-                uuid=message.instance,
-                attempt=message.attempt,
-                task=message.task,
-                task_id=message.task_id,
-                power_state=message.power_state,
-                error=message.error,
+
+        def unit(connection: sa.Connection) -> list[endings.Over]:
+            over = tasks.done(
+                connection,
+                message.instance,
+                message.attempt,
+                message.task_id,
+                message.power_state,
+                message.error,
+                parts.clock.now(),
                 begun=message.begun,
-                now=parts.clock.now(),
             )
-        )
+            return endings.with_instances(connection, [over] if over is not None else [])
+
+        endings.ended(parts, await parts.database.write(unit))
         return Done()
+
+
+def _order(task: HostTask, *, takes_actions: bool) -> RunAction | ChangePower | None:
+    """Return the message that orders a task, as its agent understands it; None where none of its messages says it."""
+    request = task.request
+    if takes_actions:
+        return RunAction(
+            context=request.context,
+            instance=task.instance,
+            attempt=task.attempt,
+            action=request.action,
+            task_id=task.task_id,
+            arguments=request.arguments,
+            secrets=request.secrets,
+        )
+    if task.task not in OF_CHANGE_POWER:
+        return None
+    return ChangePower(
+        context=request.context,
+        instance=task.instance,
+        attempt=task.attempt,
+        task=task.task,
+        task_id=task.task_id,
+        ask=True,
+    )

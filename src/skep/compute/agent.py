@@ -8,6 +8,7 @@ from pathlib import Path
 
 import structlog
 
+from skep.compute.actions import GuestActions
 from skep.compute.builds import Builds
 from skep.compute.calls import DriverCalls
 from skep.compute.conversation import Conversation
@@ -24,7 +25,6 @@ from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
 from skep.compute.outcomes import Outcomes
 from skep.compute.own_clock import OwnClock
-from skep.compute.power import Power
 from skep.compute.progress import Progress
 from skep.compute.reports import Reports
 from skep.compute.restart import Restart
@@ -36,7 +36,14 @@ from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
 from skep.domain.ids import CellUuid, Incarnation, NodeUuid, new_uuid
-from skep.messages.to_compute import BuildAndRunInstance, ChangePower, ReportHostNow, TellGuests, TerminateInstance
+from skep.messages.to_compute import (
+    BuildAndRunInstance,
+    ChangePower,
+    ReportHostNow,
+    RunAction,
+    TellGuests,
+    TerminateInstance,
+)
 from skep.transport.base import Handlers, Subscription, Transport, compute
 
 log = structlog.get_logger("skep.compute")
@@ -214,17 +221,17 @@ class Agent:
         outcomes = Outcomes(host)
         builds = Builds(host, outcomes)
         deletes = Deletes(host, builds, outcomes)
-        power = Power(host, outcomes)
+        actions = GuestActions(host, outcomes)
         restart = Restart(host, builds, deletes, outcomes, guests)
         restart.count()
         restart.go_on()
-        guests_seen = Guests(host, power)
+        guests_seen = Guests(host, actions)
         reports.on_guests_taken = guests_seen.changed
-        handlers = conversation.taking(_handlers(builds, deletes, power, reports, guests_seen, Found(host)))
+        handlers = conversation.taking(_handlers(builds, deletes, actions, reports, guests_seen, Found(host)))
         self._subscription = await self._transport.serve(compute(self.cell, self.name), handlers)
         self._work.start(reports.run(host), name=f"reports {self.name}")
         self._work.start(guests_seen.run(), name=f"guests {self.name}")
-        self._work.start(Progress(host, builds, power).run(), name=f"progress {self.name}")
+        self._work.start(Progress(host, builds, actions).run(), name=f"progress {self.name}")
 
     async def _keep_cell_key(self, key: bytes) -> None:
         await asyncio.to_thread(keep_cell_key, self._directory, key)
@@ -247,7 +254,7 @@ class Agent:
 
 
 def _handlers(
-    builds: Builds, deletes: Deletes, power: Power, reports: Reports, guests: Guests, found: Found
+    builds: Builds, deletes: Deletes, actions: GuestActions, reports: Reports, guests: Guests, found: Found
 ) -> Handlers:
     """Return what an agent does with each message: it notes the story and begins it, so no handler waits."""
 
@@ -258,7 +265,10 @@ def _handlers(
         deletes.take(message)
 
     async def change_power(message: ChangePower, context: RequestContext | None) -> None:  # noqa: ARG001
-        power.take(message)
+        actions.take_power(message)
+
+    async def run_action(message: RunAction, context: RequestContext | None) -> None:  # noqa: ARG001
+        actions.take(message)
 
     async def report(message: ReportHostNow, context: RequestContext | None) -> None:  # noqa: ARG001
         reports.report_in_full()
@@ -271,6 +281,7 @@ def _handlers(
         BuildAndRunInstance: build,
         TerminateInstance: terminate,
         ChangePower: change_power,
+        RunAction: run_action,
         ReportHostNow: report,
         TellGuests: tell_guests,
     }

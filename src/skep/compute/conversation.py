@@ -95,6 +95,8 @@ class Conversation:
         self._echoes: dict[bytes, int] = {}
         """Marks that are shown, and in how many more messages."""
         self._refused: set[str] = set()
+        self._understands: tuple[str, ...] = ()
+        """The wire names of the orders that the agent takes."""
         self.incarnation: int | None = None
         """The agent's number in its cell; None before it is registered."""
         self.on_greeted: Callable[[], None] = _nothing
@@ -146,6 +148,7 @@ class Conversation:
 
     def taking(self, handlers: Handlers) -> Handlers:
         """Return what the agent's address takes: orders of its cell's conductors, for these handlers."""
+        self._understands = tuple(sorted(kind.wire_name for kind in handlers))
 
         async def order(message: Order, _context: RequestContext | None) -> None:
             found = self._opened(message)
@@ -207,6 +210,7 @@ class Conversation:
             challenge=challenge,
             run_signature=self._signer.run(self._run, number, exchange, challenge, seen),
             seen=seen,
+            understands=self._understands,
         )
         if self._next is not None:
             asked = msgspec.structs.replace(

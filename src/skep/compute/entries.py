@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from skep.compute.drivers.base import NamedResource
+from skep.domain.actions import ACTIONS
 from skep.domain.builds import BuildFailure
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
@@ -14,6 +15,7 @@ from skep.domain.instances import Instance, PowerState, Task
 from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
 from skep.domain.timelines import Moment
+from skep.messages.to_compute import OF_CHANGE_POWER
 
 Outcome = Literal["built", "failed", "destroyed", "task"]
 
@@ -100,17 +102,30 @@ class GuestDestroyed(msgspec.Struct, frozen=True, kw_only=True, tag="destroyed",
 
 
 class TaskOver(msgspec.Struct, frozen=True, kw_only=True, tag="task", tag_field="entry", omit_defaults=True):
-    """A start, stop or reboot ended. Waits for its acknowledgement."""
+    """An action on a guest ended. Waits for its acknowledgement."""
 
     at: int
     instance: InstanceUuid
     attempt: int
     task: Task
+    """One that agents of before 0.7.0 can read, too: `stand_in` of the action."""
     task_id: str
     power_state: PowerState
     error: str | None = None
     begun: bool = True
     """False: the cell conductor said no, so the guest was not touched."""
+    action: str = ""
+    """Its name. Empty: written by an agent of before 0.7.0, whose actions are one with their tasks."""
+
+
+def stand_in(action: str) -> Task:
+    """Return the task that a journal names for an action: its own, or for one that older agents cannot read a reboot.
+
+    Who then tells of it is understood, for the id of the task says which action it was.
+    """
+    known = ACTIONS.get(action)
+    task = known.task if known is not None else None
+    return task if task in OF_CHANGE_POWER else Task.REBOOTING
 
 
 class Acknowledged(

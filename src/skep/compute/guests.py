@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import structlog
 
+from skep.compute.actions import GuestActions
 from skep.compute.attempts import InstanceRecord
 from skep.compute.host import Host
-from skep.compute.power import Power
 from skep.domain.builds import BuildFailure
 from skep.domain.errors import SkepError
 from skep.domain.guests import GuestSeen
@@ -25,9 +25,9 @@ IN_ONE_MESSAGE = 500
 class Guests:
     """Looks at all guests now and then, and when the driver says that one has changed by itself."""
 
-    def __init__(self, host: Host, power: Power) -> None:
+    def __init__(self, host: Host, actions: GuestActions) -> None:
         self._host = host
-        self._power = power
+        self._actions = actions
         self._nudge = asyncio.Event()
         host.driver.on_change(self.changed)
 
@@ -80,7 +80,7 @@ class Guests:
         ]
 
     def _busy(self) -> set[InstanceUuid]:
-        return self._power.busy()
+        return self._actions.busy()
 
     async def _tell(self, seen: tuple[GuestSeen, ...]) -> None:
         for start in range(0, len(seen), IN_ONE_MESSAGE):

@@ -50,7 +50,7 @@ class Outcomes:
         self._start(instance, "destroyed", lambda: self._tell_destroyed(instance))
 
     def tell_task(self, instance: InstanceUuid, task_id: str) -> None:
-        """Tell the result of a power task until it is acknowledged."""
+        """Tell the result of an action until it is acknowledged."""
         self._start(instance, f"task {task_id}", lambda: self._tell_task(instance, task_id))
 
     async def undo(

@@ -251,6 +251,8 @@ class Reports:
             return
         self._trouble = None
         self._take_capability(answer)
+        if not answer.understood:
+            self.register_anew()
         if not answer.claims:
             self._acknowledged = msgspec.structs.replace(message, settled=())
         sent = {(key.instance, key.attempt) for key in message.settled}

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from skep.domain.actions import ActionRequest
 from skep.domain.builds import Alternate, Explanation
 from skep.domain.context import RequestContext
 from skep.domain.instances import Fault, Instance
@@ -22,6 +23,7 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {
         RequestContext,
         Explanation,
         Fault,
+        ActionRequest,
         dict[str, str],
         tuple[str, ...],
         tuple[Alternate, ...],

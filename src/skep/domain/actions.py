@@ -7,9 +7,13 @@ Rows, hosts, deadlines, metrics and log lines take their facts from it; the API'
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import msgspec
 
+from skep.domain.capabilities import Capability
+from skep.domain.context import RequestContext
+from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State, Task
 from skep.domain.states import SETTLED
 
@@ -45,6 +49,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     """The server's task while it runs; None: it is over when it was written."""
     arguments: type[msgspec.Struct] | None = None
     """What it is told beside the server; None: nothing."""
+    capability: Capability | None = None
+    """What the driver of its host has to be able to do; None: it is no matter of a driver."""
     becomes: State | None = None
     """The state after it; None: unchanged, or as its arguments say."""
     event: str
@@ -55,6 +61,38 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     """The setting of `[conductor]` that says for how many seconds its host may be silent; None: for ever."""
     frees_quota: bool = False
     """Whether what the server uses is given back to its project."""
+
+
+class ActionRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was asked of a server, as its row keeps it while the action runs."""
+
+    action: str
+    """Its name in `ACTIONS`."""
+    context: RequestContext
+    """Whole, as it came."""
+    arguments: dict[str, Any] = {}
+    secrets: bytes | None = None
+    """Secret arguments, encrypted."""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """An action that is over, for its log line, metric and notification."""
+
+    action: str
+    context: RequestContext
+    instance: InstanceUuid
+    attempt: int
+    host: str | None
+    started_at: int
+    ended_at: int
+    error: str | None = None
+    in_doubt: bool = False
+    """It is not over: what came of it is not known."""
+
+    @property
+    def outcome(self) -> str:
+        """In a word."""
+        return "ok" if self.error is None else "error"
 
 
 ANY_TASK = frozenset(Task)
@@ -69,6 +107,7 @@ _TABLE = (
         becomes=State.ACTIVE,
         event="compute_start_instance",
         notification="power_on",
+        capability=Capability.POWER,
         deadline="task_deadline",
     ),
     Action(
@@ -80,6 +119,7 @@ _TABLE = (
         becomes=State.STOPPED,
         event="compute_stop_instance",
         notification="power_off",
+        capability=Capability.POWER,
         deadline="task_deadline",
     ),
     Action(
@@ -91,6 +131,7 @@ _TABLE = (
         becomes=State.ACTIVE,
         event="compute_reboot_instance",
         notification="reboot",
+        capability=Capability.POWER,
         deadline="task_deadline",
     ),
     Action(
@@ -102,6 +143,7 @@ _TABLE = (
         becomes=State.ACTIVE,
         event="compute_reboot_instance",
         notification="reboot",
+        capability=Capability.POWER,
         deadline="task_deadline",
     ),
     Action(
@@ -121,6 +163,11 @@ ACTIONS: dict[str, Action] = {action.name: action for action in _TABLE}
 
 ON_HOSTS = frozenset(action.task for action in _TABLE if action.kind is Kind.GUEST and action.task is not None)
 """Tasks that a server's host carries out."""
+
+
+def of_record(record: str) -> Action:
+    """Return the first action that leaves this instance action."""
+    return next(action for action in _TABLE if action.record == record)
 
 
 def of_task(task: Task) -> Action:

@@ -338,6 +338,10 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
         )
 
 
+Role = Literal["build", "source", "target"]
+"""What an attempt is for: a build, or the host that a server leaves, or the one that it moves to."""
+
+
 class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one attempt on one host, for admins."""
 
@@ -353,3 +357,4 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int = 0
     ended_at: int | None = None
     explanation: Explanation | None = None
+    role: Role = "build"

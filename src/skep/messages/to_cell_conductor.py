@@ -11,7 +11,7 @@ from skep.domain.claims import ClaimKey
 from skep.domain.guests import GuestSeen
 from skep.domain.hosts import AgentIdentity, HostUsage
 from skep.domain.ids import InstanceUuid, NodeUuid
-from skep.domain.instances import Instance, PowerState, Task
+from skep.domain.instances import Instance, PowerState
 from skep.domain.recovery import FoundPhase
 from skep.domain.timelines import Moment
 from skep.messages.base import Call, Cast, Done
@@ -136,7 +136,7 @@ class BuildInHand(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TaskInHand(msgspec.Struct, frozen=True, array_like=True):
-    """A start, stop or reboot that a host has not ended yet."""
+    """An action on a guest that a host has not ended yet."""
 
     instance: InstanceUuid
     task_id: str
@@ -160,14 +160,15 @@ class ActPermission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MayAct(Call[ActPermission], frozen=True, kw_only=True):
-    """The host is about to start, stop or reboot a guest; may it still? Repeated until answered."""
+    """The host is about to act on a guest; may it still? Repeated until answered."""
 
     wire_name: ClassVar[str] = "MayAct"
     reply_type: ClassVar[Any] = ActPermission
     instance: InstanceUuid
     attempt: int
     host: str
-    task: Task
+    task: str
+    """Of the action; a newer release may have tasks that this one does not know."""
     task_id: str
     incarnation: int | None = None
     """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
@@ -184,14 +185,15 @@ class ReportGuests(Cast, frozen=True, kw_only=True):
 
 
 class TaskDone(Call[Done], frozen=True, kw_only=True):
-    """A start, stop or reboot is over. Repeated from the journal until answered."""
+    """An action on a guest is over. Repeated from the journal until answered."""
 
     wire_name: ClassVar[str] = "TaskDone"
     reply_type: ClassVar[Any] = Done
     instance: InstanceUuid
     attempt: int
     host: str
-    task: Task
+    task: str
+    """As in `MayAct`; which action is over is said by `task_id`."""
     task_id: str
     power_state: PowerState
     error: str | None = None
@@ -259,6 +261,8 @@ class RegisterAgent(Call[Registration], frozen=True, kw_only=True):
     """By the next key, over what `run_signature` is over: the private half is here, and this is no repeat."""
     seen: Moment | None = None
     """The latest moment of the cell's database that the agent heard of."""
+    understands: tuple[str, ...] = ()
+    """The wire names of the orders that this run of the agent takes. Empty: an agent of before 0.7.0."""
 
 
 class HostReported(msgspec.Struct, frozen=True, kw_only=True):
@@ -277,6 +281,8 @@ class HostReported(msgspec.Struct, frozen=True, kw_only=True):
     """Where the cell's database is in its time."""
     now: int | None = None
     """What the clock of the cell's database says, microseconds since the epoch. None: the conductor does not say it."""
+    understood: bool = True
+    """False: the cell does not know which orders the agent takes, so it is to register once more."""
 
 
 class ReportHost(Call[HostReported], frozen=True, kw_only=True):

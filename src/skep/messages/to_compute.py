@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import msgspec
 
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, NodeUuid
@@ -40,8 +42,12 @@ class TerminateInstance(Cast, frozen=True, kw_only=True):
     """Because the server was deleted: the host remembers it, should the databases forget."""
 
 
+OF_CHANGE_POWER = frozenset({Task.POWERING_ON, Task.POWERING_OFF, Task.REBOOTING, Task.REBOOTING_HARD})
+"""The tasks that agents of before 0.7.0 know."""
+
+
 class ChangePower(Cast, frozen=True, kw_only=True):
-    """Start, stop or reboot the guest. A repeat of a finished `task_id` is answered from the journal."""
+    """Start, stop or reboot the guest: `RunAction` for agents of before 0.7.0."""
 
     wire_name: ClassVar[str] = "ChangePower"
     context: RequestContext
@@ -51,6 +57,23 @@ class ChangePower(Cast, frozen=True, kw_only=True):
     task_id: str
     ask: bool = False
     """The host is to ask (`MayAct`) before it touches the guest; conductors of before 0.6.0 cannot be asked."""
+
+
+class RunAction(Cast, frozen=True, kw_only=True):
+    """Act on the guest. A repeat of a finished `task_id` is answered from the journal."""
+
+    wire_name: ClassVar[str] = "RunAction"
+    context: RequestContext
+    instance: InstanceUuid
+    attempt: int
+    action: str
+    """A name in `skep.domain.actions.ACTIONS`."""
+    task_id: str
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+    secrets: bytes | None = None
+    """Secret arguments, encrypted; None when there are none."""
+    ask: bool = True
+    """The host is to ask (`MayAct`) before it touches the guest."""
 
 
 class TellGuests(Cast, frozen=True, kw_only=True):

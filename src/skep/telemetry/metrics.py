@@ -40,6 +40,12 @@ class Metrics:
             buckets=_STEP_SECONDS,
             registry=self.registry,
         )
+        self.actions = Counter(
+            "skep_actions",
+            "Actions on servers that are over, by name and how they ended (ok, error)",
+            ("action", "outcome"),
+            registry=self.registry,
+        )
         self.http_request_seconds = Histogram(
             "skep_http_request_seconds",
             "Time until an HTTP request was answered, by service, method, route pattern and status",

@@ -300,7 +300,6 @@ async def done(cloud: ServersUnderTest, uuid: str, task: Task, power: PowerState
             tasks.done,
             uuid=work.instance,
             attempt=work.attempt,
-            task=task,
             task_id=work.task_id,
             power_state=power,
             error=error,

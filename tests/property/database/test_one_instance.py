@@ -205,8 +205,7 @@ class OneInstance(RuleBasedStateMachine):
     def task_done(self, back: int, power: PowerState) -> None:
         there = self.row
         if there is not None and there.task not in (None, Task.DELETING):
-            task = Task(there.task)
-            tasks.done(self.connection, ONE, self.attempt(back), task, there.task_id, power, None, self.tick())
+            tasks.done(self.connection, ONE, self.attempt(back), there.task_id, power, None, self.tick())
 
     # --- what must hold ---
 

@@ -34,7 +34,7 @@ Write = Callable[[sa.Connection, int, str], object]
 
 
 def _done(connection: sa.Connection, attempt: int, host: str) -> object:
-    return tasks.done(connection, ONE, attempt, Task.REBOOTING, "req-r", PowerState.RUNNING, None, NOW)
+    return tasks.done(connection, ONE, attempt, "req-r", PowerState.RUNNING, None, NOW) is not None
 
 
 WRITES: dict[str, Write] = {
@@ -323,11 +323,11 @@ def test_a_delete_waits_for_every_open_attempt(cell: sa.Connection) -> None:
     assert deletes.begin(cell, ONE, context("req-delete"), NOW)
     assert deletes.deleting(cell, 5) == []
     attempts.close(cell, ONE, "host2", 4, NOW)
-    assert deletes.finish_if_closed(cell, ONE, NOW) is False
+    assert deletes.finish_if_closed(cell, ONE, NOW) is None
     attempts.close(cell, ONE, HOST, 4, NOW)
     assert deletes.deleting(cell, 5) == [ONE]
-    assert deletes.finish_if_closed(cell, ONE, NOW) is True
-    assert deletes.finish_if_closed(cell, ONE, NOW) is False
+    assert deletes.finish_if_closed(cell, ONE, NOW) is not None
+    assert deletes.finish_if_closed(cell, ONE, NOW) is None
     assert [gone.instance for gone in deletes.unforgotten(cell, 5)] == [ONE]
     deletes.mark_forgotten(cell, [ONE])
     assert deletes.unforgotten(cell, 5) == []
@@ -379,9 +379,9 @@ def test_a_task_ends_in_the_state_that_the_guest_has(
     tasks.begin(cell, ONE, asking(Task.POWERING_OFF, frozenset({State.ACTIVE})), context("req-s"), NOW)
     assert [work.task_id for work in tasks.due(cell, NOW, NOW - 5, 5)] == ["req-s"]
     assert tasks.due(cell, NOW + 1, NOW - 5, 5) == []
-    assert tasks.done(cell, ONE, 1, Task.POWERING_OFF, "req-other", power, error, NOW) is False
-    assert tasks.done(cell, ONE, 1, Task.POWERING_OFF, "req-s", power, error, NOW) is True
-    assert tasks.done(cell, ONE, 1, Task.POWERING_OFF, "req-s", power, error, NOW) is False
+    assert tasks.done(cell, ONE, 1, "req-other", power, error, NOW) is None
+    assert tasks.done(cell, ONE, 1, "req-s", power, error, NOW)
+    assert tasks.done(cell, ONE, 1, "req-s", power, error, NOW) is None
     assert state_of(cell) is after
     [event] = actions.events_of(cell, ONE, "req-s")
     assert (event.result, event.details) == ("Error" if error else "Success", error)

@@ -91,13 +91,14 @@ def test_a_task_ends_with_an_error(cell: sa.Connection) -> None:
     fence(cell)
     [event] = actions.events_of(cell, ONE, "req-r")
     assert event.result == "Error"
-    assert tasks.done(cell, ONE, 1, Task.REBOOTING, "req-r", PowerState.RUNNING, None, NOW) is False
+    assert tasks.done(cell, ONE, 1, "req-r", PowerState.RUNNING, None, NOW) is None
 
 
 def test_a_delete_ends(cell: sa.Connection) -> None:
     bring_to(cell, State.ACTIVE)
     deletes.begin(cell, ONE, context("req-d"), NOW)
-    assert fence(cell) == fences.Closed(released=(CLAIM,), deleted=1)
+    closed = fence(cell)
+    assert (closed.released, closed.deleted) == ((CLAIM,), 1)
     assert state_of(cell) is State.DELETED
 
 
@@ -140,7 +141,8 @@ def test_what_a_host_that_came_back_has_to_undo_is_not_closed_by_who_still_takes
 ) -> None:
     bring_to(cell, State.ACTIVE)
     deletes.begin(cell, ONE, context("req-d"), NOW)
-    assert fence(cell) == fences.Closed(released=(CLAIM,), deleted=1)
+    closed = fence(cell)
+    assert (closed.released, closed.deleted) == ((CLAIM,), 1)
     assert fences.came_back(cell, NODE) == 1
     before = everything(cell)
     assert fences.close(cell, DEAD, NOW, 10) == fences.Closed()
@@ -171,7 +173,8 @@ def test_a_delete_does_not_wait_for_a_marked_host_and_stays_done_when_the_mark_i
     bring_to(cell, State.ACTIVE)
     mark(cell, NOW + 50)
     deletes.begin(cell, ONE, context("req-d"), NOW)
-    assert fences.settle(cell, MARKED, NOW, 10) == fences.Closed(released=(CLAIM,), deleted=1)
+    closed = fences.settle(cell, MARKED, NOW, 10)
+    assert (closed.released, closed.deleted) == ((CLAIM,), 1)
     assert fences.take_back(cell, NODE)
     assert state_of(cell) is State.DELETED
     [stale] = attempts.stale_due(cell, NOW, NOW, 5)

@@ -77,7 +77,7 @@ def test_a_task_that_its_host_does_not_end_leaves_the_server_as_it_was(cell: sa.
     assert tasks.overdue(cell, START + SECOND, 5) == []
     assert tasks.overdue(cell, START + 2 * SECOND, 5) == [task]
     assert tasks.give_up(cell, task, START + 3 * SECOND)
-    assert tasks.give_up(cell, task, START + 3 * SECOND) is False
+    assert tasks.give_up(cell, task, START + 3 * SECOND) is None
     found = cell.execute(sa.select(instances.c.state, instances.c.task)).one()
     assert tuple(found) == ("active", None)
 

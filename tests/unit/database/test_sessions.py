@@ -43,7 +43,13 @@ def test_the_revision_marks_the_hosts_that_are_there_and_a_session_ends_it(tmp_p
         host_keys_before = sa.text("INSERT INTO host_keys (node, host, public_key, bound_at) VALUES (:n, :h, :k, 1)")
         for node, host in ((NODE, "h1"), ("node-2", "h2")):
             connection.execute(host_keys_before, {"n": node, "h": host, "k": KEY})
-        agents.register(connection, run("p"), 1)
+        connection.execute(
+            sa.text(
+                "INSERT INTO agents (node, host, incarnation, process, mapped, registered_at) "
+                "VALUES (:n, 'h1', 1, 'p', false, 1)"
+            ),
+            {"n": NODE},
+        )
     schema.upgrade(engine, "cell")
     with engine.begin() as connection:
         assert sessions.unsigned(connection) == ["h1", "h2"]

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from skep.database.cell.tables import action_events, actions
 from skep.database.upsert import insert
+from skep.domain.actions import ACTIONS, Ended
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
 
@@ -19,7 +20,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     instance: InstanceUuid
     request_id: str
     action: str
-    """`create`, `delete`, `start`, `stop`, `reboot`"""
+    """`create`, or `Action.record`."""
     user_id: str
     project_id: str
     started_at: int
@@ -81,6 +82,23 @@ def finish(connection: sa.Connection, event: ActionEvent) -> None:
         actions.update()
         .where(actions.c.instance == event.instance, actions.c.request_id == event.request_id)
         .values(updated_at=event.finished_at, message=kept)
+    )
+
+
+def ended(connection: sa.Connection, over: Ended) -> None:
+    """Write the event of an action that is over, or in doubt."""
+    finish(
+        connection,
+        ActionEvent(
+            instance=over.instance,
+            request_id=over.context.request_id,
+            event=ACTIONS[over.action].event,
+            host=over.host,
+            started_at=over.started_at,
+            finished_at=over.ended_at,
+            result="Error" if over.error else "Success",
+            details=over.error,
+        ),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -37,17 +38,23 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """When that was, microseconds since the epoch."""
     deleting_at: int | None = None
     """Since when the host is being deleted; no build goes there any more."""
+    understands: frozenset[str] | None = None
+    """The wire names of the messages that it takes; None: it has not said it to this cell."""
 
 
-def register(connection: sa.Connection, identity: AgentIdentity, now: int) -> Agent:
+def register(connection: sa.Connection, identity: AgentIdentity, now: int, understands: Collection[str] = ()) -> Agent:
     """Write an agent: a new process raises the incarnation, a repeat of the same one does not.
 
     A node that comes under another host's name, or a host that comes with another node, is a new identity: the row is
     keyed by the node, and a name that another node holds is refused by the database.
     """
     known = get(connection, identity.node)
+    said = {"understands": json.dumps(sorted(understands)), "understood_of": identity.process} if understands else {}
     if known is not None and known.process == identity.process and known.host == identity.host:
-        return known
+        if not understands or known.understands == frozenset(understands):
+            return known
+        connection.execute(agents.update().where(row.node == identity.node).values(**said))
+        return msgspec.structs.replace(known, understands=frozenset(understands))
     if known is None:
         connection.execute(
             agents.insert(),
@@ -58,6 +65,7 @@ def register(connection: sa.Connection, identity: AgentIdentity, now: int) -> Ag
                 "process": identity.process,
                 "mapped": False,
                 "registered_at": now,
+                **said,
             },
         )
     else:
@@ -70,6 +78,7 @@ def register(connection: sa.Connection, identity: AgentIdentity, now: int) -> Ag
                 process=identity.process,
                 mapped=sa.and_(row.mapped, row.host == identity.host),
                 registered_at=now,
+                **said,
             )
         )
         resending.host_started(connection, identity.host, identity.node)
@@ -95,6 +104,12 @@ def check_current(connection: sa.Connection, host: str, incarnation: int | None)
 
 _CURRENT = sa.select(row.incarnation).where(row.host == sa.bindparam("of"))
 """Made once: it is asked with every step of a build."""
+
+
+def taking(connection: sa.Connection, hosts: Collection[str], wire_name: str) -> set[str]:
+    """Return those of `hosts` whose agents take this message, as far as they said."""
+    found = connection.execute(sa.select(agents).where(row.host.in_(set(hosts))))
+    return {agent.host for agent in map(_agent, found) if wire_name in (agent.understands or ())}
 
 
 def note_stale(connection: sa.Connection, node: NodeUuid, incarnation: int, now: int) -> None:
@@ -193,6 +208,7 @@ def _agent(found: Any) -> Agent:
         stale_incarnation=found.stale_incarnation,
         stale_at=found.stale_at,
         deleting_at=found.deleting_at,
+        understands=frozenset(json.loads(found.understands)) if found.understood_of == found.process else None,
     )
 
 

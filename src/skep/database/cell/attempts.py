@@ -11,7 +11,7 @@ from skep.database.cell import resending, resting
 from skep.database.cell.tables import NOT_BUILT, attempts, instances
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
-from skep.domain.builds import AttemptRecord, Explanation
+from skep.domain.builds import AttemptRecord, Explanation, Role
 from skep.domain.claims import ClaimKey
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Task
@@ -31,6 +31,7 @@ class NewAttempt(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None
     now: int
     explanation: Explanation | None = None
+    role: Role = "build"
 
 
 class StaleAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +59,7 @@ def begin(connection: sa.Connection, new: Iterable[NewAttempt]) -> None:
             "started_at": one.now,
             "ended_at": None if one.node is not None else one.now,
             "explanation": dump(one.explanation) if one.explanation else None,
+            "role": one.role,
         }
         for one in new
     ]
@@ -220,6 +222,7 @@ def history(connection: sa.Connection, instance: InstanceUuid) -> list[AttemptRe
             started_at=one.started_at,
             ended_at=one.ended_at,
             explanation=load(one.explanation, Explanation) if one.explanation else None,
+            role=one.role,
         )
         for one in found
     ]

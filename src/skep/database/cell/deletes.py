@@ -13,7 +13,7 @@ from skep.database.cell.tables import action_events, instances, recovering_insta
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.stored import load
-from skep.domain.actions import ACTIONS
+from skep.domain.actions import ACTIONS, Ended
 from skep.domain.context import RequestContext
 from skep.domain.groups import GroupRule
 from skep.domain.ids import InstanceUuid
@@ -60,7 +60,7 @@ def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext
     if marked:
         connection.execute(_LET_GO, {"of": uuid})
         actions.begin(connection, [actions.action_of(uuid, DELETE.record, context, now)])
-    return finish_if_closed(connection, uuid, now) or marked == 1
+    return finish_if_closed(connection, uuid, now) is not None or marked == 1
 
 
 _WAITS_FOR_HOSTS = sa.select(row.uuid).where(
@@ -77,8 +77,8 @@ _LET_GO = recovering_instances.delete().where(
 """A user's delete settles what was open about a server of which nothing is anywhere."""
 
 
-def finish_if_closed(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
-    """Delete the row if it is being deleted and all its attempts are closed."""
+def finish_if_closed(connection: sa.Connection, uuid: InstanceUuid, now: int) -> Ended | None:
+    """Delete the row if it is being deleted and all its attempts are closed; None when it was not deleted by this."""
     open_attempts = sa.select(attempt_rows.c.attempt).where(attempt_rows.c.instance == uuid, attempt_rows.c.open)
     found = connection.execute(
         instances.update()
@@ -97,23 +97,22 @@ def finish_if_closed(connection: sa.Connection, uuid: InstanceUuid, now: int) ->
             changed_at=now,
             updated_at=now,
         )
-        .returning(row.task_id, row.host, row.step_at)
+        .returning(row.task_id, row.host, row.step_at, row.attempt, row.project_id, row.user_id)
     ).first()
     if found is None:
-        return False
-    actions.finish(
-        connection,
-        actions.ActionEvent(
-            instance=uuid,
-            request_id=found.task_id,
-            event=DELETE.event,
-            host=found.host,
-            started_at=found.step_at,
-            finished_at=now,
-            result="Success",
-        ),
+        return None
+    context = RequestContext(request_id=found.task_id, project_id=found.project_id, user_id=found.user_id)
+    ended = Ended(
+        action=DELETE.name,
+        context=context,
+        instance=uuid,
+        attempt=found.attempt,
+        host=found.host,
+        started_at=found.step_at,
+        ended_at=now,
     )
-    return True
+    actions.ended(connection, ended)
+    return ended
 
 
 def deleting(connection: sa.Connection, limit: int) -> list[InstanceUuid]:

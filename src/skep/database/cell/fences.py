@@ -19,6 +19,7 @@ from skep.database.cell.tables import agents, instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.transitions import moving
 from skep.database.stored import dump, load
+from skep.domain.actions import Ended
 from skep.domain.claims import ClaimKey
 from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import Fault, State, Task
@@ -49,7 +50,13 @@ class Closed(msgspec.Struct, frozen=True, kw_only=True):
     rescheduled: int = 0
     lost: int = 0
     """Servers that ran there, in ERROR now."""
-    deleted: int = 0
+    ended: tuple[Ended, ...] = ()
+    """Actions that are over with it."""
+
+    @property
+    def deleted(self) -> int:
+        """How many servers were deleted."""
+        return sum(one.action == deletes.DELETE.name for one in self.ended)
 
 
 def mark(connection: sa.Connection, node: NodeUuid, now: int, due_at: int) -> bool:
@@ -115,8 +122,7 @@ def settle(connection: sa.Connection, host: FencedHost, now: int, limit: int) ->
     """
     if not _is_marked(connection, host.node):
         return Closed()
-    for task in tasks.of(connection, row.host == host.host, limit):
-        tasks.settle(connection, task, now, f"The host of the server was fenced: {tasks.UNKNOWN}")
+    ended = _settled(connection, tasks.of(connection, row.host == host.host, limit), now)
     rests = sa.or_(resting.awaited(attempt.host), resting.resting(row.uuid))
     stale = sa.and_(attempt.node == host.node, attempt.open, attempt.attempt < row.attempt, ~rests)
     left_behind = connection.execute(
@@ -127,9 +133,9 @@ def settle(connection: sa.Connection, host: FencedHost, now: int, limit: int) ->
     )
     mine = [(one.instance, one.attempt) for one in left_behind]
     if not mine:
-        return Closed()
+        return Closed(ended=tuple(ended))
     released = _close(connection, mine, _groups(connection, [instance for instance, _ in mine]), now)
-    return Closed(released=released, deleted=_finish_deletes(connection, released, now))
+    return Closed(released=released, ended=(*ended, *_finish_deletes(connection, released, now)))
 
 
 def close(connection: sa.Connection, host: FencedHost, now: int, limit: int) -> Closed:
@@ -158,13 +164,13 @@ def close(connection: sa.Connection, host: FencedHost, now: int, limit: int) -> 
         return Closed()
     groups = _groups(connection, [instance for instance, _ in mine])
     rescheduled = _reschedule(connection, mine, now)
-    lost = _lose(connection, mine, host, now)
+    lost, ended = _lose(connection, mine, host, now)
     released = _close(connection, mine, groups, now)
     return Closed(
         released=released,
         rescheduled=rescheduled,
         lost=lost,
-        deleted=_finish_deletes(connection, released, now),
+        ended=(*ended, *_finish_deletes(connection, released, now)),
     )
 
 
@@ -180,8 +186,15 @@ def _close(
     return tuple(ClaimKey(one.instance, one.attempt, one.node, groups.get(one.instance)) for one in closed)
 
 
-def _finish_deletes(connection: sa.Connection, released: Iterable[ClaimKey], now: int) -> int:
-    return sum(deletes.finish_if_closed(connection, instance, now) for instance in {key.instance for key in released})
+def _finish_deletes(connection: sa.Connection, released: Iterable[ClaimKey], now: int) -> list[Ended]:
+    over = [deletes.finish_if_closed(connection, instance, now) for instance in {key.instance for key in released}]
+    return [one for one in over if one is not None]
+
+
+def _settled(connection: sa.Connection, of_host: Iterable[tasks.HostTask], now: int) -> list[Ended]:
+    why = f"The host of the server was fenced: {tasks.UNKNOWN}"
+    over = [tasks.settle(connection, task, now, why) for task in of_host]
+    return [one for one in over if one is not None]
 
 
 def came_back(connection: sa.Connection, node: NodeUuid) -> int:
@@ -236,13 +249,14 @@ def _reschedule(connection: sa.Connection, mine: Sequence[tuple[str, int]], now:
     ).rowcount
 
 
-def _lose(connection: sa.Connection, mine: Sequence[tuple[str, int]], host: FencedHost, now: int) -> int:
+def _lose(
+    connection: sa.Connection, mine: Sequence[tuple[str, int]], host: FencedHost, now: int
+) -> tuple[int, list[Ended]]:
     """Write ERROR for what ran there. One that is ERROR for another reason, and has no host, keeps its fault; a row
     that is at its end stays there.
     """
     current = sa.and_(sa.tuple_(row.uuid, row.attempt).in_(mine), row.task.is_distinct_from(Task.DELETING.value))
-    for task in tasks.of(connection, current):
-        tasks.settle(connection, task, now, f"The host of the server was fenced: {tasks.UNKNOWN}")
+    ended = _settled(connection, tasks.of(connection, current), now)
     fault = Fault(
         code=500,
         message="The host of the server was fenced: it is dead for good",
@@ -266,4 +280,4 @@ def _lose(connection: sa.Connection, mine: Sequence[tuple[str, int]], host: Fenc
     ).rowcount
     stays = sa.or_(row.host.is_(None), row.state.in_(stored(ENDS)))
     connection.execute(instances.update().where(current, stays).values(attempt=row.attempt + 1))
-    return lost
+    return lost, ended

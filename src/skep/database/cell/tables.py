@@ -43,6 +43,7 @@ instances = sa.Table(
     sa.Column("task_id", sa.Text),
     sa.Column("acted_id", sa.Text),
     sa.Column("in_doubt_at", sa.BigInteger),
+    sa.Column("action_request", sa.LargeBinary),
     sa.Column("power_state", sa.Integer, nullable=False, default=0),
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("owner", sa.Text),
@@ -82,9 +83,10 @@ instances = sa.Table(
 """One row per instance of the cell. `body` is the whole `Instance` as it was staged; columns beside it are what
 statements look at or change afterwards. `sent_at`: when the host was last told of the work at hand; `step_at`: when the
 state or task began, or last reported progress; `forgotten`: the API level knows that the row is deleted; `acted_id`:
-the latest start, stop or reboot that its host was allowed to begin; `in_doubt_at`: since when only the host knows what
-came of the task; `left_cells`: the cells that it was in before this one; `allocation`: which CPUs, pages and devices of
-its host it gets.
+the latest action that its host was allowed to begin; `in_doubt_at`: since when only the host knows what came of the
+task; `action_request`: the action under way, as it was asked for (`domain.actions.ActionRequest`; rows begun by
+releases before 0.7.0 have none); `left_cells`: the cells that it was in before this one; `allocation`: which CPUs,
+pages and devices of its host it gets.
 """
 
 attempts = sa.Table(
@@ -103,11 +105,13 @@ attempts = sa.Table(
     sa.Column("sends", sa.Integer, nullable=False, default=0, server_default="0"),
     sa.Column("ended_at", sa.BigInteger),
     sa.Column("explanation", sa.LargeBinary),
+    sa.Column("role", sa.Text, nullable=False, default="build", server_default=sa.text("'build'")),
     sa.Index("attempts_open", "node", **where("open = 1", "open")),
     sa.Index("attempts_unsettled", "open", **where(f"open = 1 AND {NOT_BUILT.text}", f"open AND {NOT_BUILT.text}")),
 )
 """Which hosts were tried, how it went, and how placement chose. Closed when the host has nothing of it any more.
-`sent_at`: when the host was last told to undo it; `sends`: how often, since it was last heard to start.
+`sent_at`: when the host was last told to undo it; `sends`: how often, since it was last heard to start; `role`: what it
+is for (`domain.builds.Role`).
 """
 
 actions = sa.Table(
@@ -155,6 +159,8 @@ agents = sa.Table(
     sa.Column("fence_marked_at", sa.BigInteger),
     sa.Column("fence_due_at", sa.BigInteger),
     sa.Column("deleting_at", sa.BigInteger),
+    sa.Column("understands", sa.Text),
+    sa.Column("understood_of", sa.Text),
     sa.Index("agents_fenced", "fenced_at", **where("fenced_at IS NOT NULL")),
     sa.Index("agents_fence_marked", "fence_marked_at", **where("fence_marked_at IS NOT NULL")),
     sa.Index("agents_deleting", "deleting_at", **where("deleting_at IS NOT NULL")),
@@ -163,7 +169,8 @@ agents = sa.Table(
 says that the host is dead for good; `fence_due_at`: when that takes effect unless it is taken back; `fenced_at`: when
 it did take effect (releases before 0.6.0 write it alone, and mean both). `stale_incarnation`, `stale_at`: the latest
 older run of the agent that spoke beside a younger one, and when: two agents have one identity. `deleting_at`: since
-when the host is being deleted: no build goes there any more."""
+when the host is being deleted: no build goes there any more. `understands`: the wire names of the messages that the
+agent's process `understood_of` takes, as JSON; of another process nothing is known."""
 
 retired_agents = sa.Table(
     "retired_agents",

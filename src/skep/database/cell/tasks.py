@@ -13,18 +13,20 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, resending, resting
+from skep.database.cell import actions, resending, resting, unreadable
 from skep.database.cell.resending import AGAIN_AT_ONCE, NOTHING_COUNTS
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import instances
-from skep.database.stored import dump
-from skep.domain.actions import ACTIONS, ON_HOSTS, Action, of_task
+from skep.database.stored import dump, load
+from skep.domain.actions import ACTIONS, ON_HOSTS, Action, ActionRequest, Ended, Kind, of_record, of_task
 from skep.domain.context import RequestContext
 from skep.domain.guests import Correction, GuestKnown, state_after
-from skep.domain.ids import InstanceUuid, ProjectId, UserId, new_request_id
+from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_request_id
 from skep.domain.instances import Fault, PowerState, State, Task
 
 row = instances.c
+
+_RECORDS = sorted({action.record for action in ACTIONS.values() if action.kind is Kind.GUEST})
 
 NO_ANSWER = "The host did not answer"
 UNKNOWN = "whether it was done is unknown"
@@ -39,27 +41,51 @@ _ON_HOSTS = sa.and_(
 )
 """The first part makes SQLite see that `instances_tasks` holds all of them."""
 
-_columns = (row.uuid, row.attempt, row.host, row.task, row.task_id, row.project_id, row.user_id)
+_columns = (
+    row.uuid,
+    row.attempt,
+    row.host,
+    row.task,
+    row.task_id,
+    row.project_id,
+    row.user_id,
+    row.action_request,
+)
 
 
 class HostTask(msgspec.Struct, frozen=True, kw_only=True):
-    """An action that waits for its host. Nothing in it needs decoding."""
+    """An action that waits for its host."""
 
     instance: InstanceUuid
     attempt: int
     host: str
     task: Task
     task_id: str
-    project_id: ProjectId
-    user_id: UserId
+    request: ActionRequest
+
+    @property
+    def action(self) -> Action:
+        """The row of its table."""
+        return ACTIONS[self.request.action]
 
 
-def begin(connection: sa.Connection, uuid: InstanceUuid, action: Action, context: RequestContext, now: int) -> bool:
+def begin(
+    connection: sa.Connection,
+    uuid: InstanceUuid,
+    action: Action,
+    context: RequestContext,
+    now: int,
+    *,
+    arguments: msgspec.Struct | None = None,
+    secrets: bytes | None = None,
+) -> bool:
     """Begin an action on an instance that is in a state and under a task that allow it; False when it may not.
 
     A task that the action overrides ends with an error, as by its deadline.
     """
     assert action.task is not None
+    told = {} if arguments is None else msgspec.structs.asdict(arguments)
+    request = ActionRequest(action=action.name, context=context, arguments=told, secrets=secrets)
     mine = [row.uuid == uuid, row.deleted_at.is_(None), row.host.is_not(None)]
     if action.begins_in is not None:
         mine.append(row.state.in_(sorted(action.begins_in)))
@@ -72,6 +98,7 @@ def begin(connection: sa.Connection, uuid: InstanceUuid, action: Action, context
         .values(
             task=action.task.value,
             task_id=context.request_id,
+            action_request=dump(request),
             sent_at=None,
             in_doubt_at=None,
             step_at=now,
@@ -119,8 +146,15 @@ def progressed(connection: sa.Connection, host: str, tasks: Sequence[tuple[Insta
     ).rowcount
 
 
+def not_begun(connection: sa.Connection, uuid: InstanceUuid, task_id: str) -> list[HostTask]:
+    """Return this task of an instance, if its host was not yet allowed to begin it."""
+    return of(
+        connection, sa.and_(row.uuid == uuid, row.task_id == task_id, row.acted_id.is_distinct_from(task_id)), limit=1
+    )
+
+
 def may_act(
-    connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str, task: Task, task_id: str, now: int
+    connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str, task: str, task_id: str, now: int
 ) -> bool:
     """Let a host begin a task, unless it is over, in doubt or another's by now; a repeat gets the same answer."""
     return (
@@ -130,7 +164,7 @@ def may_act(
                 row.uuid == uuid,
                 row.attempt == attempt,
                 row.host == host,
-                row.task == task.value,
+                row.task == task,
                 row.task_id == task_id,
                 row.in_doubt_at.is_(None),
                 row.deleted_at.is_(None),
@@ -152,36 +186,42 @@ def of(connection: sa.Connection, wanted: sa.ColumnElement[bool], limit: int | N
     return [_task(one) for one in connection.execute(sa.select(*_columns).where(_ON_HOSTS, wanted).limit(limit))]
 
 
-def give_up(connection: sa.Connection, task: HostTask, now: int) -> bool:
-    """End a task whose host is silent: an error for the action, the server as it was. False when it is over.
+def give_up(connection: sa.Connection, task: HostTask, now: int) -> Ended | None:
+    """End a task whose host is silent: an error for the action, the server as it was. None when it is over.
 
     One that the host was allowed to begin is not ended but in doubt.
     """
     unasked = row.acted_id.is_distinct_from(task.task_id)
-    if settle(connection, task, now, NO_ANSWER, unasked):
-        return True
+    ended = settle(connection, task, now, NO_ANSWER, unasked)
+    if ended is not None:
+        return ended
     doubted = connection.execute(
         instances.update()
         .where(_is(task), row.acted_id == task.task_id, row.in_doubt_at.is_(None))
         .values(in_doubt_at=now, changed_at=now, updated_at=now)
     ).rowcount
-    if doubted:
-        _finish(connection, task.instance, task.task, task.task_id, task.host, now, f"{NO_ANSWER}: {UNKNOWN}")
-    return doubted == 1
+    return _finish(connection, task, now, f"{NO_ANSWER}: {UNKNOWN}", in_doubt=True) if doubted else None
 
 
 def settle(
     connection: sa.Connection, task: HostTask, now: int, why: str, only_if: sa.ColumnElement[bool] | None = None
-) -> bool:
-    """End a task that its host does not end: an error for the action, the server as it was. False when it is over."""
+) -> Ended | None:
+    """End a task that its host does not end: an error for the action, the server as it was. None when it is over."""
     ended = connection.execute(
         instances.update()
         .where(_is(task), *([] if only_if is None else [only_if]))
-        .values(task=None, task_id=None, sent_at=None, in_doubt_at=None, step_at=now, changed_at=now, updated_at=now)
+        .values(
+            task=None,
+            task_id=None,
+            action_request=None,
+            sent_at=None,
+            in_doubt_at=None,
+            step_at=now,
+            changed_at=now,
+            updated_at=now,
+        )
     ).rowcount
-    if ended:
-        _finish(connection, task.instance, task.task, task.task_id, task.host, now, why)
-    return ended == 1
+    return _finish(connection, task, now, why) if ended else None
 
 
 def _is(task: HostTask) -> sa.ColumnElement[bool]:
@@ -194,28 +234,29 @@ def done(
     connection: sa.Connection,
     uuid: InstanceUuid,
     attempt: int,
-    task: Task,
     task_id: str,
     power_state: PowerState,
     error: str | None,
     now: int,
     *,
     begun: bool = True,
-) -> bool:
+) -> Ended | None:
     """End a task: the state follows the power state, an error becomes the action's result and a fault.
 
     Of a server that its host has not reported as built (ERROR, its host was silent) the state stays: `built` says what
     becomes of it, whichever of the host's two messages comes first. A task that was given up is none any more; its
-    host, which has carried it out all the same (agents of before 0.6.0 do not ask), says how the guest is now.
+    host, which has carried it out all the same (agents of before 0.6.0 do not ask), says how the guest is now. None
+    when it is over already.
     """
     mine = sa.and_(row.uuid == uuid, row.attempt == attempt)
     started = connection.execute(
-        sa.select(row.host, row.state, row.launched_at, row.fault, row.acted_id).where(
-            mine, sa.or_(sa.and_(row.task == task.value, row.task_id == task_id), _is_late(task_id, begun=begun))
+        sa.select(*_columns, row.state, row.launched_at, row.fault, row.acted_id).where(
+            mine, sa.or_(sa.and_(_ON_HOSTS, row.task_id == task_id), _is_late(task_id, begun=begun))
         )
     ).first()
     if started is None:
-        return False
+        return None
+    task = _task(started) if started.task is not None else _late(connection, started, task_id)
     fault = dump(Fault(code=500, message=error, created_at=now)) if error and begun else None
     built = started.launched_at is not None
     connection.execute(
@@ -225,6 +266,7 @@ def done(
             state=state_after(State(started.state), power_state).value if built else started.state,
             task=None,
             task_id=task_id,
+            action_request=None,
             acted_id=task_id if begun else started.acted_id,
             power_state=int(power_state),
             fault=fault if built and begun else started.fault,
@@ -235,8 +277,24 @@ def done(
             updated_at=now,
         )
     )
-    _finish(connection, uuid, task, task_id, started.host, now, error)
-    return True
+    return _finish(connection, task, now, error)
+
+
+def _late(connection: sa.Connection, found: Any, task_id: str) -> HostTask:
+    """Return the task that a row had before it was given up, as the record of its action tells."""
+    mine = sa.and_(action_rows.c.instance == found.uuid, action_rows.c.request_id == task_id)
+    begun = connection.execute(sa.select(action_rows).where(mine)).one()
+    action = of_record(begun.action)
+    assert action.task is not None
+    context = RequestContext(request_id=RequestId(task_id), project_id=begun.project_id, user_id=begun.user_id)
+    return HostTask(
+        instance=found.uuid,
+        attempt=found.attempt,
+        host=found.host,
+        task=action.task,
+        task_id=task_id,
+        request=ActionRequest(action=action.name, context=context),
+    )
 
 
 def _is_late(task_id: str, *, begun: bool) -> sa.ColumnElement[bool]:
@@ -244,7 +302,7 @@ def _is_late(task_id: str, *, begun: bool) -> sa.ColumnElement[bool]:
     action = action_rows.c
     newest = (
         sa.select(action.request_id)
-        .where(action.instance == row.uuid, action.action.in_(sorted({one.record for one in ACTIONS.values()})))
+        .where(action.instance == row.uuid, action.action.in_(_RECORDS))
         .order_by(action.started_at.desc())
         .limit(1)
         .scalar_subquery()
@@ -252,8 +310,8 @@ def _is_late(task_id: str, *, begun: bool) -> sa.ColumnElement[bool]:
     return sa.and_(sa.literal(begun), row.task.is_(None), row.task_id.is_(None), newest == task_id)
 
 
-def correct(connection: sa.Connection, known: GuestKnown, found: Correction, host: str, now: int) -> HostTask | None:
-    """Write how a guest really is, if the row is still as `known` says; return the task that this settled.
+def correct(connection: sa.Connection, known: GuestKnown, found: Correction, host: str, now: int) -> Ended | None:
+    """Write how a guest really is, if the row is still as `known` says; return the action that this settled.
 
     A guest that runs although its server is stopped is stopped by a task of its own.
     """
@@ -268,17 +326,17 @@ def correct(connection: sa.Connection, known: GuestKnown, found: Correction, hos
             state=found.state.value,
             power_state=int(found.power_state),
             task=None,
+            action_request=None,
             sent_at=None,
             in_doubt_at=None,
             changed_at=now,
             updated_at=now,
         )
     ).rowcount
-    for task in settled:
-        _finish(connection, task.instance, task.task, task.task_id, host, now, f"{NO_ANSWER}: {SEEN}")
+    ended = [_finish(connection, task, now, f"{NO_ANSWER}: {SEEN}") for task in settled]
     if written and found.stop:
         stop_running(connection, known.instance, now)
-    return settled[0] if settled else None
+    return ended[0] if ended else None
 
 
 def stop_running(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
@@ -288,25 +346,22 @@ def stop_running(connection: sa.Connection, uuid: InstanceUuid, now: int) -> boo
     return begin(connection, uuid, again, context, now)
 
 
-def _finish(
-    connection: sa.Connection, uuid: InstanceUuid, task: Task, task_id: str, host: str, now: int, error: str | None
-) -> None:
-    started_at = connection.execute(
-        sa.select(action_rows.c.started_at).where(action_rows.c.instance == uuid, action_rows.c.request_id == task_id)
-    ).scalar_one_or_none()
-    actions.finish(
-        connection,
-        actions.ActionEvent(
-            instance=uuid,
-            request_id=task_id,
-            event=of_task(task).event,
-            host=host,
-            started_at=now if started_at is None else started_at,
-            finished_at=now,
-            result="Error" if error else "Success",
-            details=error,
-        ),
+def _finish(connection: sa.Connection, task: HostTask, now: int, error: str | None, *, in_doubt: bool = False) -> Ended:
+    mine = sa.and_(action_rows.c.instance == task.instance, action_rows.c.request_id == task.task_id)
+    started_at = connection.execute(sa.select(action_rows.c.started_at).where(mine)).scalar_one_or_none()
+    ended = Ended(
+        action=task.request.action,
+        context=task.request.context,
+        instance=task.instance,
+        attempt=task.attempt,
+        host=task.host,
+        started_at=now if started_at is None else started_at,
+        ended_at=now,
+        error=error,
+        in_doubt=in_doubt,
     )
+    actions.ended(connection, ended)
+    return ended
 
 
 def _task(found: Any) -> HostTask:
@@ -316,6 +371,23 @@ def _task(found: Any) -> HostTask:
         host=found.host,
         task=Task(found.task),
         task_id=found.task_id,
-        project_id=found.project_id,
-        user_id=found.user_id,
+        request=_request(found),
     )
+
+
+def _request(found: Any) -> ActionRequest:
+    """Return what was asked; as far as its columns tell where the row does not say it, or cannot be read.
+
+    Releases before 0.7.0 begin actions without writing it, and leave what stood there before.
+    """
+    if found.action_request is not None:
+        kept = unreadable.or_none(found, _kept)
+        if kept is not None and kept.context.request_id == found.task_id and kept.action in ACTIONS:
+            return kept
+    context = RequestContext(request_id=RequestId(found.task_id), project_id=found.project_id, user_id=found.user_id)
+    return ActionRequest(action=of_task(Task(found.task)).name, context=context)
+
+
+def _kept(found: Any) -> ActionRequest:
+    request: ActionRequest = load(found.action_request, ActionRequest)
+    return request

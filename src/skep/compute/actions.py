@@ -1,4 +1,4 @@
-"""The story of `ChangePower`: start, stop and reboot, each known by its task id.
+"""The story of `RunAction`: actions on guests, each known by its task id. `OPERATIONS` says what each one is.
 
 The agent asks before it touches the guest, since what it was told may have been given up meanwhile. A yes is good for
 seconds, from the asking and by this host's own clock: whoever was held up longer asks again.
@@ -7,40 +7,60 @@ seconds, from the asking and by this host's own clock: whoever was held up longe
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import structlog
 
 from skep.compute.drivers.base import PowerDriver
-from skep.compute.drivers.capabilities import missing
-from skep.compute.entries import Acknowledged, TaskOver
+from skep.compute.drivers.capabilities import capabilities_of, missing
+from skep.compute.entries import Acknowledged, TaskOver, stand_in
 from skep.compute.host import Host
 from skep.compute.outcomes import Outcomes
+from skep.domain.actions import ACTIONS, of_task
 from skep.domain.builds import BuildFailure
-from skep.domain.capabilities import Capability
 from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, Task
 from skep.messages.to_cell_conductor import MayAct, TaskInHand
-from skep.messages.to_compute import ChangePower
+from skep.messages.to_compute import OF_CHANGE_POWER, ChangePower, RunAction
 
 log = structlog.get_logger("skep.compute")
 
-Operation = Callable[[PowerDriver, InstanceUuid], Awaitable[PowerState]]
+Operation = Callable[[Any, RunAction], Awaitable[PowerState]]
+"""What a driver with the action's capability does for an order."""
 
-OPERATIONS: dict[Task, Operation] = {
-    Task.POWERING_ON: lambda driver, instance: driver.power_on(instance),
-    Task.POWERING_OFF: lambda driver, instance: driver.power_off(instance),
-    Task.REBOOTING: lambda driver, instance: driver.reboot(instance, hard=False),
-    Task.REBOOTING_HARD: lambda driver, instance: driver.reboot(instance, hard=True),
+
+def _start(driver: PowerDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.power_on(order.instance)
+
+
+def _stop(driver: PowerDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.power_off(order.instance)
+
+
+def _reboot_soft(driver: PowerDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.reboot(order.instance, hard=False)
+
+
+def _reboot_hard(driver: PowerDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.reboot(order.instance, hard=True)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "start": _start,
+    "stop": _stop,
+    "reboot_soft": _reboot_soft,
+    "reboot_hard": _reboot_hard,
 }
+"""The name of an action -> what it is on a host."""
 
 GIVEN_UP = "the task was given up, ended or replaced before the host began it"
 
 
 class _Run:
-    """A task under way."""
+    """An action under way."""
 
-    def __init__(self, order: ChangePower) -> None:
+    def __init__(self, order: RunAction) -> None:
         self.order = order
         self.asks = order.ask
         self.hangs = False
@@ -51,18 +71,31 @@ class _Run:
         self.hangs = True
 
 
-class Power:
-    """All power tasks of one host."""
+class GuestActions:
+    """All actions on the guests of one host."""
 
     def __init__(self, host: Host, outcomes: Outcomes) -> None:
         self._host = host
         self._outcomes = outcomes
         self._under_way: dict[str, _Run] = {}
 
-    def take(self, message: ChangePower) -> None:
-        """Do the task, or answer again what came of it. Raises BadRequest for a task that is none of power."""
-        if message.task not in OPERATIONS:
+    def take_power(self, message: ChangePower) -> None:
+        """Take the order of a conductor that knows of no other. Raises BadRequest for a task that is none of power."""
+        if message.task not in OF_CHANGE_POWER:
             raise BadRequest(f"task: {message.task.value} is no change of power")
+        self.take(
+            RunAction(
+                context=message.context,
+                instance=message.instance,
+                attempt=message.attempt,
+                action=of_task(message.task).name,
+                task_id=message.task_id,
+                ask=message.ask,
+            )
+        )
+
+    def take(self, message: RunAction) -> None:
+        """Carry the action out, or answer again what came of it."""
         record = self._host.journal.attempts.get(message.instance)
         finished = record.tasks.get(message.task_id) if record is not None else None
         known = self._under_way.get(message.task_id)
@@ -74,7 +107,7 @@ class Power:
             known.asks = known.asks and message.ask
         else:
             run = self._under_way[message.task_id] = _Run(message)
-            self._host.work.start(self._story(run), name=f"power {message.instance} {message.task_id}")
+            self._host.work.start(self._story(run), name=f"{message.action} {message.instance} {message.task_id}")
 
     def in_hand(self) -> list[TaskInHand]:
         """Return the tasks that have no result yet, waiting ones too.
@@ -90,28 +123,37 @@ class Power:
     async def _story(self, run: _Run) -> None:
         order = run.order
         try:
-            driver = self._host.driver
-            if isinstance(driver, PowerDriver):
-                await self._act(run, driver)
+            why = self._lacks(order)
+            if why is None:
+                await self._act(run)
             else:
-                await self._refuse(order, missing(Capability.POWER, self._host.name))
+                await self._refuse(order, why)
         finally:
             self._under_way.pop(order.task_id, None)
         self._outcomes.tell_task(order.instance, order.task_id)
 
-    async def _act(self, run: _Run, driver: PowerDriver) -> None:
-        """Do the task once the conductor says yes."""
+    def _lacks(self, order: RunAction) -> str | None:
+        """Say what this agent or its driver lacks for an order; None: nothing."""
+        if order.action not in OPERATIONS:
+            return f"NotSupportedByAgent: the agent of host {self._host.name} knows no action `{order.action}`"
+        capability = ACTIONS[order.action].capability
+        if capability is None or capability in capabilities_of(self._host.driver):
+            return None
+        return missing(capability, self._host.name)
+
+    async def _act(self, run: _Run) -> None:
+        """Act once the conductor says yes."""
         order = run.order
         while (until := await self._permission(run)) is not None:
             async with self._host.locks.hold(order.instance):
                 # Whoever held the lock, or this process itself, may have taken its time.
                 if until == FOREVER or self._host.clock.elapsed() < until:
-                    self._note(order, *await self._operate(run, driver))
+                    self._note(order, *await self._operate(run))
                     return
         await self._refuse(order, f"GivenUp: {GIVEN_UP}")
 
-    async def _refuse(self, order: ChangePower, why: str) -> None:
-        """End the task without touching the guest."""
+    async def _refuse(self, order: RunAction, why: str) -> None:
+        """End the action without touching the guest."""
         self._note(order, await self._power_state(order.instance), why, begun=False)
 
     async def _permission(self, run: _Run) -> float | None:
@@ -121,7 +163,7 @@ class Power:
             instance=order.instance,
             attempt=order.attempt,
             host=self._host.name,
-            task=order.task,
+            task=_task(order),
             task_id=order.task_id,
         )
         answered = await self._host.upcalls.ask_in_time(question, context=order.context, wanted=lambda: run.asks)
@@ -130,13 +172,14 @@ class Power:
         answer, asked_at = answered
         return asked_at + answer.seconds if answer.granted else None
 
-    def _note(self, order: ChangePower, power_state: PowerState, error: str | None, *, begun: bool = True) -> None:
+    def _note(self, order: RunAction, power_state: PowerState, error: str | None, *, begun: bool = True) -> None:
         self._host.journal.note(
             TaskOver(
                 at=self._host.clock.now(),
                 instance=order.instance,
                 attempt=order.attempt,
-                task=order.task,
+                task=stand_in(order.action),
+                action=order.action,
                 task_id=order.task_id,
                 power_state=power_state,
                 error=error,
@@ -144,7 +187,7 @@ class Power:
             )
         )
 
-    async def _operate(self, run: _Run, driver: PowerDriver) -> tuple[PowerState, str | None]:
+    async def _operate(self, run: _Run) -> tuple[PowerState, str | None]:
         host, order, instance = self._host, run.order, run.order.instance
         attempt = host.guests.get(instance)
         if attempt is None:
@@ -153,9 +196,9 @@ class Power:
             there = f"the guest of {instance} on host {host.name} bears attempt {attempt}, not {order.attempt}"
             return PowerState.NOSTATE, f"InstanceNotFound: {there}"
         host.journal.note(Acknowledged(instance=instance, outcome="task", task_id=order.task_id, taken=True))
-        result = await host.calls.change("action", OPERATIONS[order.task](driver, instance), instance, run.hang)
+        result = await host.calls.change("action", OPERATIONS[order.action](host.driver, order), instance, run.hang)
         if isinstance(result, BuildFailure):
-            log.warning("power task failed", host=host.name, instance=instance, task=order.task, error=result.message)
+            log.warning("action failed", host=host.name, instance=instance, action=order.action, error=result.message)
             return await self._power_state(instance), f"{result.error}: {result.message}"
         return result, None
 
@@ -169,3 +212,9 @@ class Power:
 
 FOREVER = float("inf")
 """The conductor is of a release that cannot be asked: its order is all that there is."""
+
+
+def _task(order: RunAction) -> Task:
+    task = ACTIONS[order.action].task
+    assert task is not None
+    return task

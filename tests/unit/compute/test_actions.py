@@ -1,0 +1,84 @@
+"""Orders to act on guests, as conductors of this release give them; those of older ones are in test_power.py."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from skep.compute.actions import OPERATIONS
+from skep.compute.agent import JOURNAL_FILE
+from skep.compute.entries import TaskOver, stand_in
+from skep.domain.actions import ACTIONS, Kind
+from skep.domain.instances import PowerState, Task
+from skep.messages.to_cell_conductor import Built, MayAct, RegisterAgent, TaskDone
+from skep.messages.to_compute import OF_CHANGE_POWER
+from tests.support.agents import AgentStage
+
+
+def test_every_action_of_hosts_has_an_operation() -> None:
+    assert set(OPERATIONS) == {name for name, action in ACTIONS.items() if action.kind is Kind.GUEST}
+
+
+@pytest.mark.parametrize("action", OPERATIONS)
+async def test_an_action_is_asked_for_carried_out_once_and_told(stage: AgentStage, action: str) -> None:
+    await stage.start()
+    await stage.build()
+    await stage.conductor.hears(Built)
+    await stage.run_action(action, "task-1")
+    told = await stage.conductor.hears(TaskDone)
+    asked = await stage.conductor.hears(MayAct)
+    assert (asked.task, asked.task_id) == (ACTIONS[action].task, "task-1")
+    assert (told.task_id, told.error, told.begun) == ("task-1", None, True)
+    [guest] = await stage.driver.guests()
+    assert guest.power_state is told.power_state
+    events = stage.events()
+    await stage.acknowledged("task")
+    await stage.run_action(action, "task-1")
+    await stage.conductor.until(lambda: len(stage.conductor.all(TaskDone)) == 2)
+    assert stage.events() == events
+
+
+async def test_an_action_of_a_newer_release_is_refused_by_its_name(stage: AgentStage) -> None:
+    await stage.start()
+    await stage.build()
+    await stage.conductor.hears(Built)
+    await stage.run_action("levitate", "task-1")
+    told = await stage.conductor.hears(TaskDone)
+    assert told.error == "NotSupportedByAgent: the agent of host host-1 knows no action `levitate`"
+    assert (told.begun, told.power_state) == (False, PowerState.RUNNING)
+    assert stage.conductor.all(MayAct) == []
+
+
+async def test_an_agent_says_which_orders_it_takes(stage: AgentStage) -> None:
+    await stage.start()
+    said = await stage.conductor.hears(RegisterAgent)
+    assert {"RunAction", "ChangePower", "BuildAndRunInstance", "TerminateInstance"} <= set(said.understands)
+
+
+async def test_an_agent_of_which_the_cell_does_not_know_that_registers_once_more(stage: AgentStage) -> None:
+    stage.conductor.understood = False
+    await stage.start()
+    await stage.conductor.until(lambda: len(stage.conductor.all(RegisterAgent)) > 1)
+
+
+class OlderTaskOver(msgspec.Struct, frozen=True, kw_only=True, tag="task", tag_field="entry"):
+    """How 0.6.0 reads the end of a task: a name that it does not know would keep its agent from starting."""
+
+    task_id: str
+    task: Task
+
+
+@pytest.mark.parametrize("action", OPERATIONS)
+async def test_what_it_writes_down_can_be_read_by_older_agents(stage: AgentStage, action: str) -> None:
+    await stage.start()
+    await stage.build()
+    await stage.conductor.hears(Built)
+    await stage.run_action(action, "task-1")
+    await stage.conductor.hears(TaskDone)
+    lines = (stage.directory / JOURNAL_FILE).read_text().splitlines()
+    [line] = [line for line in lines if json.loads(line)["entry"] == "task"]
+    assert msgspec.json.decode(line, type=OlderTaskOver).task in OF_CHANGE_POWER
+    assert msgspec.json.decode(line, type=TaskOver).action == action
+    assert stand_in(action) in OF_CHANGE_POWER
