@@ -91,9 +91,9 @@ def test_each_revision_takes_a_database_with_rows_one_step_on(engine: sa.Engine,
         schema.upgrade(engine, kind, revision)
         assert schema.current(engine) == revision
         there = reflected(engine)
-        before = {name: len(rows) for name, rows in contents(engine).items()}
+        before = counted(engine, there)
         fill(engine, there)
-        after = {name: len(rows) for name, rows in contents(engine).items()}
+        after = counted(engine, there)
         assert all(after[name] > before[name] for name in after), "every table takes a row at every revision"
     assert schema.current(engine) == schema.head(kind)
 
@@ -191,6 +191,14 @@ def contents(engine: sa.Engine) -> dict[str, list[tuple[Any, ...]]]:
             table.name: [tuple(row) for row in connection.execute(sa.select(table))]
             for table in reflected(engine).sorted_tables
         }
+
+
+def counted(engine: sa.Engine, metadata: sa.MetaData) -> dict[str, int]:
+    """Return how many rows each table has."""
+    selects = [f"SELECT '{name}', count(*) FROM {name}" for name in metadata.tables]
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql(" UNION ALL ".join(selects)).all()
+    return {str(name): int(count) for name, count in rows}
 
 
 def fill(engine: sa.Engine, metadata: sa.MetaData) -> None:
