@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from skep.processes.servers.postgres import PostgresServer
 from skep.processes.servers.programs import find_program
 from skep.telemetry import logs
 from tests.support import durations, samples
@@ -67,6 +68,13 @@ def _umask() -> Iterator[None]:
     os.umask(before)
     yield
     os.umask(before)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One server for all tests of a worker, each with databases of names of its own; it runs when a test ends."""
+    with PostgresServer() as server:
+        yield server
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""One PostgreSQL for all tests of the session that ask for it."""
+"""A PostgreSQL for the tests of this folder alone: they halt it and kill it."""
 
 from __future__ import annotations
 

@@ -9,16 +9,8 @@ import sqlalchemy as sa
 
 from skep.database.api.schema import metadata as api_metadata
 from skep.database.cell.schema import metadata as cell_metadata
-from skep.processes.servers.postgres import PostgresServer
 
 BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.needs_part("postgres"))]
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """One server for all tests of this folder."""
-    with PostgresServer() as server:
-        yield server
 
 
 class Opened:
@@ -33,7 +25,7 @@ class Opened:
         if kind not in self._connections:
             url = "sqlite://"
             if kind == "postgresql":
-                url = request.getfixturevalue("postgres").create_database(self._name)
+                url = request.getfixturevalue("postgres").create_database(f"rolled_back_{self._name}")
             engine = sa.create_engine(url)
             self._metadata.create_all(engine)
             self._connections[kind] = engine.connect()
