@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 import httpx
@@ -137,6 +139,47 @@ class ServiceSession:
             raise Unavailable(f"{_host(url)} refuses the credentials of user {self.credentials.username}")
         return response
 
+    @contextlib.asynccontextmanager
+    async def stream(self, url: str) -> AsyncIterator[httpx.Response]:
+        """Send a GET with Skep's token, whose body is read while the context lasts. What broke off is not tried again.
+
+        Raises Unreachable when the service does not answer or breaks off, Unavailable when it fails or refuses Skep's
+        own user.
+        """
+        session = await self._current()
+        try:
+            async with self._client.stream(
+                "GET", url, headers={"X-Auth-Token": session.token}, timeout=self.credentials.timeout
+            ) as response:
+                await self._check(response, session)
+                yield response
+        except httpx.HTTPError as error:
+            raise _unreachable(url, error) from error
+
+    async def put(self, url: str, pieces: AsyncIterator[bytes]) -> httpx.Response:
+        """Send bytes piece by piece with Skep's token, one time: what was taken from `pieces` is gone.
+
+        Raises as `stream` does, and whatever `pieces` raises.
+        """
+        session = await self._current()
+        headers = {"X-Auth-Token": session.token, "Content-Type": "application/octet-stream"}
+        try:
+            response = await self._client.put(url, content=pieces, headers=headers, timeout=self.credentials.timeout)
+        except httpx.HTTPError as error:
+            raise _unreachable(url, error) from error
+        await self._check(response, session)
+        return response
+
+    async def _check(self, response: httpx.Response, session: _Session) -> None:
+        """Raise Unavailable for an answer that is none. A token that is refused is not used again."""
+        url = str(response.url)
+        if response.status_code == 401:
+            await self._forget(session)
+            raise Unavailable(f"{_host(url)} refuses the credentials of user {self.credentials.username}")
+        if response.status_code >= 500 or response.status_code == 429:
+            log.warning("neighbour fails", url=url, status=response.status_code)
+            raise Unavailable(f"{_host(url)} answered {response.status_code}")
+
     async def _current(self) -> _Session:
         async with self._lock:
             session = self._session
@@ -185,8 +228,7 @@ class ServiceSession:
                 method, url, headers=headers, json=json, timeout=self.credentials.timeout
             )
         except httpx.HTTPError as error:
-            log.warning("neighbour does not answer", url=url, error=type(error).__name__)
-            raise Unreachable(f"{_host(url)} does not answer ({type(error).__name__})") from error
+            raise _unreachable(url, error) from error
         if response.status_code >= 500 or response.status_code == 429:
             log.warning("neighbour fails", url=url, status=response.status_code)
             raise Unavailable(f"{_host(url)} answered {response.status_code}")
@@ -222,3 +264,8 @@ def _sign_in_body(credentials: ServiceCredentials) -> dict[str, Any]:
 def _host(url: str) -> str:
     parsed = httpx.URL(url)
     return f"{parsed.host}:{parsed.port}" if parsed.port else parsed.host
+
+
+def _unreachable(url: str, error: httpx.HTTPError) -> Unreachable:
+    log.warning("neighbour does not answer", url=url, error=type(error).__name__)
+    return Unreachable(f"{_host(url)} does not answer ({type(error).__name__})")

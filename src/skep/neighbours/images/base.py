@@ -1,11 +1,17 @@
-"""The port towards images: what a build must know of the image it boots from."""
+"""The port towards images: what a build must know of the image it boots from, and the bytes of images."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Protocol
 
 from skep.domain.context import RequestContext
+from skep.domain.errors import Unavailable
 from skep.domain.images import Image
+
+
+class BrokenTransfer(Unavailable):
+    """The bytes that arrived are not those of the image: too few, too many, or of another checksum."""
 
 
 class ImageService(Protocol):
@@ -15,5 +21,28 @@ class ImageService(Protocol):
         """Return an image that the caller in `context` may use.
 
         Raises NotFound when there is none or it is not visible to the caller, Unavailable when nobody can tell now.
+        """
+        ...
+
+
+class ImageTransfers(Protocol):
+    """Carries the bytes of images piece by piece, in bounded memory."""
+
+    def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
+        """Give the bytes of an image that the caller in `context` may use.
+
+        They are the image's only when the iterator ends without an error. Raises NotFound when there is no such image,
+        or it has no bytes; TooLarge when it has more than `most`; BrokenTransfer when size or checksum are others;
+        Unavailable when the transfer breaks off.
+        """
+        ...
+
+    async def upload(self, image_id: str, pieces: AsyncIterator[bytes], context: RequestContext, *, most: int) -> Image:
+        """Store the bytes of an image of the caller's project that has none, and return the image as it is then.
+
+        Raises NotFound when there is no such image, Forbidden when it is of another project, Conflict when it has
+        bytes, TooLarge when there are more than `most` or the service takes no more, BrokenTransfer when it stored
+        others than were sent, Unavailable when the transfer breaks off. After an error the image has no bytes, or
+        those that an earlier upload gave it.
         """
         ...

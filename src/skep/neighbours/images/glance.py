@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import urllib.parse
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import msgspec
 
 from skep.domain.context import RequestContext
-from skep.domain.errors import NotFound, Unavailable
+from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.ids import is_uuid
 from skep.domain.images import Image
+from skep.neighbours.images.checked import Counted, whole
 from skep.neighbours.service_session import ServiceSession, decode
 
 BASE_FIELDS = frozenset(
@@ -22,9 +24,21 @@ BASE_FIELDS = frozenset(
 """What the images API itself says of an image; every other text is a property of its own."""
 
 
+PIECE = 1 << 20
+"""Bytes that are held in memory."""
+
+REFUSED: dict[int, type[SkepError]] = {
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: TooLarge,
+}
+"""What a status means that answers an upload."""
+
+
 class GlanceImages:
-    """Reads images with Skep's own user (which must be allowed to see all of them) and applies Glance's rule of
-    visibility for the caller itself: queued work has no token of its user any more.
+    """Reads and fills images with Skep's own user (which must be allowed to see all of them) and applies Glance's rule
+    of visibility for the caller itself: queued work has no token of its user any more.
     """
 
     def __init__(self, session: ServiceSession, endpoint: str = "") -> None:
@@ -46,6 +60,33 @@ class GlanceImages:
             raise NotFound(f"image {image_id} could not be found")
         return _image(fields)
 
+    async def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
+        """Give the bytes of an image that the caller may use."""
+        image = await self.get(image_id, context)
+        async with self._session.stream(await self._url(f"/images/{image.id}/file")) as response:
+            if response.status_code in (204, 404):
+                raise NotFound(f"image {image_id} has no bytes")
+            if response.status_code != 200:
+                raise Unavailable(f"the image service answered {response.status_code} for the bytes of {image_id}")
+            async for piece in whole(response.aiter_raw(PIECE), image, most):
+                yield piece
+
+    async def upload(self, image_id: str, pieces: AsyncIterator[bytes], context: RequestContext, *, most: int) -> Image:
+        """Store the bytes of an image of the caller's project."""
+        before = await self.get(image_id, context)
+        if not context.is_admin and before.owner != context.project_id:
+            raise Forbidden(f"image {image_id} is of another project")
+        counted = Counted(pieces, most)
+        response = await self._session.put(await self._url(f"/images/{before.id}/file"), aiter(counted))
+        refused = REFUSED.get(response.status_code)
+        if refused is not None:
+            raise refused(f"the image service does not take the bytes of {image_id} ({response.status_code})")
+        if response.status_code != 204:
+            raise Unavailable(f"the image service answered {response.status_code} to the bytes of {image_id}")
+        after = await self.get(image_id, context)
+        counted.compare(after)
+        return after
+
     async def _visible(self, fields: dict[str, Any], context: RequestContext) -> bool:
         visibility = fields.get("visibility")
         if context.is_admin or visibility in ("public", "community") or fields.get("owner") == context.project_id:
@@ -56,8 +97,11 @@ class GlanceImages:
         return (await self._get(f"/images/{fields['id']}/members/{project}")).status_code == 200
 
     async def _get(self, path: str) -> httpx.Response:
+        return await self._session.get(await self._url(path))
+
+    async def _url(self, path: str) -> str:
         base = self._endpoint or await self._session.endpoint("image")
-        return await self._session.get(f"{base.removesuffix('/v2')}/v2{path}")
+        return f"{base.removesuffix('/v2')}/v2{path}"
 
 
 def _image(fields: dict[str, Any]) -> Image:

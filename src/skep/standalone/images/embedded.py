@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from typing import BinaryIO
+
 from skep.database.api.images import StoredImage, Viewer
 from skep.domain.context import RequestContext
+from skep.domain.errors import NotFound
 from skep.domain.images import Image
+from skep.neighbours.images.checked import Counted, whole
+from skep.standalone.images.files import PIECE
 from skep.standalone.images.service import StandaloneImages
 
 
 class EmbeddedImages:
-    """An `ImageService` over the embedded store."""
+    """An `ImageService`, and `ImageTransfers`, over the embedded store."""
 
     def __init__(self, images: StandaloneImages) -> None:
         self._images = images
 
     async def get(self, image_id: str, context: RequestContext) -> Image:
         """Return an image that the caller may use."""
-        viewer = Viewer(project_id=context.project_id or None, is_admin=context.is_admin)
-        return _image(await self._images.get(image_id.lower(), viewer))
+        return _image(await self._images.get(image_id.lower(), _viewer(context)))
+
+    async def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
+        """Give the bytes of an image that the caller may use."""
+        stored, file = await self._images.read(image_id.lower(), _viewer(context))
+        if file is None:
+            raise NotFound(f"image {image_id} has no bytes")
+        with file:
+            async for piece in whole(_pieces(file), _image(stored), most):
+                yield piece
+
+    async def upload(self, image_id: str, pieces: AsyncIterator[bytes], context: RequestContext, *, most: int) -> Image:
+        """Store the bytes of an image of the caller's project."""
+        counted = Counted(pieces, most)
+        await self._images.upload(image_id.lower(), aiter(counted), _viewer(context))
+        after = await self.get(image_id, context)
+        counted.compare(after)
+        return after
+
+
+def _viewer(context: RequestContext) -> Viewer:
+    return Viewer(project_id=context.project_id or None, is_admin=context.is_admin)
+
+
+async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    while piece := await asyncio.to_thread(file.read, PIECE):
+        yield piece
 
 
 def _image(stored: StoredImage) -> Image:

@@ -1,0 +1,167 @@
+"""What everything has to do that carries the bytes of images."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from skep.contracts.neighbours.served import Neighbours, SteppedClock, address, bound
+from skep.database.api.images import Viewer
+from skep.domain.context import RequestContext
+from skep.domain.errors import Conflict, Forbidden, NotFound, TooLarge, Unreachable
+from skep.domain.ids import ProjectId, RequestId
+from skep.domain.images import Image
+from skep.neighbours.images.base import BrokenTransfer, ImageTransfers
+from skep.neighbours.images.checked import whole
+from skep.neighbours.images.glance import GlanceImages
+from skep.neighbours.service_session import ServiceCredentials, ServiceSession
+from skep.standalone.images.embedded import EmbeddedImages
+
+DATA = bytes(range(256)) * 10_000
+"""More than goes in one piece."""
+MOST = len(DATA)
+
+
+def context(project_id: str, *roles: str) -> RequestContext:
+    return RequestContext(request_id=RequestId("req-1"), project_id=ProjectId(project_id), roles=roles)
+
+
+MINE, THEIRS = context("mine", "member"), context("theirs", "member")
+
+
+@pytest.fixture(params=["embedded", "glance"])
+def transfers(
+    request: pytest.FixtureRequest,
+    cloud: Neighbours,
+    http: httpx.AsyncClient,
+    credentials: ServiceCredentials,
+    clock: SteppedClock,
+) -> ImageTransfers:
+    if request.param == "embedded":
+        return EmbeddedImages(cloud.images)
+    return GlanceImages(ServiceSession(credentials, http, clock))
+
+
+async def pieces(data: bytes = DATA, length: int = 100_000) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), length):
+        yield data[start : start + length]
+
+
+async def interrupted() -> AsyncIterator[bytes]:
+    yield DATA[:1000]
+    raise ConnectionResetError("the guest's disk is gone")
+
+
+async def made(cloud: Neighbours, visibility: str = "private", *, data: bytes | None = DATA) -> str:
+    said = {"name": "of mine", "visibility": visibility, "disk_format": "raw", "container_format": "bare"}
+    image = await cloud.images.create(said, Viewer(project_id="mine", is_admin=True))
+    if data is not None:
+        await cloud.images.upload(image.id, pieces(data), Viewer(project_id="mine"))
+    return image.id
+
+
+async def read(transfers: ImageTransfers, image_id: str, who: RequestContext = MINE, most: int = MOST) -> bytes:
+    return b"".join([piece async for piece in transfers.download(image_id, who, most=most)])
+
+
+def damage(directory: Path, image_id: str) -> None:
+    [file] = directory.rglob(f"{image_id}.*")
+    file.write_bytes(b"x" + DATA[1:])
+
+
+async def test_what_was_uploaded_is_downloaded(cloud: Neighbours, transfers: ImageTransfers) -> None:
+    image_id = await made(cloud, data=None)
+    image = await transfers.upload(image_id, pieces(), MINE, most=MOST)
+    assert (image.status, image.size) == ("active", len(DATA))
+    assert image.checksum == hashlib.md5(DATA).hexdigest()
+    assert await read(transfers, image_id) == DATA
+
+
+async def test_it_comes_in_pieces(cloud: Neighbours, transfers: ImageTransfers) -> None:
+    image_id = await made(cloud)
+    async with contextlib.aclosing(transfers.download(image_id, MINE, most=MOST)) as coming:  # type: ignore[type-var]
+        assert 0 < len(await anext(coming)) < len(DATA)
+
+
+async def test_who_may_have_it(cloud: Neighbours, transfers: ImageTransfers) -> None:
+    image_id = await made(cloud)
+    with pytest.raises(NotFound):
+        await read(transfers, image_id, THEIRS)
+    public = await made(cloud, "public")
+    assert await read(transfers, public, THEIRS) == DATA
+
+
+@pytest.mark.parametrize("absent", ["0728a01f-33a5-40b8-b366-c070e4047662", "../images", ""])
+async def test_what_is_not_there(transfers: ImageTransfers, absent: str) -> None:
+    with pytest.raises(NotFound):
+        await read(transfers, absent)
+    with pytest.raises(NotFound):
+        await transfers.upload(absent, pieces(), MINE, most=MOST)
+
+
+async def test_an_image_without_bytes_has_none(cloud: Neighbours, transfers: ImageTransfers) -> None:
+    with pytest.raises(NotFound, match="has no bytes"):
+        await read(transfers, await made(cloud, data=None))
+
+
+async def test_more_than_is_wanted_does_not_come(cloud: Neighbours, transfers: ImageTransfers) -> None:
+    image_id = await made(cloud)
+    coming = transfers.download(image_id, MINE, most=MOST - 1)
+    with pytest.raises(TooLarge, match=f"{MOST} bytes, at most {MOST - 1}"):
+        await anext(coming)
+
+
+async def test_bytes_that_changed_are_no_image(cloud: Neighbours, transfers: ImageTransfers, tmp_path: Path) -> None:
+    image_id = await made(cloud)
+    damage(tmp_path, image_id)
+    with pytest.raises(BrokenTransfer, match="checksum"):
+        await read(transfers, image_id)
+
+
+async def test_an_image_has_its_bytes_once(cloud: Neighbours, transfers: ImageTransfers) -> None:
+    image_id = await made(cloud)
+    with pytest.raises(Conflict):
+        await transfers.upload(image_id, pieces(b"others"), MINE, most=MOST)
+    assert await read(transfers, image_id) == DATA
+
+
+async def test_nobody_fills_the_image_of_another_project(cloud: Neighbours, transfers: ImageTransfers) -> None:
+    image_id = await made(cloud, "public", data=None)
+    with pytest.raises(Forbidden):
+        await transfers.upload(image_id, pieces(), THEIRS, most=MOST)
+
+
+async def test_an_upload_that_is_too_large_or_ends_early_leaves_nothing(
+    cloud: Neighbours, transfers: ImageTransfers
+) -> None:
+    image_id = await made(cloud, data=None)
+    with pytest.raises(TooLarge):
+        await transfers.upload(image_id, pieces(), MINE, most=MOST - 1)
+    with pytest.raises(ConnectionResetError):
+        await transfers.upload(image_id, interrupted(), MINE, most=MOST)
+    with pytest.raises(NotFound, match="has no bytes"):
+        await read(transfers, image_id)
+
+
+async def test_glance_that_does_not_answer(
+    credentials: ServiceCredentials, http: httpx.AsyncClient, clock: SteppedClock
+) -> None:
+    with bound() as nobody:
+        images = GlanceImages(ServiceSession(credentials, http, clock), address(nobody))
+        with pytest.raises(Unreachable):
+            await read(images, str(uuid.uuid4()))
+        with pytest.raises(Unreachable):
+            await images.upload(str(uuid.uuid4()), pieces(), MINE, most=MOST)
+
+
+@pytest.mark.parametrize("sent", [DATA[:-1], DATA + b"x", b""])
+async def test_too_few_or_too_many_bytes_are_no_image(sent: bytes) -> None:
+    image = Image(id="image", size=len(DATA))
+    with pytest.raises(BrokenTransfer):
+        [piece async for piece in whole(pieces(sent), image, MOST)]
