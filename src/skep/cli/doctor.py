@@ -175,6 +175,9 @@ def _troubles(hosts: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str,
     refused = [f"{host['host']}: {host['refused']['because']}" for host in hosts if host["refused"]]
     if refused:
         yield Check("reports", "warning", f"{len(refused)} hosts are not understood, {refused[0]}")
+    unfit = [f"{host['host']}: {host['unfit']}" for host in hosts if host.get("unfit")]
+    if unfit:
+        yield Check("drivers", "warning", f"{len(unfit)} hosts take no builds, {unfit[0]}")
     doubled = [host["host"] for host in hosts if host["stale_agent"]]
     if doubled:
         yield Check("agents", "warning", f"an older agent with the identity of a younger spoke: {', '.join(doubled)}")

@@ -36,8 +36,9 @@ def host() -> None:
     State: up; silent (its cell has not heard of it lately); unknown (nobody can tell: no conductor of its cell listens,
     or no scheduler answers); down (an operator forced it); unreported (mapped, but not heard of since placement
     started); deleting (`openstack compute service delete` has begun: it gets no servers, and goes when the builds that
-    were on their way to it are placed elsewhere; `skep host enable` takes that back). Of a fenced host it says so, and
-    of one that is not heard because its agent has another key than the one that is bound to it.
+    were on their way to it are placed elsewhere; `skep host enable` takes that back). Of a fenced host it says so, of
+    one that is unfit, because too many calls of its driver hang, and of one that is not heard because its agent has
+    another key than the one that is bound to it.
 
     \b
     Example: skep host list --cell cell1
@@ -178,8 +179,11 @@ def _print_fence(cloud: str | None, method: str, name: str, form: Format, body: 
 
 
 def state_of(row: Mapping[str, Any]) -> str:
-    """Return the state of a host for a table: whether it is fenced, and whether its agent's key is why it is not up."""
+    """Return the state of a host for a table: whether it is fenced, whether its agent's key is why it is not up, and
+    whether it takes no builds because calls of its driver hang."""
     more = ["fenced"] if row.get("fenced_at") else []
+    if row.get("unfit"):
+        more.append("unfit")
     if not_believed(row):
         more.append("key not believed")
     return ", ".join((row["state"], *more))

@@ -28,6 +28,21 @@ async def test_a_refused_report_is_shown_with_its_reason(admin: Admin) -> None:
     assert set(listed.values()) <= {None}
 
 
+async def test_a_host_whose_driver_hangs_is_shown_with_what_hangs(admin: Admin) -> None:
+    states = admin.scheduler.states
+    why = "a call of the driver hangs: spawn of S since T"
+    usage = msgspec.structs.replace(states[0].usage, unfit=why, hung_calls=("spawn of S since T",))
+    states[0] = msgspec.structs.replace(states[0], usage=usage)
+    name = usage.host
+    shown = (await admin.good("GET", f"/hosts/{name}"))["host"]
+    assert (shown["unfit"], shown["hung_calls"]) == (why, ["spawn of S since T"])
+    assert state_of(shown).endswith(", unfit")
+    hosts = (await admin.good("GET", "/hosts"))["hosts"]
+    assert {host["host"]: host["unfit"] for host in hosts if host["unfit"]} == {name: why}
+    found = next(check for check in doctor._troubles(hosts, ()) if check.name == "drivers")
+    assert (found.verdict, found.message) == ("warning", f"1 hosts take no builds, {name}: {why}")
+
+
 async def test_an_older_agent_that_spoke_is_shown(admin: Admin) -> None:
     node = next(state.node for state in admin.scheduler.states if state.cell == CELL1)
     host = next(state.usage.host for state in admin.scheduler.states if state.node == node)
