@@ -274,8 +274,12 @@ async def bystanders(admin: Admin) -> None:
     admin.scheduler.states[0] = host_state("h1", CELL1, claims=(claim_of(waiting, attempt=0),))
 
 
-def rows_of(connection: sa.Connection, table: sa.Table) -> set[str]:
-    return {repr(tuple(one)) for one in connection.execute(sa.select(table))}
+def rows_of(connection: sa.Connection, metadata: sa.MetaData) -> dict[str, set[str]]:
+    """Return the rows of each table as texts."""
+    return {
+        name: {repr(tuple(one)) for one in connection.exec_driver_sql(f"SELECT * FROM {name}")}
+        for name in metadata.tables
+    }
 
 
 async def everything(admin: Admin) -> dict[str, set[str]]:
@@ -284,8 +288,8 @@ async def everything(admin: Admin) -> dict[str, set[str]]:
     databases = {"api": (admin.services.database, api_metadata)}
     databases |= {str(cell): (one, cell_metadata) for cell, one in admin.services.cells.items()}
     for name, (database, metadata) in databases.items():
-        for table in metadata.sorted_tables:
-            found[f"{name} {table.name}"] = await database.read(partial(rows_of, table=table))
+        rows = await database.read(partial(rows_of, metadata=metadata))
+        found |= {f"{name} {table}": those for table, those in rows.items()}
     found["claims"] = {repr(claim) for state in admin.scheduler.states for claim in state.claims}
     found["slots"] = {repr(slot.key) for slot in admin.scheduler.slots}
     return found

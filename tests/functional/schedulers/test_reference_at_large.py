@@ -16,7 +16,7 @@ from tests.support.reference_stories import stories
 
 @pytest.mark.sampled
 @pytest.mark.timeout(600)
-@profile(max_examples=2000 if samples.everywhere() else 400)
+@profile(max_examples=2000 if samples.everywhere() else 150)
 @given(stories.settings, stories.beginnings, stories.histories)
 def test_engine_and_reference_agree_in_many_clouds(
     settings: SchedulerSettings, reports: tuple[HostUsage, ...], story: list[tuple[str, Any]]
