@@ -148,6 +148,11 @@ def _every_row(dialect: str) -> str:
     return " UNION ALL ".join(selects) + " ORDER BY place, content"
 
 
+def any_open(connection: sa.Connection, uuid: InstanceUuid = ONE) -> bool:
+    """Tell whether some host may still have something of a server."""
+    return any(attempt.open for attempt in attempts.history(connection, uuid))
+
+
 def state_of(connection: sa.Connection, uuid: InstanceUuid = ONE) -> State | None:
     """Return the state of a server's row, None where there is no row."""
     found = connection.execute(

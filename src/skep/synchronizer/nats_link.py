@@ -38,8 +38,6 @@ EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 
 STREAM_NOT_FOUND = 10059
 MESSAGE_NOT_FOUND = 10037
-CONSUMER_NOT_FOUND = 10014
-SEQUENCE_NOT_FOUND = 10043
 WRONG_LAST_SEQUENCE = 10071
 NO_JETSTREAM = (10039, 10076)
 """Numbers of errors, from the server's `errors.json`."""

@@ -18,7 +18,7 @@ from skep.database.cell import attempts, builds, deletes, reschedules, tasks
 from skep.database.cell.tables import instances
 from skep.domain.instances import PowerState, State, Task
 from skep.domain.states import TABLE
-from tests.support.rows import FAULT, ME, ONE, asking, context, placed, staged
+from tests.support.rows import FAULT, ME, ONE, any_open, asking, context, placed, staged
 
 HOSTS = st.sampled_from(["host1", "host2"])
 BACK = st.integers(0, 2)
@@ -230,7 +230,7 @@ class OneInstance(RuleBasedStateMachine):
             if there.state == State.DELETED:
                 assert there.task is None
                 assert there.secrets is None
-                assert not attempts.any_open(self.connection, ONE)
+                assert not any_open(self.connection)
                 assert not self.holding
 
     @invariant()

@@ -18,6 +18,7 @@ from tests.support.rows import (
     HOST,
     ME,
     ONE,
+    any_open,
     asking,
     bring_to,
     context,
@@ -165,12 +166,12 @@ def test_a_host_that_was_given_up_comes_back_with_a_whole_guest(cell: sa.Connect
     found = instances.get(cell, ONE)
     assert found is not None
     assert (found.state, found.host, found.fault) == (State.ERROR, HOST, FAULT)
-    assert attempts.any_open(cell, ONE)
+    assert any_open(cell)
     assert builds.built(cell, ONE, 1, HOST, NOW, PowerState.RUNNING, NOW)
     found = instances.get(cell, ONE)
     assert found is not None
     assert (found.state, found.fault, found.launched_at) == (State.ACTIVE, None, NOW)
-    assert attempts.any_open(cell, ONE)
+    assert any_open(cell)
 
 
 def test_an_active_server_in_error_is_not_made_active_by_an_old_report(cell: sa.Connection) -> None:
@@ -203,7 +204,7 @@ def test_a_server_without_a_host_settles_in_error(cell: sa.Connection) -> None:
     builds.stage(cell, [staged(host=None)], 10)
     assert builds.settle(cell, [(ONE, 1)], 10) == 1
     assert state_of(cell) is State.ERROR
-    assert not attempts.any_open(cell, ONE)
+    assert not any_open(cell)
 
 
 def test_staging_again_writes_over_a_lower_attempt_only(cell: sa.Connection) -> None:

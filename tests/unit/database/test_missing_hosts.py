@@ -9,7 +9,7 @@ from skep.database.cell import agents, attempts, deletes, missing_hosts
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, NodeUuid
 from skep.domain.instances import State
-from tests.support.rows import HOST, ONE, bring_to, context, everything, state_of
+from tests.support.rows import HOST, ONE, any_open, bring_to, context, everything, state_of
 
 NODE = NodeUuid(f"node-{HOST}")
 NOW = 100
@@ -33,7 +33,7 @@ def test_what_becomes_of_a_server_whose_host_is_not_known(cell: sa.Connection, s
     bring_to(cell, state)
     assert missing_hosts.give_up(cell, ONE, 1, NOW)
     assert state_of(cell) is after
-    assert not attempts.any_open(cell, ONE)
+    assert not any_open(cell)
     assert not missing_hosts.give_up(cell, ONE, 1, NOW), "a repeat finds nothing"
     assert deletes.begin(cell, ONE, context("req-delete"), NOW)
     assert state_of(cell) is State.DELETED, "it can be deleted at once"

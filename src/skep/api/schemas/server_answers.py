@@ -43,7 +43,6 @@ from skep.api.schemas.shared import (
 )
 from skep.api.schemas.validation import Shape
 
-FLAVOR_LINK = fields(shown("id", TEXT), shown("links", LINKS))
 EMBEDDED_FLAVOR = fields(
     shown("original_name", TEXT),
     shown("vcpus", INTEGER),

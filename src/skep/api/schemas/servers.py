@@ -199,9 +199,6 @@ METADATA_ITEM = Body(
 TAGS_SET = Body(fields(asked("tags", TAGS, required=True)))
 """`PUT /servers/{id}/tags` (2.26)."""
 
-TAG_ALONE = TAG
-"""What `{tag}` in the path may be."""
-
 # --- actions ---------------------------------------------------------------------------------------
 
 

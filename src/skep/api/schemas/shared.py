@@ -41,15 +41,8 @@ NAME = String(
     pattern=rf"^(?:{SOLID}|{SOLID}{VISIBLE}*{SOLID})$",
     description="printable, without spaces at either end",
 )
-LENIENT_NAME = String(
-    min=1,
-    max=255,
-    pattern=rf"^{VISIBLE}*{SOLID}{VISIBLE}*$",
-    description="printable; v2.0 let spaces be at the ends",
-)
 UUID = String(format="uuid")
 TIMESTAMP = String(format="date-time")
-TIMESTAMP_OR_NULL = String(format="date-time", nullable=True)
 
 METADATA_KEY = r"^[a-zA-Z0-9_:. -]{1,255}$"
 METADATA = Map(value=String(max=255), key_pattern=METADATA_KEY)

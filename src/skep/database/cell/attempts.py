@@ -194,19 +194,6 @@ def not_sent(connection: sa.Connection, before: Mapping[InstanceUuid, int], now:
     )
 
 
-def any_open(connection: sa.Connection, instance: InstanceUuid) -> bool:
-    """Tell whether some host may still have something of the instance."""
-    return (
-        connection.execute(sa.select(row.attempt).where(row.instance == instance, row.open).limit(1)).first()
-        is not None
-    )
-
-
-def any_open_on(connection: sa.Connection, node: NodeUuid) -> bool:
-    """Tell whether a node may still have something of any instance, deleted ones too."""
-    return connection.execute(sa.select(row.attempt).where(row.node == node, row.open).limit(1)).first() is not None
-
-
 def history(connection: sa.Connection, instance: InstanceUuid) -> list[AttemptRecord]:
     """Return all attempts of an instance in this cell, first try first."""
     found = connection.execute(sa.select(attempts).where(row.instance == instance).order_by(row.attempt))
