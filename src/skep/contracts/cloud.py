@@ -14,7 +14,7 @@ from skep.compute.drivers.base import Guest
 from skep.compute.drivers.fake import FakeDriver
 from skep.config.compute import ComputeSettings, FakeDriverSettings, FakeFailure
 from skep.config.sections import ConductorSettings, Config
-from skep.contracts.databases import lay_out
+from skep.contracts.databases import lay_out, locations_of, open_all
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.database.api import build_requests, cells, operator_state, quotas, server_groups
 from skep.database.api import instance_mappings as mappings
@@ -39,7 +39,6 @@ from skep.domain.states import SETTLED
 from skep.messages.to_scheduler import PublishOperatorState
 from skep.messages.to_super_conductor import DeleteInstances, ScheduleAndBuildInstances
 from skep.processes.control_plane import ControlPlane
-from skep.processes.databases import locations_of, open_all
 from skep.processes.directory import StateDirectory
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notification, Notifier

@@ -1,4 +1,4 @@
-"""New SQLite databases with all their tables: the migrations run once in a process, each database is a copy.
+"""Databases for clouds in tests. New SQLite ones are copies: the migrations run once in a process.
 
 What tests migrations themselves, or the making of a database, makes its own.
 """
@@ -8,15 +8,36 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import sqlalchemy as sa
 
+from skep.config.sections import Config
 from skep.database import schema
 from skep.database.engine import Database
-from skep.processes.databases import Location
+from skep.processes.databases import Databases, Location, Places, open_database
+from skep.processes.directory import StateDirectory
+
+
+def locations_of(config: Config, directory: StateDirectory, cell_names: Sequence[str]) -> dict[str, Location]:
+    """Return where the configuration has each database: `api`, `cell0` and the named cells."""
+    places = Places(config, directory)
+    return {name: places.of(name) for name in ("api", "cell0", *cell_names)}
+
+
+async def open_all(locations: Mapping[str, Location]) -> Databases:
+    """Open `api`, `cell0` and the cells of `locations`, with their tables."""
+    opened: dict[str, Database] = {}
+    try:
+        for name, location in locations.items():
+            opened[name] = await open_database(name, location, upgrade=True)
+    except BaseException:
+        for database in opened.values():
+            await database.close()
+        raise
+    return Databases(api=opened.pop("api"), cells=opened)
 
 
 def lay_out(locations: Mapping[str, Location]) -> None:

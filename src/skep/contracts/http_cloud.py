@@ -18,10 +18,9 @@ from skep.config.sections import (
     QuotaSettings,
     StateSettings,
 )
-from skep.contracts.databases import lay_out
+from skep.contracts.databases import lay_out, locations_of
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.processes.all_in_one import Cloud, make_cloud
-from skep.processes.databases import locations_of
 from skep.processes.directory import StateDirectory
 from skep.processes.seeds import passwords_in
 from skep.processes.supervisor.cloud import ProcessCloud

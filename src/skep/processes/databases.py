@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,19 +34,6 @@ class Databases:
         """Finish what was submitted and disconnect."""
         for database in (*self.cells.values(), self.api):
             await database.close()
-
-
-async def open_all(locations: Mapping[str, Location], *, upgrade: bool = True) -> Databases:
-    """Open `api`, `cell0` and the cells of `locations`, as `open_database` does."""
-    opened: dict[str, Database] = {}
-    try:
-        for name, location in locations.items():
-            opened[name] = await open_database(name, location, upgrade=upgrade)
-    except BaseException:
-        for database in opened.values():
-            await database.close()
-        raise
-    return Databases(api=opened.pop("api"), cells=opened)
 
 
 async def open_database(name: str, location: Location, *, upgrade: bool) -> Database:
@@ -188,9 +175,3 @@ class Places:
     def has_own(self, name: str) -> bool:
         """Tell whether the configuration says of a cell where its database is."""
         return bool(self._urls.get(name))
-
-
-def locations_of(config: Config, directory: StateDirectory, cell_names: Sequence[str]) -> dict[str, Location]:
-    """Return where the configuration has each database: `api`, `cell0` and the named cells."""
-    places = Places(config, directory)
-    return {name: places.of(name) for name in ("api", "cell0", *cell_names)}

@@ -13,11 +13,11 @@ import sqlalchemy as sa
 
 from skep.config.sections import CellSettings, Config, DatabaseSettings
 from skep.contracts.cloud import Cloud, quick_config, running_cloud
+from skep.contracts.databases import locations_of
 from skep.database.engine import Database
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State
 from skep.processes.backups import back_up, restore
-from skep.processes.databases import locations_of
 from skep.processes.directory import StateDirectory
 from skep.processes.servers.postgres import PostgresServer
 from tests.functional.going_back.story import labels, remembered
