@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from skep.database.api.build_requests import NewRequest
 from skep.database.cell import attempts, builds, deletes, moves, reschedules, tasks
 from skep.database.cell import tables as cell_tables
-from skep.domain.actions import Action, of_task
+from skep.domain.actions import ACTIONS, Action, of_task
 from skep.domain.builds import Placed
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
@@ -83,6 +83,16 @@ def request(uuids: Sequence[InstanceUuid], *, name: str = "req-1", now: int = 1,
     )
 
 
+LEFT_IN = {
+    State.STOPPED: PowerState.SHUTDOWN,
+    State.PAUSED: PowerState.PAUSED,
+    State.SUSPENDED: PowerState.SUSPENDED,
+}
+"""How an action left the guest of a server in this state."""
+LIVED = (State.ACTIVE, *LEFT_IN, State.DELETED)
+"""States after a build that went well."""
+
+
 def bring_to(connection: sa.Connection, state: State, *, now: int = 10) -> None:
     """Make server `ONE`, attempt 1 on `HOST`, and bring it into `state` as a build or a user would."""
     builds.stage(connection, [staged()], now)
@@ -99,17 +109,15 @@ def bring_to(connection: sa.Connection, state: State, *, now: int = 10) -> None:
         assert moves.left(connection, ONE, now)
     if state is State.ERROR:
         assert builds.fail(connection, ONE, 1, HOST, FAULT, now)
-    if state in (State.BUILDING, State.SPAWNING, State.ACTIVE, State.STOPPED, State.DELETED):
+    if state in (State.BUILDING, State.SPAWNING, *LIVED):
         assert builds.may_build(connection, ONE, 1, HOST, now)
-    if state in (State.SPAWNING, State.ACTIVE, State.STOPPED, State.DELETED):
+    if state in (State.SPAWNING, *LIVED):
         assert builds.may_spawn(connection, ONE, 1, HOST, now)
-    if state in (State.ACTIVE, State.STOPPED, State.DELETED):
+    if state in LIVED:
         assert builds.built(connection, ONE, 1, HOST, now, PowerState.RUNNING, now)
-    if state is State.STOPPED:
-        assert tasks.begin(
-            connection, ONE, asking(Task.POWERING_OFF, frozenset({State.ACTIVE})), context("req-stop"), now
-        )
-        assert tasks.done(connection, ONE, 1, "req-stop", PowerState.SHUTDOWN, None, now)
+    if state in LEFT_IN:
+        assert tasks.begin(connection, ONE, ACTIONS["stop"], context("req-stop"), now)
+        assert tasks.done(connection, ONE, 1, "req-stop", LEFT_IN[state], None, now)
     if state is State.DELETED:
         assert deletes.begin(connection, ONE, context("req-delete"), now)
         assert attempts.close(connection, ONE, HOST, 2, now)

@@ -9,6 +9,15 @@ from skep.domain.instances import PowerState, State, Task
 
 OFF = frozenset({PowerState.SHUTDOWN, PowerState.CRASHED})
 
+_STATES = {
+    PowerState.RUNNING: State.ACTIVE,
+    PowerState.SHUTDOWN: State.STOPPED,
+    PowerState.CRASHED: State.STOPPED,
+    PowerState.PAUSED: State.PAUSED,
+    PowerState.SUSPENDED: State.SUSPENDED,
+}
+"""How a guest was left -> the state of its server."""
+
 
 class GuestSeen(msgspec.Struct, frozen=True, array_like=True):
     """A guest as its host found it, while nothing was done to it."""
@@ -60,17 +69,19 @@ def correction(known: GuestKnown, seen: GuestSeen) -> Correction | None:
         return Correction(state=state, power_state=seen.power_state, settles=True)
     if known.state is State.STOPPED and seen.power_state is PowerState.RUNNING:
         return Correction(state=known.state, power_state=seen.power_state, stop=True)
-    off = known.state is State.ACTIVE and seen.power_state in OFF
-    state = State.STOPPED if off else known.state
+    state = state_after(known.state, seen.power_state) if _shows(known.state, seen.power_state) else known.state
     if (state, seen.power_state) == (known.state, known.power_state):
         return None
     return Correction(state=state, power_state=seen.power_state)
 
 
 def state_after(before: State, power_state: PowerState) -> State:
-    """Return the state of a server whose guest was left in `power_state` by a start, stop or reboot."""
-    if power_state is PowerState.RUNNING:
-        return State.ACTIVE
-    if power_state in OFF:
-        return State.STOPPED
-    return before
+    """Return the state of a server whose guest was left in `power_state` by an action."""
+    return _STATES.get(power_state, before)
+
+
+def _shows(state: State, power_state: PowerState) -> bool:
+    """Tell whether a guest that was found in `power_state`, unasked, changes the state of its server."""
+    if state is State.ACTIVE:
+        return power_state in OFF
+    return state in (State.PAUSED, State.SUSPENDED) and (power_state in OFF or power_state is PowerState.RUNNING)

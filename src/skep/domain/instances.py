@@ -33,6 +33,10 @@ class State(enum.StrEnum):
     """Moved to another cell: nobody sees the row, which stays until its attempts are closed."""
     ACTIVE = "active"
     STOPPED = "stopped"
+    PAUSED = "paused"
+    """The guest is frozen in memory."""
+    SUSPENDED = "suspended"
+    """The guest's memory is stored on disk."""
     ERROR = "error"
     DELETED = "deleted"
 

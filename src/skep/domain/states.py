@@ -9,6 +9,8 @@
                                 └─ no other cell ─ LEAVING <─ HANDED_BACK
                                                       └──> MOVED (and STAGED in another cell)
 
+ACTIVE becomes PAUSED and SUSPENDED, too, and each of the four any other, as its guest is.
+
 Any state may become ERROR or DELETED. Deleting is a *task* beside the state, so that users see what is being deleted.
 """
 
@@ -45,6 +47,9 @@ class StateRow(msgspec.Struct, frozen=True, kw_only=True):
     followers: frozenset[State] = frozenset()
     """States that writes may make of this one."""
 
+
+_BY_GUEST = frozenset({State.ACTIVE, State.STOPPED, State.PAUSED, State.SUSPENDED})
+"""States that say how the guest was left: any of them may follow any other (`domain/guests.py`)."""
 
 TABLE: dict[State, StateRow] = {
     State.STAGED: StateRow(
@@ -112,20 +117,34 @@ TABLE: dict[State, StateRow] = {
         status="ACTIVE",
         settled=True,
         on_host=True,
-        followers=frozenset({State.STOPPED, State.ERROR, State.DELETED}),
+        followers=frozenset({*_BY_GUEST, State.ERROR, State.DELETED} - {State.ACTIVE}),
     ),
     State.STOPPED: StateRow(
         vm_state="stopped",
         status="SHUTOFF",
         settled=True,
         on_host=True,
-        followers=frozenset({State.ACTIVE, State.ERROR, State.DELETED}),
+        followers=frozenset({*_BY_GUEST, State.ERROR, State.DELETED} - {State.STOPPED}),
+    ),
+    State.PAUSED: StateRow(
+        vm_state="paused",
+        status="PAUSED",
+        settled=True,
+        on_host=True,
+        followers=frozenset({*_BY_GUEST, State.ERROR, State.DELETED} - {State.PAUSED}),
+    ),
+    State.SUSPENDED: StateRow(
+        vm_state="suspended",
+        status="SUSPENDED",
+        settled=True,
+        on_host=True,
+        followers=frozenset({*_BY_GUEST, State.ERROR, State.DELETED} - {State.SUSPENDED}),
     ),
     State.ERROR: StateRow(
         vm_state="error",
         status="ERROR",
         settled=True,
-        followers=frozenset({State.ACTIVE, State.STOPPED, State.MOVED, State.DELETED}),
+        followers=frozenset({*_BY_GUEST, State.MOVED, State.DELETED}),
     ),
     State.DELETED: StateRow(vm_state="deleted", status="DELETED"),
     State.MOVED: StateRow(vm_state="moved", status="DELETED", visible=False),

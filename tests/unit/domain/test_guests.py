@@ -9,11 +9,12 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, State, Task
 
 ONE = InstanceUuid("one")
-RUNNING, SHUTDOWN, CRASHED, PAUSED, NOSTATE = (
+RUNNING, SHUTDOWN, CRASHED, PAUSED, SUSPENDED, NOSTATE = (
     PowerState.RUNNING,
     PowerState.SHUTDOWN,
     PowerState.CRASHED,
     PowerState.PAUSED,
+    PowerState.SUSPENDED,
     PowerState.NOSTATE,
 )
 
@@ -61,6 +62,11 @@ def seen(power_state: PowerState, *tasks: str, attempt: int = 2) -> GuestSeen:
             RUNNING,
             Correction(state=State.STOPPED, power_state=RUNNING, stop=True),
         ),
+        (known(State.PAUSED, PAUSED), PAUSED, None),
+        (known(State.PAUSED, PAUSED), RUNNING, Correction(state=State.ACTIVE, power_state=RUNNING)),
+        (known(State.SUSPENDED, SUSPENDED), SHUTDOWN, Correction(state=State.STOPPED, power_state=SHUTDOWN)),
+        (known(State.SUSPENDED, SUSPENDED), NOSTATE, Correction(state=State.SUSPENDED, power_state=NOSTATE)),
+        (known(State.STOPPED, SHUTDOWN), PAUSED, Correction(state=State.STOPPED, power_state=PAUSED)),
         (known(State.ERROR), SHUTDOWN, Correction(state=State.ERROR, power_state=SHUTDOWN)),
         (known(State.ERROR), RUNNING, None),
     ],

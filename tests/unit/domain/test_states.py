@@ -32,6 +32,12 @@ STATUSES = {
     (State.STOPPED, None): "SHUTOFF",
     (State.STOPPED, Task.REBOOTING): "REBOOT",
     (State.STOPPED, Task.REBOOTING_HARD): "HARD_REBOOT",
+    (State.PAUSED, None): "PAUSED",
+    (State.PAUSED, Task.REBOOTING): "REBOOT",
+    (State.PAUSED, Task.REBOOTING_HARD): "HARD_REBOOT",
+    (State.SUSPENDED, None): "SUSPENDED",
+    (State.SUSPENDED, Task.REBOOTING): "REBOOT",
+    (State.SUSPENDED, Task.REBOOTING_HARD): "HARD_REBOOT",
     (State.ERROR, None): "ERROR",
     (State.ERROR, Task.REBOOTING_HARD): "HARD_REBOOT",
     (State.DELETED, None): "DELETED",
@@ -101,21 +107,23 @@ def test_the_point_of_no_return_is_passed_only_by_builds_under_way() -> None:
         *under_way,
         State.SPAWNING,
         State.STOPPED,
+        State.PAUSED,
+        State.SUSPENDED,
         State.ERROR,
     }
 
 
 SETS: dict[str, tuple[frozenset[State], str]] = {
     "build states": (BUILD_STATES, "staged scheduled building spawning rescheduling handed_back leaving"),
-    "build over": (BUILD_OVER, "active stopped error deleted moved"),
-    "settled": (SETTLED, "active stopped error"),
-    "on host": (ON_HOST, "scheduled building spawning active stopped"),
+    "build over": (BUILD_OVER, "active stopped paused suspended error deleted moved"),
+    "settled": (SETTLED, "active stopped paused suspended error"),
+    "on host": (ON_HOST, "scheduled building spawning active stopped paused suspended"),
     "placeless": (PLACELESS, "rescheduling handed_back leaving"),
     "unseen": (UNSEEN, "staged moved"),
     "frozen": (FROZEN, "staged leaving"),
     "ends": (ENDS, "deleted moved"),
     "built by host": (BUILT_BY_HOST, "scheduled building spawning"),
-    "guest on host": (GUEST_ON_HOST, "active stopped"),
+    "guest on host": (GUEST_ON_HOST, "active stopped paused suspended"),
 }
 """What statements, audits and the API ask for, said a second time."""
 

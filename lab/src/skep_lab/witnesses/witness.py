@@ -22,7 +22,8 @@ from skep_lab.witnesses import witness_guests, witness_rows
 from skep_lab.witnesses.witness_guests import Life
 from skep_lab.witnesses.witness_rows import Row, Rows
 
-SETTLED_STATUSES = frozenset({"ACTIVE", "SHUTOFF", "ERROR"})
+STATUSES = {"active": "ACTIVE", "stopped": "SHUTOFF", "paused": "PAUSED", "suspended": "SUSPENDED", "error": "ERROR"}
+SETTLED_STATUSES = frozenset(STATUSES.values())
 POLL_SECONDS = 0.1
 
 
@@ -89,7 +90,7 @@ def statuses_of(rows: Rows) -> dict[str, str]:
     for row in rows.rows:
         mapped = rows.mapped.get(row.uuid)
         if mapped is not None and mapped.cell == row.cell:
-            status = {"active": "ACTIVE", "stopped": "SHUTOFF", "error": "ERROR"}.get(row.state, "BUILD")
+            status = STATUSES.get(row.state, "BUILD")
             statuses[row.uuid] = "BUILD" if row.task else status
     return statuses
 
@@ -158,7 +159,11 @@ def _lost(seen: Seen, asked: Asked) -> Iterable[str]:
         yield f"{uuid} was answered 202 and is unknown"
     whole = {(life.instance, life.host) for life in witness_guests.living(seen.lives) if life.finished}
     for row in seen.rows.rows:
-        if row.state in ("active", "stopped") and row.task is None and (row.uuid, row.host) not in whole:
+        if (
+            row.state in ("active", "stopped", "paused", "suspended")
+            and row.task is None
+            and (row.uuid, row.host) not in whole
+        ):
             yield f"{row.uuid} is {row.state} on {row.host}, where it has no guest"
 
 

@@ -63,7 +63,7 @@ FOR_ALL_SINCE_83 = frozenset(
 
 STATUSES = frozenset(status(state, task) for state in State for task in (None, *Task))
 FURTHER_STATUSES = frozenset(
-    "MIGRATING PASSWORD PAUSED REBUILD RESCUE RESIZE REVERT_RESIZE SHELVED SHELVED_OFFLOADED SOFT_DELETED SUSPENDED "
+    "MIGRATING PASSWORD REBUILD RESCUE RESIZE REVERT_RESIZE SHELVED SHELVED_OFFLOADED SOFT_DELETED "
     "VERIFY_RESIZE".split()
 )
 """Statuses of Nova's that no server here is in (Nova, "Server concepts"): a filter may name them."""

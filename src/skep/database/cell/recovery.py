@@ -24,6 +24,7 @@ from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.stored import dump, load
 from skep.database.timelines import Recovery
 from skep.database.upsert import insert
+from skep.domain.guests import state_after
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Instance, PowerState, State, Task
 from skep.domain.recovery import Adopt, Doubt, FoundGuest, GoOn, RowBefore
@@ -239,9 +240,9 @@ def adopt(connection: sa.Connection, uuid: InstanceUuid, wanted: Adopt, now: int
     """Have the row follow a guest or build: its attempt, its host, and the state that goes with it."""
     guest = wanted.guest
     built = guest.phase == "whole"
-    state = State.ACTIVE if built else State.SPAWNING if guest.phase == "spawning" else State.BUILDING
-    if built and guest.power_state is PowerState.SHUTDOWN:
-        state = State.STOPPED
+    state = State.SPAWNING if guest.phase == "spawning" else State.BUILDING
+    if built:
+        state = state_after(State.ACTIVE, guest.power_state)
     before = connection.execute(sa.select(row.attempt, row.state, row.launched_at).where(row.uuid == uuid)).first()
     if before is None:
         return
