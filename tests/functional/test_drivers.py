@@ -6,29 +6,37 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from skep.contracts.cloud import Cloud, quick_config, running_cloud
+from skep.compute.drivers.registry import GROUP
+from skep.contracts.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
+from skep.contracts.eventually import eventually
+from skep.database.cell import actions, tasks
+from skep.domain.context import RequestContext
 from skep.domain.errors import Misconfigured
-from skep.domain.instances import PowerState, State
+from skep.domain.ids import new_request_id
+from skep.domain.instances import PowerState, State, Task
 from tests.support.installing import install
+from tests.support.rows import asking
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "process_driver"
 
 
 @pytest.fixture(autouse=True)
-def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     site = tmp_path / "site"
     site.mkdir()
     monkeypatch.syspath_prepend(site)
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
     install(site, "process_driver", project["entry-points"])
     shutil.copy(EXAMPLE / "process_driver.py", site)
-    yield
-    sys.modules.pop("process_driver", None)
+    yield site
+    for name in ("process_driver", "core_driver"):
+        sys.modules.pop(name, None)
 
 
 async def test_servers_are_built_and_deleted_on_it(tmp_path: Path) -> None:
@@ -53,3 +61,45 @@ async def test_a_driver_that_nobody_brings_is_named(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match=r"no driver is called libvrt; there are fake, processes"):
         await cloud.start()
     await cloud.stop()
+
+
+CORE_ONLY = """
+from skep.compute.drivers.fake import FakeDriver
+
+class CoreOnly:
+    def __init__(self, fake):
+        for operation in "on_change close facts guests plan prepare undo spawn destroy".split():
+            setattr(self, operation, getattr(fake, operation))
+
+def make(setup):
+    return CoreOnly(FakeDriver(setup.directory, setup.host))
+"""
+
+
+async def test_an_action_that_the_driver_lacks_leaves_the_server_as_it_was_and_says_so(
+    tmp_path: Path, site: Path
+) -> None:
+    site.joinpath("core_driver.py").write_text(CORE_ONLY)
+    install(site, "core_driver", {GROUP: {"core": "core_driver:make"}})
+    config = quick_config()
+    config = msgspec.structs.replace(config, compute=msgspec.structs.replace(config.compute, driver="core"))
+    async with running_cloud(tmp_path / "cloud", config, cells=1, hosts=1) as cloud:
+        [uuid] = await cloud.create()
+        await cloud.settled([uuid])
+        context = RequestContext(request_id=new_request_id(), project_id=PROJECT, user_id=USER)
+        action = asking(Task.POWERING_OFF, frozenset(State))
+        begin = partial(tasks.begin, uuid=uuid, action=action, context=context, now=cloud.clock.now())
+        database = cloud.plane.databases.cells["cell1"]
+        assert await database.write(begin)
+        read = partial(actions.events_of, instance=uuid, request_id=context.request_id)
+
+        async def over() -> actions.ActionEvent | None:
+            return next((event for event in await database.read(read) if event.finished_at is not None), None)
+
+        event = await eventually(over, "the action is over")
+        assert event is not None
+        assert (event.result, event.host) == ("Error", "cell1-host1")
+        assert "lacks the capability `power`" in str(event.details)
+        [server] = await cloud.settled([uuid])
+        assert (server.state, server.fault) == (State.ACTIVE, None)
+        assert [guest.power_state for guest in await cloud.guests()] == [PowerState.RUNNING]

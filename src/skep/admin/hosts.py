@@ -224,6 +224,7 @@ def _view(
             "aggregates": list(state.aggregates),
             "incarnation": state.incarnation,
             "report": state.seq,
+            "capabilities": list(state.usage.capabilities),
             "hung_calls": list(state.usage.hung_calls),
             "generation": state.generation,
             "last_heard": isoformat_micro(state.last_heard) if state.last_heard else None,

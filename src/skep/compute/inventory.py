@@ -62,6 +62,7 @@ def with_use(
     image_properties: dict[str, int] | None = None,
     expected_end: int | None = None,
     clock_ahead: float = 0.0,
+    capabilities: tuple[str, ...] = (),
     hung_calls: tuple[str, ...] = (),
     unfit: str = "",
 ) -> HostUsage:
@@ -72,6 +73,7 @@ def with_use(
     return msgspec.structs.replace(
         idle,
         inventory=_all_reserved(idle.inventory) if unfit else idle.inventory,
+        capabilities=capabilities,
         hung_calls=hung_calls,
         unfit=unfit,
         used=used,

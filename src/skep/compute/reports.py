@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from skep.compute.calls import SHOWN
+from skep.compute.drivers.capabilities import capabilities_of
 from skep.compute.host import Host
 from skep.compute.inventory import idle_usage, with_use
 from skep.compute.own_clock import OwnClock
@@ -59,6 +60,7 @@ class Reports:
         self._trouble: str | None = None
         """Why the latest report was refused."""
         self._settled: dict[tuple[str, int], ClaimKey] = {}
+        self._capabilities: tuple[str, ...] = ()
         self.incarnation: int | None = None
         """The agent's number in its cell; None before it is registered."""
         self.on_guests_taken: Callable[[], None] = _nothing
@@ -86,6 +88,7 @@ class Reports:
     async def run(self, host: Host) -> None:
         """Register, then beat and report until cancelled."""
         self._host = host
+        self._capabilities = tuple(sorted(capabilities_of(host.driver)))
         await self._register()
         self._host.work.start(self._beat(), name=f"heartbeat {self._host.name}")
         settings = self._host.settings
@@ -226,6 +229,7 @@ class Reports:
             io_ops=building(host.journal.attempts),
             image_properties=properties_of_images(host.journal.attempts),
             clock_ahead=self._clock.seconds_ahead,
+            capabilities=self._capabilities,
             hung_calls=tuple(str(call) for call in host.calls.hung()[:SHOWN]),
             unfit=host.calls.unfit(),
         )

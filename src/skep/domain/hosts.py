@@ -64,6 +64,8 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     clock_ahead: float = 0.0
     """By how many seconds the host's clock is ahead of that of its cell's database; negative: behind. 0: it is right,
     or its agent does not say it."""
+    capabilities: tuple[str, ...] = ()
+    """What the host's driver can do beyond making and removing guests. Agents of before 0.7.0 say it of none."""
     hung_calls: tuple[str, ...] = ()
     """Calls of the driver that are past their limit, the oldest first: their outcome is unknown."""
     unfit: str = ""

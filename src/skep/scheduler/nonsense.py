@@ -136,6 +136,7 @@ def _told_faults(usage: HostUsage) -> Iterator[str]:
         ("metrics", usage.metrics),
         ("stats", usage.stats),
         ("image_properties", usage.image_properties),
+        ("capabilities", usage.capabilities),
         ("hung_calls", usage.hung_calls),
     ):
         if len(told) > MOST_TOLD:
@@ -145,6 +146,7 @@ def _told_faults(usage: HostUsage) -> Iterator[str]:
         *(("supported_instances", word) for word in words),
         *(("metrics", name) for name in usage.metrics),
         *(("stats", word) for pair in usage.stats.items() for word in pair),
+        *(("capabilities", word) for word in usage.capabilities),
         *(("hung_calls", word) for word in usage.hung_calls),
     ):
         if len(word) > LONGEST_NAME:

@@ -9,7 +9,7 @@ from skep.compute.drivers.capabilities import capabilities_of
 from skep.compute.drivers.fake import FakeDriver
 from skep.domain.capabilities import Capability
 from skep.domain.instances import PowerState, Task
-from skep.messages.to_cell_conductor import Built, MayAct, TaskDone
+from skep.messages.to_cell_conductor import Built, MayAct, ReportHost, TaskDone
 from tests.support.agents import AgentStage
 
 
@@ -48,3 +48,10 @@ async def test_an_action_of_a_missing_capability_is_refused_by_name_and_touches_
     assert (told.begun, told.power_state) == (False, PowerState.RUNNING)
     assert stage.conductor.all(MayAct) == []
     assert stage.events() == ["spawn_begun", "spawned"]
+    assert {report.usage.capabilities for report in stage.conductor.all(ReportHost)} == {()}
+
+
+async def test_an_agent_reports_what_its_driver_can_do(stage: AgentStage) -> None:
+    await stage.start()
+    told = await stage.conductor.hears(ReportHost)
+    assert set(told.usage.capabilities) == capabilities_of(stage.driver) >= {"power"}
