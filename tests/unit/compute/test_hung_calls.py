@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 import structlog
 
 from skep.compute.calls import CallLimits
 from skep.compute.drivers.fake import DISKS, FailureRule, FakeSettings
 from skep.compute.drivers.fake_disks import FakeDisks
+from skep.domain.errors import Unavailable
+from skep.domain.hosts import HostUsage
 from skep.domain.instances import PowerState, Task
 from skep.domain.resources import VCPU
 from skep.messages.to_cell_conductor import (
@@ -42,15 +46,14 @@ async def hung(stage: AgentStage, call: str) -> ReportHost:
     )
 
 
-async def returned(stage: AgentStage) -> ReportHost:
-    """Wait until the host reports that no call hangs any more."""
-    heard = len(stage.conductor.all(ReportHost))
-    await stage.conductor.until(lambda: any(_quiet(told) for told in stage.conductor.all(ReportHost)[heard:]))
-    return stage.conductor.all(ReportHost)[-1]
+async def reports(stage: AgentStage, wanted: Callable[[HostUsage], bool]) -> HostUsage:
+    """Wait until the latest report is as wanted."""
+    await stage.conductor.until(lambda: wanted(stage.conductor.all(ReportHost)[-1].usage))
+    return stage.conductor.all(ReportHost)[-1].usage
 
 
-def _quiet(told: ReportHost) -> bool:
-    return not told.usage.hung_calls
+def quiet(usage: HostUsage) -> bool:
+    return not usage.hung_calls
 
 
 async def test_a_spawn_that_hangs_stays_open_and_held_and_is_built_when_it_returns(stage: AgentStage) -> None:
@@ -102,8 +105,8 @@ async def test_beyond_the_bound_the_host_takes_no_builds_and_says_why(stage: Age
     assert (refused.instance, refused.failure.error) == (uuid_of(2), "HypervisorUnavailable")
     stage.driver.release()
     await stage.conductor.hears(Built)
-    told = await returned(stage)
-    assert (told.usage.unfit, told.usage.inventory[VCPU].reserved) == ("", 0)
+    usage = await reports(stage, quiet)
+    assert (usage.unfit, usage.inventory[VCPU].reserved) == ("", 0)
     await stage.build(3)
     await stage.conductor.hears(Built, lambda built: built.instance == uuid_of(3))
 
@@ -170,7 +173,7 @@ async def test_a_list_of_guests_that_hangs_is_asked_for_once_and_holds_nobody(st
         hangs = [line["call"] for line in lines if line["event"] == "driver call hangs"]
     assert sorted(hangs) == ["facts", "guests"]
     stage.driver.release()
-    await returned(stage)
+    await reports(stage, quiet)
 
 
 async def test_what_hangs_is_counted_by_kind(stage: AgentStage) -> None:
@@ -192,3 +195,28 @@ async def test_what_hangs_is_counted_by_kind(stage: AgentStage) -> None:
     stage.driver.release()
     await gone.wait()
     assert counted == [("spawn", 1), ("spawn", 2), ("spawn", 1), ("spawn", 0)]
+
+
+@pytest.mark.parametrize("operation", ["facts", "guests"])
+async def test_an_agent_whose_driver_does_not_answer_does_not_start(stage: AgentStage, operation: str) -> None:
+    hang(stage, operation, server="*")
+    with pytest.raises(Unavailable, match="the driver of host host-1 does not answer within"):
+        await stage.start()
+    stage.fake = FakeSettings()
+    await stage.start()
+
+
+async def test_a_build_that_was_given_up_while_it_hung_is_undone_when_it_returns(stage: AgentStage) -> None:
+    hang(stage, "prepare")
+    await stage.start()
+    await stage.build()
+    told = await hung(stage, "prepare")
+    assert told.usage.used[VCPU] == 1
+    await stage.terminate()
+    await stage.turn()
+    assert stage.conductor.all(Destroyed) == []
+    stage.driver.release()
+    await stage.conductor.hears(Destroyed)
+    assert stage.events() == []
+    assert FakeDisks(stage.directory / DISKS).labels() == ()
+    await reports(stage, lambda usage: quiet(usage) and usage.used[VCPU] == 0)
