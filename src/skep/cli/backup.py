@@ -51,11 +51,11 @@ def backup(directory: Path, config_file: Path | None, form: Format) -> None:
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--only", multiple=True, metavar="NAME", help="Only this database: api, cell0, or a cell's. Repeatable.")
-@click.option("--yes", is_flag=True, help="What is there now is replaced.")
+@click.option("--yes", is_flag=True, help="Replace the present databases.")
 @config_option
 @format_option
 def restore(directory: Path, only: tuple[str, ...], yes: bool, config_file: Path | None, form: Format) -> None:
-    """Put the databases of a backup into the place of what is there; refused while a cloud runs.
+    """Replace the present databases by those of a backup; refused while a cloud runs.
 
     They are brought to this release's schema. The PostgreSQL that `skep up --processes` starts is started for it, and
     stopped again. Keys that were dropped since the backup was made are taken again, behind those that are there; it
@@ -96,11 +96,11 @@ def restore(directory: Path, only: tuple[str, ...], yes: bool, config_file: Path
 
 @click.command()
 @click.option("--only", multiple=True, metavar="NAME", help="Only this database: api, cell0, or a cell's. Repeatable.")
-@click.option("--yes", is_flag=True, help="All hosts are to be asked.")
+@click.option("--yes", is_flag=True, help="Ask all hosts for their guests.")
 @config_option
 @format_option
 def recover(only: tuple[str, ...], yes: bool, config_file: Path | None, form: Format) -> None:
-    """Say that databases may have lost what was written last; refused while a cloud runs.
+    """Mark databases as having lost their last writes; refused while a cloud runs.
 
     For a server that lost its last seconds in a crash, a replica that was promoted, or files that were put back by
     hand, where all processes ended and hosts may be off: nothing that is left can notice it then. After the start every

@@ -90,7 +90,7 @@ def build(
 @click.option("--seconds", type=click.FloatRange(5, 3600), default=60, show_default=True, help="How long to count.")
 @format_option
 def settled(servers: int, hosts: int, cells: int, seconds: float, form: Format) -> None:
-    """Count what a cloud costs in which many servers run and nobody asks anything.
+    """Measure what a cloud with many servers costs while it gets no requests.
 
     Example: skep bench settled --servers 10000 --hosts 20 --seconds 20
     """
@@ -104,7 +104,7 @@ def settled(servers: int, hosts: int, cells: int, seconds: float, form: Format) 
 @click.option("--cells", type=click.IntRange(1, 100), default=2, show_default=True, help="Cells.")
 @format_option
 def restart(servers: int, hosts: int, cells: int, form: Format) -> None:
-    """Kill the whole cloud (SIGKILL) while it builds, start it again, and see how soon it goes on.
+    """Kill the whole cloud (SIGKILL) while it builds, restart it, and measure how soon builds continue.
 
     Example: skep bench restart --servers 600
     """
@@ -127,7 +127,7 @@ def restart(servers: int, hosts: int, cells: int, form: Format) -> None:
 @click.option("--url", default="", help="An empty server to use; without one a server is started for the run.")
 @format_option
 def sync(backend: str, schedulers: int, hosts: int, rate: int, url: str, form: Format) -> None:
-    """Measure schedulers that share host states: how soon they see changes, how fast they claim, how they collide.
+    """Measure schedulers that share host states: delay of changes, rate of claims, conflicts.
 
     Schedulers are processes of their own, but for the backend that is a process's memory.
 
@@ -151,7 +151,7 @@ def sync(backend: str, schedulers: int, hosts: int, rate: int, url: str, form: F
     type=click.Choice(list(scheduler_benchmark.NAMES)),
     default="mixed",
     show_default=True,
-    help="What is asked for, and what happens meanwhile.",
+    help="The requests, and the events beside them.",
 )
 @click.option("--hosts", type=click.IntRange(1, 2_000_000), default=5000, show_default=True, help="Made-up hosts.")
 @click.option("--shapes", type=click.IntRange(1, 1000), default=50, show_default=True, help="Kinds of servers.")

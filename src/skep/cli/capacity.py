@@ -39,12 +39,12 @@ Record = Mapping[str, Any]
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="Leave the N emptiest suitable hosts out, as spares for hosts that fail.",
+    help="Leave out the N emptiest suitable hosts, as spares for failing hosts.",
 )
 @format_option
 @cloud_option
 def capacity(flavor: str, zone: str | None, cell: str | None, keep: int, form: Format, cloud: str | None) -> None:
-    """Count how many more servers of a flavor fit, where, and what runs out first.
+    """Count how many more servers of a flavor fit, where, and which resource runs out first.
 
     Servers are counted as placement would place them one after the other, by the filters that it uses; nothing is
     claimed. A host may be in several aggregates, so those add up to more.

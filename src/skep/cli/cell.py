@@ -75,13 +75,13 @@ def show(name: str, form: Format, cloud: str | None) -> None:
 
 @cell.command()
 @click.argument("name")
-@click.option("--database-url", default="", help="Its database, which must be there; without: as configured.")
-@click.option("--transport-url", default="", help="Its own NATS servers; without: those of all.")
-@click.option("--disabled", is_flag=True, help="It gets no servers before it is enabled.")
+@click.option("--database-url", default="", help="Its database, which must exist; default: as configured.")
+@click.option("--transport-url", default="", help="Its own NATS servers; default: the shared ones.")
+@click.option("--disabled", is_flag=True, help="Place no servers there until the cell is enabled.")
 @format_option
 @cloud_option
 def create(name: str, database_url: str, transport_url: str, disabled: bool, form: Format, cloud: str | None) -> None:
-    """Make a cell while everything runs: its schema, and its row above. It gets servers once it has a host.
+    """Create a cell in a running cloud: its schema and its row. It gets servers once it has a host.
 
     Passwords in URLs are stored encrypted and never shown.
 
@@ -94,12 +94,12 @@ def create(name: str, database_url: str, transport_url: str, disabled: bool, for
 
 @cell.command("set")
 @click.argument("name")
-@click.option("--database-url", help="Where its database is now, or by which password; empty: as configured.")
-@click.option("--transport-url", help="Its own NATS servers; empty: those of all.")
+@click.option("--database-url", help="New address or password of its database; empty: as configured.")
+@click.option("--transport-url", help="Its own NATS servers; empty: the shared ones.")
 @format_option
 @cloud_option
 def set_(name: str, database_url: str | None, transport_url: str | None, form: Format, cloud: str | None) -> None:
-    """Say that a cell is reached elsewhere, or with another password, while everything runs.
+    """Change the address or password by which a running cloud reaches a cell.
 
     \b
     Example: skep cell set cell3 --database-url postgresql://skep_cell3:NEW@db3/skep_cell3
@@ -116,7 +116,7 @@ def set_(name: str, database_url: str | None, transport_url: str | None, form: F
 @format_option
 @cloud_option
 def disable(name: str, form: Format, cloud: str | None) -> None:
-    """Give a cell no new servers.
+    """Place no new servers in a cell.
 
     \b
     Example: skep cell disable cell2
@@ -129,7 +129,7 @@ def disable(name: str, form: Format, cloud: str | None) -> None:
 @format_option
 @cloud_option
 def enable(name: str, form: Format, cloud: str | None) -> None:
-    """Let a cell get new servers again.
+    """Place new servers in a cell again.
 
     \b
     Example: skep cell enable cell2
@@ -143,9 +143,9 @@ def enable(name: str, form: Format, cloud: str | None) -> None:
 @format_option
 @cloud_option
 def drain(name: str, wait: int, form: Format, cloud: str | None) -> None:
-    """Give a cell no new servers and say when it is empty: exit status 0 then, 1 while servers are left.
+    """Place no new servers in a cell and wait until it is empty. Exit status 0: empty, 1: servers are left.
 
-    Nothing is moved or deleted: servers leave as their owners delete them.
+    No server is moved or deleted: the cell empties as owners delete their servers.
 
     \b
     Example: skep cell drain cell2 --wait 3600 && skep cell delete cell2 --yes
@@ -162,13 +162,13 @@ def drain(name: str, wait: int, form: Format, cloud: str | None) -> None:
 
 @cell.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Its hosts go with it.")
+@click.option("--yes", is_flag=True, help="Remove its hosts, too.")
 @format_option
 @cloud_option
 def delete(name: str, yes: bool, form: Format, cloud: str | None) -> None:
     """Remove a disabled cell that holds no server.
 
-    Nothing gets into it any more; servers on their way there are placed elsewhere first. Its database and the
+    Servers on their way there are placed elsewhere first. Its database and the
     directories of its hosts stay; move them away before a cell gets this name again.
 
     \b

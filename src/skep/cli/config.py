@@ -33,10 +33,10 @@ def config() -> None:
 
 @config.command()
 @config_option
-@click.option("--changed", is_flag=True, help="Only what is not a default.")
+@click.option("--changed", is_flag=True, help="Only keys whose value is not the default.")
 @format_option
 def show(config_file: Path | None, changed: bool, form: Format) -> None:
-    """Print every key, its value and where that was said; secrets are hidden.
+    """Print every key, its value and the source of the value; secrets are hidden.
 
     \b
     Example: SKEP_API__PORT=9774 skep config show --changed

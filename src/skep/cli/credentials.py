@@ -29,16 +29,16 @@ def credential_commands(kind: str, reaches: str, example: str) -> click.Group:
     """
     group = click.Group(
         "credential",
-        help=f"Make, list and take back credentials of programs: each reaches {reaches} only.\n\n"
+        help=f"Create, list and revoke credentials of programs: each reaches {reaches} only.\n\n"
         f"\b\nExample: skep {kind} credential create {example} --description 'rack 7'",
     )
 
     @group.command(
-        "create", help=f"Make a credential. Its secret is shown once.\n\n{_example(kind, 'create', example)}"
+        "create", help=f"Create a credential. Its secret is shown once.\n\n{_example(kind, 'create', example)}"
     )
     @click.argument("name")
     @click.option("--description", default="", help="What it is for.")
-    @click.option("--expires-in", type=int, metavar="SECONDS", help="When it ends by itself; default: never.")
+    @click.option("--expires-in", type=int, metavar="SECONDS", help="When it expires; default: never.")
     @format_option
     @cloud_option
     def create(name: str, description: str, expires_in: int | None, form: Format, cloud: str | None) -> None:
@@ -52,7 +52,7 @@ def credential_commands(kind: str, reaches: str, example: str) -> click.Group:
     def list_(name: str, form: Format, cloud: str | None) -> None:
         print_rows(connect(cloud).admin("GET", _path(kind, name))["credentials"], TABLE, form)
 
-    @group.command("delete", help=f"Take a credential back.\n\n{_example(kind, 'delete', f'{example} ID')}")
+    @group.command("delete", help=f"Revoke a credential.\n\n{_example(kind, 'delete', f'{example} ID')}")
     @click.argument("name")
     @click.argument("credential")
     @format_option

@@ -62,7 +62,7 @@ def current(config_file: Path | None, form: Format) -> None:
 @config_option
 @format_option
 def check(config_file: Path | None, form: Format) -> None:
-    """Exit with 1 unless this release can work with every database: each has its schema, or a newer one that takes it.
+    """Exit with 1 unless every database has this release's schema, or a newer one that this release can use.
 
     \b
     Example: skep db check && skep up
@@ -83,7 +83,7 @@ def check(config_file: Path | None, form: Format) -> None:
 @config_option
 @format_option
 def upgrade(config_file: Path | None, form: Format) -> None:
-    """Make what is missing and bring all databases to this release's schema.
+    """Create missing databases and bring all to this release's schema.
 
     SQLite files are refused while a cloud runs on them. PostgreSQL's are brought up beneath the last release's
     processes, which run on with the new schema: upgrade it first, then restart them one by one.
@@ -99,7 +99,7 @@ def upgrade(config_file: Path | None, form: Format) -> None:
 
 @db.command("forget-cell")
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Its servers are given up: they count as deleted from now on.")
+@click.option("--yes", is_flag=True, help="Give its servers up: they count as deleted from now on.")
 @config_option
 @format_option
 def forget_cell(name: str, yes: bool, config_file: Path | None, form: Format) -> None:

@@ -41,7 +41,7 @@ TABLE = Table(
 @click.command()
 @format_option
 def demo(form: Format) -> None:
-    """Build 20 servers over two cells with injected failures, show where each landed and why, delete all.
+    """Build 20 servers over two cells with injected failures, show the host of each and why, delete all.
 
     Its cloud lives in a temporary directory on free ports; nothing else is touched. Exit status 0 when every server
     came to rest and nothing was left behind.

@@ -31,16 +31,16 @@ DIFFERENCES = Table(
 
 
 @click.command()
-@click.option("--audit", is_flag=True, help="Compare what the running cloud's databases and placement say.")
-@click.option("--repair", is_flag=True, help="With --audit: say what would be mended; with --yes mend it.")
+@click.option("--audit", is_flag=True, help="Compare the running cloud's databases with its host states.")
+@click.option("--repair", is_flag=True, help="With --audit: show the possible repairs; with --yes make them.")
 @click.option("--yes", is_flag=True, help="With --repair: do it.")
 @config_option
 @format_option
 @cloud_option
 def doctor(audit: bool, repair: bool, yes: bool, config_file: Path | None, form: Format, cloud: str | None) -> None:
-    """Check configuration, machine and running cloud. Exit status 1 when something is bad.
+    """Check configuration, machine and running cloud. Exit status 1 if a check fails.
 
-    It changes nothing, but for `--audit --repair --yes`.
+    Only `--audit --repair --yes` changes anything.
 
     \b
     Examples:

@@ -18,7 +18,7 @@ TIMEOUT = 30.0
 
 @click.command()
 @click.option("--api", required=True, metavar="URL", help="Where the compute API is, such as https://cloud:8774.")
-@click.option("--token", required=True, envvar="ENROLMENT_TOKEN", help="Of `skep cell enrolment-token`.")
+@click.option("--token", required=True, envvar="ENROLMENT_TOKEN", help="From `skep cell enrolment-token`.")
 @click.option("--host", default="", metavar="NAME", help="Name of the host; default: the machine's.")
 @click.option(
     "--output",
@@ -29,9 +29,9 @@ TIMEOUT = 30.0
 @config_option
 @format_option
 def enrol(api: str, token: str, host: str, output: Path | None, config_file: Path | None, form: Format) -> None:
-    """Make this machine a host of the token's cell: its key, its identity, the agent's configuration.
+    """Make this machine a host of the token's cell: create its key, its identity and the agent's configuration.
 
-    It may be repeated. The token may stand in ENROLMENT_TOKEN too, where no list of processes shows it.
+    It may be repeated. The variable ENROLMENT_TOKEN hides the token from lists of processes.
 
     \b
     Example: ENROLMENT_TOKEN=skep_... skep enrol --api https://cloud.example:8774

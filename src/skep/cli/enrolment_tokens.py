@@ -37,12 +37,12 @@ def seconds_of(text: str) -> int:
 @click.command("enrolment-token")
 @click.argument("name")
 @click.option("--uses", type=int, default=1, show_default=True, help="How many machines it enrols.")
-@click.option("--expires", default="24h", show_default=True, metavar="TIME", help="When it ends: 30m, 24h, 7d.")
+@click.option("--expires", default="24h", show_default=True, metavar="TIME", help="When it expires: 30m, 24h, 7d.")
 @click.option("--description", default="", help="What it is for.")
 @format_option
 @cloud_option
 def create(name: str, uses: int, expires: str, description: str, form: Format, cloud: str | None) -> None:
-    """Make a token by which machines become hosts of a cell (`skep enrol`). Its secret is shown once.
+    """Create a token by which machines become hosts of a cell (`skep enrol`). Its secret is shown once.
 
     \b
     Example: skep cell enrolment-token cell1 --uses 40 --expires 24h --description 'rack 7'
@@ -70,7 +70,7 @@ def list_(name: str, form: Format, cloud: str | None) -> None:
 @format_option
 @cloud_option
 def revoke(name: str, token: str, form: Format, cloud: str | None) -> None:
-    """Take an enrolment token back by its id; hosts that were enrolled with it stay.
+    """Revoke an enrolment token by its id; hosts enrolled with it stay.
 
     \b
     Example: skep cell revoke-enrolment-token cell1 ID

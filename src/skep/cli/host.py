@@ -50,7 +50,7 @@ def host() -> None:
 @format_option
 @cloud_option
 def list_(cell: str | None, form: Format, cloud: str | None) -> None:
-    """List hosts with what is free on them.
+    """List hosts with their free resources.
 
     \b
     Example: skep host list --cell cell1
@@ -78,11 +78,11 @@ def show(name: str, form: Format, cloud: str | None) -> None:
 
 @host.command()
 @click.argument("name")
-@click.option("--reason", metavar="TEXT", help="Why; shown wherever the host is.")
+@click.option("--reason", metavar="TEXT", help="Why; shown with the host.")
 @format_option
 @cloud_option
 def disable(name: str, reason: str | None, form: Format, cloud: str | None) -> None:
-    """Give a host no new servers; those on it stay.
+    """Place no new servers on a host; its servers stay.
 
     \b
     Example: skep host disable cell1-host2 --reason "new memory"
@@ -95,7 +95,7 @@ def disable(name: str, reason: str | None, form: Format, cloud: str | None) -> N
 @format_option
 @cloud_option
 def enable(name: str, form: Format, cloud: str | None) -> None:
-    """Let a host get new servers again.
+    """Place new servers on a host again.
 
     \b
     Example: skep host enable cell1-host2
@@ -105,11 +105,11 @@ def enable(name: str, form: Format, cloud: str | None) -> None:
 
 @host.command("force-down")
 @click.argument("name")
-@click.option("--off", is_flag=True, help="Take it back: the host counts as up when it is heard.")
+@click.option("--off", is_flag=True, help="Cancel: the host is up again when it is heard.")
 @format_option
 @cloud_option
 def force_down(name: str, off: bool, form: Format, cloud: str | None) -> None:
-    """Say that a host is down, whatever is heard of it.
+    """Force the state of a host to down, even if it is heard.
 
     \b
     Example: skep host force-down cell1-host2
@@ -133,15 +133,15 @@ the guests that it has."""
 @click.option(
     "--although-unknown",
     is_flag=True,
-    help="Also where nobody can tell whether the host lives (no conductor of its cell listens, no scheduler answers).",
+    help="Also fence if it is unknown whether the host lives (no conductor of its cell listens, no scheduler answers).",
 )
 @format_option
 @cloud_option
 def fence(name: str, yes: bool, although_unknown: bool, form: Format, cloud: str | None) -> None:
-    """Say that a host is dead for good; when the grace is over, all that was on it is given up.
+    """Declare a host dead for good. After the grace its servers are given up.
 
-    It must be forced down (`skep host force-down`), and its cell must say that it is silent. Make sure that it is off:
-    its servers may be made anew elsewhere.
+    The host must be forced down (`skep host force-down`) and silent. Make sure that it is off: its builds go to other
+    hosts.
 
     \b
     Example: skep host fence cell1-host2 --yes
@@ -159,10 +159,10 @@ def fence(name: str, yes: bool, although_unknown: bool, form: Format, cloud: str
 @format_option
 @cloud_option
 def unfence(name: str, form: Format, cloud: str | None) -> None:
-    """Take a fence back before its grace is over: the host lives, or will again.
+    """Withdraw a fence before its grace is over: the host lives, or will again.
 
-    What is still on the host stays there. What was deleted meanwhile stays deleted: the host destroys its guests when
-    it is heard. `skep host force-down HOST --off` lets it get new servers.
+    Its servers stay. Servers deleted meanwhile stay deleted: the host destroys their guests when it is heard.
+    `skep host force-down HOST --off` allows new servers there.
 
     \b
     Example: skep host unfence cell1-host2
@@ -220,9 +220,9 @@ def fence_of(record: Mapping[str, Any]) -> str:
 @format_option
 @cloud_option
 def release_key(name: str, form: Format, cloud: str | None) -> None:
-    """Forget by which key a host's agent signs: the next agent that registers its node is believed.
+    """Release the key that is bound to a host: the next agent that registers its node binds a new one.
 
-    For a host whose key was bound by the wrong machine. Stop that one first.
+    For a host whose key was bound by the wrong machine. Stop that machine's agent first.
 
     \b
     Example: skep host release-key cell1-host2

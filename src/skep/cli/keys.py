@@ -78,16 +78,16 @@ def list_(config_file: Path | None, form: Format) -> None:
 
 @keys.command()
 @click.argument("secret", type=click.Choice(IN_FILES))
-@click.option("--host", metavar="NAME", help="With host: which of those whose directories are here.")
+@click.option("--host", metavar="NAME", help="With host: one of the hosts whose directories are here.")
 @click.option(
     "--one-machine", is_flag=True, help="Nothing else has these files: add the new key and use it in one step."
 )
 @click.option(
     "--although-needed",
     is_flag=True,
-    help="Drop the old keys, for one that others know: tokens that it made end, and what else it sealed is lost.",
+    help="Drop old keys at once, because others know one: their tokens end, and all else that they sealed is lost.",
 )
-@click.option("--check", is_flag=True, help="Change nothing; exit with 1 while the next step may not be taken.")
+@click.option("--check", is_flag=True, help="Change nothing; exit status 1 while the next step must wait.")
 @config_option
 @format_option
 def rotate(

@@ -13,24 +13,24 @@ from skep.domain.errors import Misconfigured, SkepError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("skep.cli.up:up", "Start a whole cloud in this process and build a first server."),
-    "demo": ("skep.cli.demo:demo", "Build 20 servers in a cloud of its own, show where each landed and why."),
+    "demo": ("skep.cli.demo:demo", "Build 20 servers in a temporary cloud; show the host of each and why."),
     "serve": ("skep.cli.serve:serve", "Run one role of an installation."),
     "doctor": ("skep.cli.doctor:doctor", "Check configuration, machine and running cloud; --audit compares the data."),
     "config": ("skep.cli.config:config", "Show the configuration and where each value came from."),
     "db": ("skep.cli.db:db", "Bring the databases to this release's schema; give up a cell whose database is lost."),
     "bench": ("skep.cli.bench:bench", "Measure how fast servers are placed and built."),
-    "simulate": ("skep.cli.simulate:simulate", "Place a trace without a cloud; decide recorded decisions once more."),
+    "simulate": ("skep.cli.simulate:simulate", "Place a trace without a cloud; replay recorded decisions."),
     "cell": ("skep.cli.cell:cell", "List, show, enable, disable and delete cells."),
     "host": ("skep.cli.host:host", "List, show, enable and disable hosts."),
     "enrol": ("skep.cli.enrol:enrol", "Make this machine a host of a cell, by a token of that cell."),
     "nats": ("skep.cli.nats:nats", "Configure NATS servers with an account for each cell."),
-    "namespace": ("skep.cli.namespace:namespace", "What other services tell of hosts, and their credentials."),
+    "namespace": ("skep.cli.namespace:namespace", "Manage namespaces of other services' host states, and credentials."),
     "keys": ("skep.cli.keys:keys", "Replace secrets while everything runs."),
     "user": ("skep.cli.user:user", "Set the password of a user of the embedded identity service."),
-    "request": ("skep.cli.request:request", "Show what was logged of one request, across all processes."),
+    "request": ("skep.cli.request:request", "Show the log lines of one request, across all processes."),
     "capacity": ("skep.cli.capacity:capacity", "Count how many more servers of a flavor fit, and what runs out first."),
-    "recovery": ("skep.cli.recovery:recovery", "Decide about what a restored database left open."),
-    "server": ("skep.cli.server:server", "List and show servers, explain where they landed and why."),
+    "recovery": ("skep.cli.recovery:recovery", "List and decide the differences that a restored database left."),
+    "server": ("skep.cli.server:server", "List and show servers, explain their placement."),
     "completion": ("skep.cli.completion:completion", "Print a script by which a shell completes commands by Tab."),
     "man": ("skep.cli.man:man", "Print the manual page with all commands."),
 }
@@ -84,8 +84,8 @@ def skep() -> None:
     """Skep: a compute control plane that speaks Nova's API.
 
     `skep up` starts a whole cloud on this machine. Commands for a running cloud (cell, host, server, doctor) find it
-    by OS_CLOUD and clouds.yaml or by OS_AUTH_URL and its friends, as the `openstack` client does; where none of these
-    is set they take the cloud of the state directory.
+    by OS_CLOUD and clouds.yaml or by the variables OS_*, as the `openstack` client does. If none of these is set, they
+    use the cloud of the state directory.
 
     \b
     Examples:
@@ -93,7 +93,7 @@ def skep() -> None:
       skep server explain one
       skep host disable cell1-host2 --reason "new memory"
 
-    Exit status: 0 done, 1 it failed or something is wrong, 2 it was asked for in a way that cannot work.
+    Exit status: 0 success, 1 failure or a problem found, 2 invalid command line or configuration.
     """
 
 

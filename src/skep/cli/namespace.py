@@ -21,7 +21,7 @@ PAGE = 500
 
 @click.group()
 def namespace() -> None:
-    """List, register and delete namespaces: other services tell there what placement may ask of hosts.
+    """List, register and delete namespaces, in which other services publish facts about hosts for placement.
 
     \b
     Example: skep namespace list
@@ -73,7 +73,7 @@ def set_(name: str, schema: Path, form: Format, cloud: str | None) -> None:
 
 @namespace.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Its states and credentials go with it.")
+@click.option("--yes", is_flag=True, help="Remove its states and credentials, too.")
 @format_option
 @cloud_option
 def delete(name: str, yes: bool, form: Format, cloud: str | None) -> None:
@@ -92,7 +92,7 @@ def delete(name: str, yes: bool, form: Format, cloud: str | None) -> None:
 @format_option
 @cloud_option
 def states(name: str, form: Format, cloud: str | None) -> None:
-    """List the states of a namespace and the nodes that they speak of.
+    """List the states of a namespace and their nodes.
 
     \b
     Example: skep namespace states volume --format json

@@ -53,8 +53,8 @@ def nats() -> None:
 @nats.command("config")
 @_server_options
 @click.option("--jetstream", default="", metavar="DIR", help="Keep host states there (synchronizer.backend `nats`).")
-@click.option("--leaf-listen", default="", metavar="HOST:PORT", help="Take servers of cells there.")
-@click.option("--host-users", is_flag=True, help="Each host has a user of its own; everybody signs in by credentials.")
+@click.option("--leaf-listen", default="", metavar="HOST:PORT", help="Accept the servers of cells there.")
+@click.option("--host-users", is_flag=True, help="Give each host its own user; all clients sign in by credentials.")
 @click.option("--accounts-dir", default="", metavar="DIR", help="With --host-users: where the server keeps accounts.")
 @config_option
 def config_(
@@ -71,8 +71,8 @@ def config_(
 ) -> None:
     """Print the configuration of the servers that all cells share. It holds passwords.
 
-    Print it again when a cell was added, and have the servers read it: `nats-server --signal reload=PID`. NATS 2.9
-    joins the subjects of a new account with those above only at the second reload: signal twice, 2 s apart.
+    After adding a cell print it again and reload the servers: `nats-server --signal reload=PID`. NATS 2.9 connects a
+    new account only at the second reload: signal twice, 2 s apart.
 
     With --host-users it holds no passwords, and is printed once: super conductors tell the servers of new cells and of
     revoked hosts while they run. Processes sign in by `transport.credentials_file` (`skep nats credentials`).
@@ -103,7 +103,7 @@ def config_(
 
 @nats.command("cell-config")
 @click.argument("cell")
-@click.option("--hub", required=True, metavar="URL", help="Where the shared servers take those of cells.")
+@click.option("--hub", required=True, metavar="URL", help="Where the shared servers accept the servers of cells.")
 @click.option("--hub-ca", default="", metavar="FILE", help="CA of the shared servers' certificate.")
 @_server_options
 @config_option
@@ -136,7 +136,7 @@ def cell_config(
 
 @nats.command()
 @click.argument("role", type=click.Choice(("above", "cell-conductor", "compute")))
-@click.option("--cell", default="", metavar="NAME", help="Of which cell.")
+@click.option("--cell", default="", metavar="NAME", help="The cell of the role.")
 @click.option("--servers", default="", metavar="URLS", help="The servers' addresses; default: `transport.url`.")
 @config_option
 def url(role: str, cell: str, servers: str, config_file: Path | None) -> None:

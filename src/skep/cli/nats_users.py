@@ -35,8 +35,8 @@ TABLE = Table(
 
 @click.command()
 @click.argument("role", type=click.Choice(("above", "cell-conductor", "host")))
-@click.option("--cell", default="", metavar="NAME", help="Of which cell; for cell-conductor.")
-@click.option("--host", default="", metavar="NAME", help="Of which host.")
+@click.option("--cell", default="", metavar="NAME", help="The cell; for cell-conductor.")
+@click.option("--host", default="", metavar="NAME", help="The host; for host.")
 @config_option
 def credentials(role: str, cell: str, host: str, config_file: Path | None) -> None:
     """Print the credentials of a role, for `transport.credentials_file`. They are secret: keep them in a 0600 file.
@@ -116,7 +116,7 @@ def users(form: Format, config_file: Path | None) -> None:
 @format_option
 @config_option
 def revoke(host: str, form: Format, config_file: Path | None) -> None:
-    """Make void what a host signs in to NATS by; servers end its connection.
+    """Revoke the NATS credentials of a host; NATS servers end its connection.
 
     Enrolling it again gives it new credentials. Its guests and its servers stay as they are. To delete a compute
     service revokes its host, too.
@@ -146,7 +146,7 @@ def revoke(host: str, form: Format, config_file: Path | None) -> None:
 @format_option
 @config_option
 def update(form: Format, config_file: Path | None) -> None:
-    """Tell the NATS servers of all accounts now: super conductors do it within seconds of each change by themselves.
+    """Publish all accounts to the NATS servers now. Super conductors do so within seconds of each change.
 
     \b
     Example: skep nats update

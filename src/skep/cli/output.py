@@ -40,7 +40,7 @@ def formats(default: Format) -> Callable[[CommandT], CommandT]:
 
         choice = click.Choice(["table", "json"])
         text = f"How to print: for people or for programs.  [default: {default}]"
-        short = click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+        short = click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
         return click.option("--format", "form", type=choice, help=text)(short(cast(CommandT, run)))
 
     return decorate

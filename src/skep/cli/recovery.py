@@ -66,7 +66,7 @@ def list_(form: Format, cloud: str | None) -> None:
 @format_option
 @cloud_option
 def release(host: str, yes: bool, form: Format, cloud: str | None) -> None:
-    """Wait no longer for a host to tell what it has: what depends on it goes on.
+    """Stop waiting for the report of a host; work that depends on it continues.
 
     Builds that were under way when the backup was made may be made anew elsewhere. Do this for a host that is off and
     will not come back with guests.
@@ -82,9 +82,9 @@ def release(host: str, yes: bool, form: Format, cloud: str | None) -> None:
 
 @recovery.command()
 @click.argument("servers", nargs=-1, metavar="[SERVER]...")
-@click.option("--host", help="The host whose guest is the server. Needed where several hosts have one.")
-@click.option("--all", "all_", is_flag=True, help="Every guest that is the only one of its server.")
-@click.option("--yes", is_flag=True, help="Do not ask about several.")
+@click.option("--host", help="The host whose guest is the server. Required if several hosts have one.")
+@click.option("--all", "all_", is_flag=True, help="All servers that have exactly one guest.")
+@click.option("--yes", is_flag=True, help="Do not ask before changing several servers.")
 @format_option
 @cloud_option
 def keep(servers: tuple[str, ...], host: str | None, all_: bool, yes: bool, form: Format, cloud: str | None) -> None:
@@ -121,7 +121,7 @@ def keep(servers: tuple[str, ...], host: str | None, all_: bool, yes: bool, form
 
 @recovery.command()
 @click.argument("server")
-@click.option("--host", required=True, help="The host whose guest is destroyed.")
+@click.option("--host", required=True, help="The host whose guest to destroy.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @format_option
 @cloud_option

@@ -26,7 +26,7 @@ FRAME = ("timestamp", "level", "event", "process", "payload", "source", *REQUEST
 @format_option
 @config_option
 def request(request_id: str, form: Format, config_file: Path | None) -> None:
-    """Show what was logged of one request, across all processes and files of this machine.
+    """Show the log lines of one request, across all processes and files of this machine.
 
     The request id is in the header x-openstack-request-id of every answer, and in `openstack server event list`. Lines
     about its servers that belong to no request are shown too. The logs are those of the state directory

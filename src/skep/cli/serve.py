@@ -35,7 +35,7 @@ ROLES = (ALL_IN_ONE, "api", "super-conductor", "scheduler", "cell-conductor", "c
     "--log-file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write the log there, as JSON lines, and not to standard error; FILE.1 takes what 64 MiB have no room for.",
+    help="Write the log there, as JSON lines, instead of to standard error; past 64 MiB it moves to FILE.1.",
 )
 @click.option("--parent", type=int, hidden=True, help="End with this process, which started us.")
 @config_option

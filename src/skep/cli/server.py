@@ -36,7 +36,7 @@ def server() -> None:
 
 
 @server.command("list")
-@click.option("--mine", is_flag=True, help="Only servers of your project; otherwise admins see those of all.")
+@click.option("--mine", is_flag=True, help="Only servers of your project; without it admins see all servers.")
 @click.option("--status", metavar="STATUS", help="Only servers in this status, such as ERROR.")
 @click.option("--host", metavar="NAME", help="Only servers on this host.")
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Most servers to list.")

@@ -27,34 +27,34 @@ OF_REPLAYS = POLICIES | {"seed", "samples", "charts", "empty"}
 
 @click.command()
 @click.argument("trace", required=False, type=FILE)
-@click.option("--replay", type=FILE, help="Decide once more what a decision log (file or directory) holds.")
-@click.option("--hosts", type=click.IntRange(1, 10_000_000), help="Hosts of a made-up cloud, all alike.")
+@click.option("--replay", type=FILE, help="Decide the recorded decisions of a log (file or directory) again.")
+@click.option("--hosts", type=click.IntRange(1, 10_000_000), help="Number of equal simulated hosts.")
 @click.option("--vcpus", type=click.IntRange(1), default=64, show_default=True, help="Of each host.")
 @click.option("--memory", type=click.IntRange(1), default=256, show_default=True, help="Of each host, in GiB.")
 @click.option("--disk", type=click.IntRange(0), default=0, show_default=True, help="Of each host, in GiB.")
 @click.option("--gpus", type=click.IntRange(0, 1024), default=0, show_default=True, help="Of each host.")
-@click.option("--cells", type=click.IntRange(1), default=1, show_default=True, help="Cells of a made-up cloud.")
+@click.option("--cells", type=click.IntRange(1), default=1, show_default=True, help="Cells of the simulated cloud.")
 @click.option("--zones", type=click.IntRange(0), default=0, show_default=True, help="Zones; 0: the default one alone.")
 @click.option(
     "--cpu-allocation-ratio", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Of VCPU."
 )
-@click.option("--cloud-file", type=FILE, help="Hosts of a made-up cloud from a TOML or CSV file.")
-@click.option("--live", is_flag=True, help="Hosts of the running cloud, with what they hold; only read.")
-@click.option("--empty", is_flag=True, help="With --live or a log: as if nobody were on these hosts.")
+@click.option("--cloud-file", type=FILE, help="Simulated hosts from a TOML or CSV file.")
+@click.option("--live", is_flag=True, help="Hosts of the running cloud with their servers; only read.")
+@click.option("--empty", is_flag=True, help="With --live or a log: ignore the servers on these hosts.")
 @cloud_option
 @click.option("--outages", type=FILE, help="CSV host,from,until (seconds): when hosts fail.")
 @click.option("--policy", default="default", show_default=True, metavar="NAME|FILE", help="How hosts are chosen.")
-@click.option("--against", metavar="NAME|FILE", help="Another policy, beside it.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Another one chooses others of equal hosts.")
-@click.option("--first", type=click.IntRange(1), help="Only so many servers of the trace.")
-@click.option("--lifetimes", is_flag=True, help="Servers tell how long they will live.")
-@click.option("--lifetimes-share", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Who tell it.")
+@click.option("--against", metavar="NAME|FILE", help="A second policy to compare with.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the choice among equal hosts.")
+@click.option("--first", type=click.IntRange(1), help="Only the first N servers of the trace.")
+@click.option("--lifetimes", is_flag=True, help="Give servers their lifetimes from the trace.")
+@click.option("--lifetimes-share", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Share of these.")
 @click.option(
     "--lifetimes-wrong-by",
     type=click.FloatRange(1, 1000),
     default=1.0,
     show_default=True,
-    help="The factor by which what they tell is at most too long or too short.",
+    help="The largest factor by which a given lifetime is too long or too short.",
 )
 @click.option("--samples", type=click.IntRange(2, 100_000), default=200, show_default=True, help="Moments measured.")
 @click.option("--charts", type=click.Path(file_okay=False, path_type=Path), help="Write PNG files into this directory.")

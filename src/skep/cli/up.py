@@ -28,23 +28,25 @@ if TYPE_CHECKING:
 cells_option = click.option(
     "--cells",
     type=click.IntRange(1, 100),
-    help="Cells of a new installation (2), unless configured; one that has fewer gets more, never less.",
+    help="Cells of a new installation (2), unless configured; an existing one gets more, never fewer.",
 )
 hosts_option = click.option(
     "--hosts",
     type=click.IntRange(1, 10_000),
-    help="Fake hosts of each new cell ([compute.fake] hosts); one that has fewer gets more, never less.",
+    help="Fake hosts of each new cell ([compute.fake] hosts); an existing one gets more, never fewer.",
 )
 
 ports_option = click.option(
-    "--free-ports", is_flag=True, help="Take free ports, whatever is configured: for a second cloud beside the first."
+    "--free-ports",
+    is_flag=True,
+    help="Use free ports instead of the configured ones: for a second cloud on this machine.",
 )
 
 
 processes_option = click.option(
     "--processes",
     is_flag=True,
-    help="Run each role in processes of its own, over NATS and PostgreSQL, which are started too.",
+    help="Run each role in its own processes; start NATS and PostgreSQL for them.",
 )
 
 
@@ -74,7 +76,7 @@ class Asked(NamedTuple):
 @number_option("cell-conductor", 1, "conductors of each cell")
 @click.option("--no-first-server", is_flag=True, help="Build no server at the first start.")
 @click.option("--log", "show_log", is_flag=True, help="Show every log line on the terminal; else warnings only.")
-@click.option("--verbose", is_flag=True, help="As --log, and from the beginning, not only once the greeting is said.")
+@click.option("--verbose", is_flag=True, help="As --log, but from the start instead of after the greeting.")
 @config_option
 def up(
     cells: int | None,
@@ -92,10 +94,10 @@ def up(
 ) -> None:
     """Start a whole cloud, in this process or with --processes in many, and serve it until Ctrl-C.
 
-    Everything is kept in the state directory (`.skep`); a second start finds it as it was left, guests too. The first
-    start writes clouds.yaml there and builds a server `one` through the real `openstack` client.
+    The state directory (`.skep`) keeps all data, guests included, for the next start. The first start writes
+    clouds.yaml there and builds a server `one` through the `openstack` client.
 
-    Everything is logged in `logs/` of the state directory; `skep request REQUEST-ID` finds one request there. A
+    The log is in `logs/` of the state directory; `skep request REQUEST-ID` finds the lines of one request. The
     terminal shows the greeting, then warnings only.
 
     \b
