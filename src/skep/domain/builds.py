@@ -107,7 +107,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     not_reported: int = 0
     """How many of these have not reported: they may be too small."""
     left_aside: tuple[str, ...] = ()
-    """Stages that say nothing of an empty host, because they are about other servers or what other services tell."""
+    """Stages that do not apply to an empty host, because they judge other servers or other services' states."""
     changes: tuple[Change, ...] = ()
     """The smallest changes that would fit, each by itself, best first; none where nothing small would."""
     near: int = 0
@@ -118,7 +118,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The host was an alternate of an earlier decision: those go before the weights."""
 
     def contributions(self) -> dict[str, dict[str, float]]:
-        """Return what each weigher added to what a host was ranked by; empty where multipliers are not told of."""
+        """Return what each weigher added to the rank of a host; empty: the multipliers are unknown."""
         found: dict[str, dict[str, float]] = {}
         for host, parts in self.scores.items() if self.multipliers else ():
             multipliers = {**self.multipliers, **self.multiplied.get(host, {})}
@@ -172,7 +172,7 @@ def _in_brackets(words: list[str]) -> tuple[str, ...]:
 
 
 class Alternate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Another host of the same cell that fitted, not claimed."""
+    """Another suitable host of the cell, not claimed."""
 
     node: NodeUuid
     host: str
@@ -303,7 +303,7 @@ NETWORK_ABORTS = frozenset(
 
 
 def kind_of(error: str) -> FailureKind:
-    """Return what a failed step becomes, by the name of its error; what is unknown is tried elsewhere."""
+    """Return what follows a failed step, by the name of its error; after an unknown error another host is tried."""
     if error in ABORTING:
         return FailureKind.ABORT
     if error in BY_POLICY:
@@ -330,7 +330,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     """Said where no amount is missing, but the very CPUs, pages or devices that were promised."""
 
     def message(self) -> str:
-        """Say what is missing."""
+        """Return the missing resources as text."""
         if not self.lacks:
             return f"Insufficient compute resources: {self.reason}"
         return "Insufficient compute resources: " + ", ".join(

@@ -29,7 +29,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     allocation: Allocation | None = None
     """Which CPUs, pages and devices are promised, to a server that asks for some."""
     expected_end: int | None = None
-    """When the server is expected to be gone, microseconds since the epoch; None: nobody knows."""
+    """The server's expected end, microseconds since 1970; None: unknown."""
 
     @property
     def key(self) -> tuple[str, int]:

@@ -20,7 +20,7 @@ class Clock:
         return Timestamp(time.time_ns() // 1000)
 
     def elapsed(self) -> float:
-        """Return seconds since some moment, by a clock that nobody sets and that goes on while the machine sleeps."""
+        """Return seconds since some moment, by a clock that is never set and that counts while the machine sleeps."""
         return time.clock_gettime(_STEADY)
 
 

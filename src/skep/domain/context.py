@@ -1,4 +1,4 @@
-"""Who asked for the work at hand. It travels in rows and messages and never holds a token."""
+"""The origin of a request. It travels in rows and messages and never holds a token."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from skep.domain.ids import ProjectId, RequestId, UserId
 
 
 class RequestContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Request id, project, user and roles of whoever asked; no secret."""
+    """Request id, project, user and roles of a request; no secret."""
 
     request_id: RequestId
     project_id: ProjectId = ProjectId("")

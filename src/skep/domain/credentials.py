@@ -61,7 +61,7 @@ class Token(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> bytes:
-        """What is stored of the secret."""
+        """The stored digest of the secret."""
         hashed = hashlib.blake2b(self.secret.encode(), key=self.id.encode(), person=b"skep-credential", digest_size=32)
         return hashed.digest()
 
@@ -71,7 +71,7 @@ class Token(msgspec.Struct, frozen=True):
 
 
 def new_token() -> Token:
-    """Make a token that nobody can guess."""
+    """Return a new random token."""
     secret = base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
     return Token(secrets.token_hex(16), secret)
 

@@ -10,7 +10,7 @@ from skep.domain.invalid_input import invalid_field
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request says of where its servers shall go."""
+    """The destination that a request names for its servers."""
 
     zone: str | None = None
     forced_host: str | None = None

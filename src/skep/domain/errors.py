@@ -24,7 +24,7 @@ from __future__ import annotations
 
 
 class SkepError(Exception):
-    """Any error that Skep raises on purpose; its text may be shown to whoever caused it."""
+    """Any error that Skep raises on purpose; its text may be shown to the caller."""
 
 
 class BadRequest(SkepError):
@@ -56,7 +56,7 @@ class Conflict(SkepError):
 
 
 class StaleAgent(Conflict):
-    """Whoever speaks is the older of two agents with one identity: it must stop."""
+    """The sender is the older of two agents with one identity: it must stop."""
 
 
 class TooLarge(SkepError):
@@ -100,7 +100,7 @@ class Overloaded(Unavailable):
 
 
 class Unreachable(Unavailable):
-    """Nobody answered a call before its deadline."""
+    """A call got no answer before its deadline."""
 
 
 class UnknownSession(Unavailable):

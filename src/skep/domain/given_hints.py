@@ -1,4 +1,4 @@
-"""What scheduler hints say that is not a filter's alone: read alike for servers that are created and for dry runs."""
+"""Scheduler hints that are not for a single filter, read alike for creates and for dry runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skep.domain.invalid_input import invalid_hint
 
 
 class Hints(msgspec.Struct, frozen=True, kw_only=True):
-    """What the hints of a request say that is not a filter's alone."""
+    """The hints of a request that are not for a single filter."""
 
     group: str | None = None
     same_host: tuple[str, ...] = ()

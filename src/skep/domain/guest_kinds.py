@@ -1,4 +1,4 @@
-"""Kinds of guests: what images ask for, and what hypervisors say that they run. Names are Nova's."""
+"""Kinds of guests: those that images require, and those that hypervisors report. Names are Nova's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host says of its guests beside what their rows say, and what follows from a difference. Pure."""
+"""Compares a host's report of its guests with their rows, and returns the corrections. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GuestSeen(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GuestKnown(msgspec.Struct, frozen=True, kw_only=True):
-    """What the row of a built server says of its guest."""
+    """The state of a guest by the row of its built server."""
 
     instance: InstanceUuid
     attempt: int
@@ -45,7 +45,7 @@ class GuestKnown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Correction(msgspec.Struct, frozen=True, kw_only=True):
-    """What the row has to say from now on."""
+    """The corrected content of the row."""
 
     state: State
     power_state: PowerState

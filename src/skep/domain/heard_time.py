@@ -43,7 +43,7 @@ class SchedulerTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeardTime:
-    """Another's time, as it was heard last and counted on since by a clock that nobody sets."""
+    """The time of another process, as last received and counted on since by a monotonic clock."""
 
     def __init__(self, own: Clock) -> None:
         self._own = own

@@ -71,7 +71,7 @@ def check_hints(hints: Mapping[str, object], filters: Collection[str]) -> None:
 
 
 def _can_be_told(value: object, levels: int) -> bool:
-    """Tell whether all of it fits into a message: a request that no scheduler can be told of would never end."""
+    """Tell whether all hints fit into a message: a request that cannot be sent to a scheduler would never end."""
     if isinstance(value, dict | list):
         within = value.values() if isinstance(value, dict) else value
         return levels > 0 and all(_can_be_told(item, levels - 1) for item in within)

@@ -49,7 +49,7 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     supported_instances: tuple[tuple[str, str, str], ...] = ()
     """What guests the hypervisor runs: architecture, hypervisor type and vm mode, in Nova's words."""
     metrics: dict[str, float] = {}
-    """What monitors of the host measured, by Nova's names: `cpu.percent`, say."""
+    """Values of the host's monitors, by Nova's names, such as `cpu.percent`."""
     stats: dict[str, str] = {}
     """What else the driver says of the host; extra specs may ask for it (`capabilities:NAME`)."""
     image_properties: dict[str, int] = {}
@@ -114,7 +114,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who an agent is: its node and which run of it."""
+    """The identity of an agent: its node and its run."""
 
     node: NodeUuid
     host: str

@@ -6,7 +6,7 @@ import msgspec
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """What the image service says of one image."""
+    """One image as the image service describes it."""
 
     id: str
     name: str = ""

@@ -24,7 +24,7 @@ class InvalidHint(BadRequest):
         self._said = (name, value, expected)
 
     def under(self, key: str) -> InvalidHint:
-        """Return the same of hints that were sent as `key`."""
+        """Return this error for hints that were sent as `key`."""
         return InvalidHint(*self._said, under=key)
 
 

@@ -36,6 +36,6 @@ def read_hint(given: Mapping[str, object]) -> int | None:
 
 
 def lifetime_from(given: Mapping[str, object], now: int) -> Lifetime | None:
-    """Return the lifetime of a server that is asked for `now`; None where no hint tells. Raises as `read_hint`."""
+    """Return the lifetime of a server requested `now`; None: no hint gives one. Raises as `read_hint`."""
     seconds = read_hint(given)
     return None if seconds is None else Lifetime(begin=now, end=now + seconds * SECOND)

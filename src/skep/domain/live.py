@@ -1,4 +1,4 @@
-"""A mapping that changes while it is used, and still never under somebody's feet."""
+"""A mapping that changes while it is used, but never under a running iteration."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CellShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is held of one NUMA cell."""
+    """The held parts of one NUMA cell."""
 
     cell: int
     cpus: tuple[int, ...] = ()
@@ -65,7 +65,7 @@ class CellShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ProviderShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is held of one nested provider."""
+    """The held parts of one nested provider."""
 
     provider: str
     resources: Resources

@@ -1,4 +1,4 @@
-"""What becomes of an instance whose row went back in time, by what hosts tell of their guests. Pure.
+"""Decides about an instance whose row went back in time, by the hosts' reports of their guests. Pure.
 
 A guest is never undone for a number that its row does not know yet: whoever has it was told so by the time that is
 lost. The row follows the guest if there is one, and waits for an operator if there are several.
@@ -22,7 +22,7 @@ it destroyed."""
 
 
 class FoundGuest(msgspec.Struct, frozen=True, kw_only=True):
-    """What one host tells of one attempt."""
+    """The report of one host about one attempt."""
 
     node: NodeUuid
     host: str
@@ -34,9 +34,9 @@ class FoundGuest(msgspec.Struct, frozen=True, kw_only=True):
     power_state: PowerState = PowerState.NOSTATE
     launched_at: int = 0
     described: Instance | None = None
-    """The instance as the host was told of it; None where the host does not remember."""
+    """The instance as in the host's order; None: the host does not remember it."""
     deleted: bool = False
-    """Whether the host was told to undo the newest of these attempts because the server was deleted."""
+    """Whether the host was ordered to undo the newest of these attempts because the server was deleted."""
 
 
 class RowBefore(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,14 +46,14 @@ class RowBefore(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     host: str | None
     built: bool
-    """Whether it says that its guest ran."""
+    """Whether the row says that its guest ran."""
     deleting: bool
     host_told: bool
-    """Whether its host has told what it has."""
+    """Whether its host has reported its guests."""
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Not everybody has been heard who might know of it."""
+    """Some hosts that may know of it have not reported yet."""
 
 
 class Adopt(msgspec.Struct, frozen=True):

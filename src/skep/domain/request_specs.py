@@ -55,11 +55,11 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     different_cells: tuple[CellUuid, ...] = ()
     """Of the hint `different_cell`: no host of these cells."""
     lifetime: Lifetime | None = None
-    """Of the hint `lifetime`, worked out once where the server is asked for; None: nobody knows."""
+    """From the hint `lifetime`, computed once when the request is accepted; None: unknown."""
 
     @property
     def expected_end(self) -> int | None:
-        """When the server is expected to be gone, microseconds since the epoch; None: nobody knows."""
+        """The server's expected end, microseconds since 1970; None: unknown."""
         return self.lifetime.end if self.lifetime is not None else None
 
     def resources(self) -> Resources:

@@ -56,7 +56,7 @@ class Session:
         self._to_agent = ChaCha20Poly1305(keys[32:])
 
     def seal_from_agent(self, number: int, header: tuple[object, ...], content: bytes) -> bytes:
-        """Seal what the agent says; it uses each number once."""
+        """Seal a message of the agent; it uses each number once."""
         return self._from_agent.encrypt(_counted(number), content, _encoded(header))
 
     def open_from_agent(self, number: int, header: tuple[object, ...], sealed: bytes) -> bytes | None:
@@ -67,7 +67,7 @@ class Session:
             return None
 
     def seal_to_agent(self, header: tuple[object, ...], content: bytes) -> bytes:
-        """Seal what a conductor says."""
+        """Seal a message of a conductor."""
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._to_agent.encrypt(nonce, content, _encoded(header))
 

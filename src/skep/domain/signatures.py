@@ -1,4 +1,4 @@
-"""How an agent signs what it says of its host: Ed25519 (RFC 8032), each kind of statement with a beginning of its own.
+"""How an agent signs its messages: Ed25519 (RFC 8032), each kind of statement with its own prefix.
 
 The cell stands in what is signed, so that nothing said in one cell can be told in another.
 """
@@ -55,7 +55,7 @@ class Signer:
 
 
 def signed_registration(public_key: bytes, cell: CellUuid, identity: AgentIdentity, signature: bytes) -> bool:
-    """Tell whether who has the private half of this key signed the registration."""
+    """Tell whether the private half of this key signed the registration."""
     return _signed(public_key, signature, _registration(cell, identity))
 
 
@@ -69,17 +69,17 @@ def signed_run(
     signature: bytes,
     seen: Moment | None = None,
 ) -> bool:
-    """Tell whether who has the private half of this key signed the beginning of a session."""
+    """Tell whether the private half of this key signed the beginning of a session."""
     return _signed(public_key, signature, _run(cell, identity, number, exchange_key, challenge, seen))
 
 
 def signed_next_key(public_key: bytes, cell: CellUuid, identity: AgentIdentity, key: bytes, signature: bytes) -> bool:
-    """Tell whether who has the private half of this key named the one that follows it."""
+    """Tell whether the private half of this key signed the next key."""
     return _signed(public_key, signature, _next_key(cell, identity, key))
 
 
 def signed_report(public_key: bytes, cell: CellUuid, body: bytes, signature: bytes) -> bool:
-    """Tell whether who has the private half of this key signed the encoded report."""
+    """Tell whether the private half of this key signed the encoded report."""
     return _signed(public_key, signature, _report(cell, body))
 
 

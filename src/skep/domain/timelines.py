@@ -9,7 +9,7 @@ API = "api"
 
 
 class Moment(msgspec.Struct, frozen=True, array_like=True):
-    """A state of a database that somebody saw. What a database does not hold any more, it has lost."""
+    """An observed state of a database. If a database is behind it, the database has lost writes."""
 
     database: str
     timeline: int

@@ -17,7 +17,7 @@ REGISTRY: dict[str, type[Cast] | type[Call[Any]]] = {}
 
 
 class Cast(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that nobody answers."""
+    """A message without an answer."""
 
     wire_name: ClassVar[str]
 
@@ -39,7 +39,7 @@ class Call(msgspec.Struct, Generic[ReplyT], frozen=True, kw_only=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The reply that says no more than "received and stored"."""
+    """The reply that means only "received and stored"."""
 
 
 def _register(message: type[Cast] | type[Call[Any]]) -> None:

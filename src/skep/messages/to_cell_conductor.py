@@ -1,4 +1,4 @@
-"""What a cell conductor is told by the level above and by the computes of its cell."""
+"""Messages to a cell conductor, from the parts above the cells and from the agents of its cell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skep.domain.timelines import Moment
 from skep.messages.base import Call, Cast, Done
 
 Phase = Literal["queued", "preparing", "spawning"]
-"""Where a host is with a build. Queued: accepted, and waiting for its turn or for `MayBuild`."""
+"""The phase of a build on its host. Queued: accepted, and waiting for its turn or for `MayBuild`."""
 
 
 class InstancesChanged(Cast, frozen=True, kw_only=True):
@@ -27,11 +27,11 @@ class InstancesChanged(Cast, frozen=True, kw_only=True):
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the asking attempt may go on. No: it was replaced, deleted or never written."""
+    """Whether the attempt may continue. No: it was replaced, deleted or never stored."""
 
     granted: bool
     moment: Moment | None = None
-    """Where the cell's database is in its time: who has it knows more than a database that lost this permission."""
+    """The moment of the cell's database when it stored the permission; a database behind it has lost the permission."""
 
 
 class MayBuild(Call[Permission], frozen=True, kw_only=True):
@@ -43,11 +43,11 @@ class MayBuild(Call[Permission], frozen=True, kw_only=True):
     attempt: int
     host: str
     incarnation: int | None = None
-    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
+    """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 
 
 class MaySpawn(Call[Permission], frozen=True, kw_only=True):
-    """Everything is prepared; may the hypervisor be touched? Writes building -> spawning."""
+    """The build is prepared; may the agent call the hypervisor? Writes building -> spawning."""
 
     wire_name: ClassVar[str] = "MaySpawn"
     reply_type: ClassVar[Any] = Permission
@@ -55,14 +55,14 @@ class MaySpawn(Call[Permission], frozen=True, kw_only=True):
     attempt: int
     host: str
     incarnation: int | None = None
-    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
+    """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 
 
 class SealedContents(msgspec.Struct, frozen=True, kw_only=True):
     """The password and files of a guest, sealed for the run of the agent that asked."""
 
     sealed: bytes | None
-    """None: there are none any more, or nobody above the cells has the key that opens them."""
+    """None: they were erased, or no super conductor has the key that opens them."""
 
 
 class ReadContents(Call[SealedContents], frozen=True, kw_only=True):
@@ -74,15 +74,15 @@ class ReadContents(Call[SealedContents], frozen=True, kw_only=True):
     attempt: int
     host: str
     incarnation: int | None = None
-    """Which run of the host's agent says it; a younger one silences it."""
+    """The run of the host's agent that sends this; a younger run supersedes it."""
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """A host's outcome is stored. `current` is False when the attempt had been replaced: undo what bears it."""
+    """A host's outcome is stored. If the attempt was replaced, `current` is False: the host has to undo the attempt."""
 
     current: bool
     moment: Moment | None = None
-    """Where the cell's database was when it stored that the guest runs."""
+    """The moment of the cell's database when it stored the outcome."""
 
 
 class Built(Call[Settled], frozen=True, kw_only=True):
@@ -96,11 +96,11 @@ class Built(Call[Settled], frozen=True, kw_only=True):
     launched_at: int
     power_state: PowerState = PowerState.RUNNING
     incarnation: int | None = None
-    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
+    """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 
 
 class BuildInstances(Call[Settled], frozen=True, kw_only=True):
-    """The attempt failed and everything that bears it is undone: why. Repeated from the journal until answered."""
+    """The attempt failed and is undone. Repeated from the journal until answered."""
 
     wire_name: ClassVar[str] = "BuildInstances"
     reply_type: ClassVar[Any] = Settled
@@ -109,7 +109,7 @@ class BuildInstances(Call[Settled], frozen=True, kw_only=True):
     host: str
     failure: BuildFailure
     incarnation: int | None = None
-    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
+    """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 
 
 class Destroyed(Call[Done], frozen=True, kw_only=True):
@@ -122,9 +122,9 @@ class Destroyed(Call[Done], frozen=True, kw_only=True):
     attempts: tuple[int, ...]
     """The attempts that the host knew of and that are over now."""
     up_to: int = 0
-    """Nothing of any attempt up to this one is here, and none of them will begin: also those never heard of."""
+    """Nothing of any attempt up to this one is here, and none of them will begin, known to the host or not."""
     incarnation: int | None = None
-    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
+    """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 
 
 class BuildInHand(msgspec.Struct, frozen=True, array_like=True):
@@ -143,7 +143,7 @@ class TaskInHand(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReportProgress(Cast, frozen=True, kw_only=True):
-    """The host has these in hand: deadlines begin anew, and nothing of it need be sent again. One for each interval."""
+    """The host has these in hand: their deadlines restart, and their orders are not repeated. One for each interval."""
 
     wire_name: ClassVar[str] = "ReportProgress"
     host: str
@@ -156,7 +156,7 @@ class ActPermission(msgspec.Struct, frozen=True, kw_only=True):
 
     granted: bool
     seconds: float = 0.0
-    """For how long a yes is good, by the host's own clock and from its asking; then it has to ask again."""
+    """How long a yes is valid, from the question, by the host's clock; after that the host has to ask again."""
 
 
 class MayAct(Call[ActPermission], frozen=True, kw_only=True):
@@ -171,17 +171,17 @@ class MayAct(Call[ActPermission], frozen=True, kw_only=True):
     """Of the action; a newer release may have tasks that this one does not know."""
     task_id: str
     incarnation: int | None = None
-    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
+    """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 
 
 class ReportGuests(Cast, frozen=True, kw_only=True):
-    """How guests of the host are, of which nothing is being done. Told now and then, and when one changes by itself."""
+    """The actual state of guests without work under way. Sent periodically, and when a guest changes by itself."""
 
     wire_name: ClassVar[str] = "ReportGuests"
     host: str
     guests: tuple[GuestSeen, ...]
     incarnation: int | None = None
-    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
+    """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 
 
 class TaskDone(Call[Done], frozen=True, kw_only=True):
@@ -193,14 +193,14 @@ class TaskDone(Call[Done], frozen=True, kw_only=True):
     attempt: int
     host: str
     task: str
-    """As in `MayAct`; which action is over is said by `task_id`."""
+    """As in `MayAct`; `task_id` identifies the action that is over."""
     task_id: str
     power_state: PowerState
     error: str | None = None
     begun: bool = True
-    """False: the host was told that it may not, and has not touched the guest."""
+    """False: the host got a no, and has not touched the guest."""
     incarnation: int | None = None
-    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
+    """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,22 +209,22 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: int
     mapped: bool
     signed: bool = False
-    """The agent's key is bound to its node: from now on its reports are to be signed."""
+    """The agent's key is bound to its node: from now on its reports must be signed."""
     cell_key: bytes = b""
     """The public half of the cell's key; empty: a conductor of a release that had no sessions."""
     welcome: bytes = b""
-    """A `Welcome` sealed in the session that begins: what it says counts, not what stands beside it."""
+    """A `Welcome` sealed in the new session; its fields override those of this struct."""
     moment: Moment | None = None
-    """Where the cell's database is in its time: the agent remembers the latest that it heard of."""
+    """The moment of the cell's database; the agent remembers the latest."""
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a conductor answers to a registration, sealed for the agent."""
+    """The answer of a conductor to a registration, sealed for the agent."""
 
     incarnation: int
     mapped: bool
     conductor: bytes
-    """The mark of the conductor that answers; the agent shows that it has heard it."""
+    """The mark of the answering conductor; the agent acknowledges it in `AgentCall.heard`."""
     stale: bool = False
     """A younger run of the host's agent has registered: this one must stop."""
     bound_key: bytes = b""
@@ -250,23 +250,23 @@ class RegisterAgent(Call[Registration], frozen=True, kw_only=True):
     exchange_key: bytes = b""
     """The public half of the key that this run brings into its session."""
     challenge: bytes = b""
-    """Random; the answer has to be one to this very question."""
+    """Random bytes; the answer has to be bound to them."""
     run_signature: bytes = b""
-    """By the host's key, over all of it; see `domain/signatures.py`."""
+    """By the host's key, over the whole registration; see `domain/signatures.py`."""
     next_key: bytes = b""
-    """The key that is to follow: bound in the place of `public_key` if both proofs hold. Empty: none."""
+    """The next key: it replaces the bound `public_key` if both proofs hold. Empty: none."""
     next_signature: bytes = b""
     """By the host's key, which names the next one."""
     next_run_signature: bytes = b""
-    """By the next key, over what `run_signature` is over: the private half is here, and this is no repeat."""
+    """By the next key, over the content of `run_signature`: proves its private half, and that this is no replay."""
     seen: Moment | None = None
-    """The latest moment of the cell's database that the agent heard of."""
+    """The latest moment of the cell's database that the agent knows."""
     understands: tuple[str, ...] = ()
     """The wire names of the orders that this run of the agent takes. Empty: an agent of before 0.7.0."""
 
 
 class HostReported(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a report: the claims left on the record, and the epoch that they belong to."""
+    """The result of a report: the claims left on the record, and their epoch."""
 
     epoch: str
     claims: tuple[ClaimKey, ...] = ()
@@ -274,15 +274,15 @@ class HostReported(msgspec.Struct, frozen=True, kw_only=True):
     """A younger agent with the same identity has registered: this one must stop."""
     error: str | None = None
     incarnation: int | None = None
-    """The agent's number from now on: what schedulers know of it bears a higher one than the cell's database did."""
+    """The agent's new incarnation: schedulers know a higher one than the cell's database gave."""
     takes_guests: bool = False
     """The conductor takes `ReportGuests`; those of before 0.6.0 do not."""
     moment: Moment | None = None
-    """Where the cell's database is in its time."""
+    """The moment of the cell's database."""
     now: int | None = None
-    """What the clock of the cell's database says, microseconds since the epoch. None: the conductor does not say it."""
+    """The time of the cell's database, microseconds since 1970. None: a conductor that does not send it."""
     understood: bool = True
-    """False: the cell does not know which orders the agent takes, so it is to register once more."""
+    """False: the cell does not know which orders the agent takes, so the agent has to register again."""
 
 
 class ReportHost(Call[HostReported], frozen=True, kw_only=True):
@@ -298,7 +298,7 @@ class ReportHost(Call[HostReported], frozen=True, kw_only=True):
 
 
 class SignedReport(Call[HostReported], frozen=True, kw_only=True):
-    """A report of a host whose agent signs: the bytes that were signed are those that are read."""
+    """A signed report: the receiver decodes the bytes that the agent signed."""
 
     wire_name: ClassVar[str] = "SignedReport"
     reply_type: ClassVar[Any] = HostReported
@@ -316,7 +316,7 @@ class Spoken(msgspec.Struct, frozen=True):
 
 
 class AgentCall(Call[Spoken], frozen=True, kw_only=True):
-    """A call of an agent in its session: whatever the message inside is."""
+    """A call of an agent in its session, around any other message."""
 
     wire_name: ClassVar[str] = "AgentCall"
     reply_type: ClassVar[Any] = Spoken
@@ -325,7 +325,7 @@ class AgentCall(Call[Spoken], frozen=True, kw_only=True):
     number: int
     """Of this message in its session, each used once; a repeat of a call is a new message."""
     at: int
-    """When it was said: milliseconds since this run of the agent began."""
+    """Time of sending: milliseconds since this run of the agent began."""
     heard: bytes = b""
     """The marks of the conductors that the agent has heard lately."""
     sealed: bytes
@@ -350,9 +350,9 @@ class Heartbeat(Cast, frozen=True, kw_only=True):
     node: NodeUuid
     incarnation: int
     epoch: str | None = None
-    """Under which its latest report was answered; under another one now it has to report. None: it does not say."""
+    """The epoch of its latest answered report; if it is over, the host has to report. None: not sent."""
     seen: Moment | None = None
-    """The latest moment of the cell's database that the agent heard of."""
+    """The latest moment of the cell's database that the agent knows."""
 
 
 class GuestHere(msgspec.Struct, frozen=True, array_like=True):
@@ -366,22 +366,22 @@ class GuestHere(msgspec.Struct, frozen=True, array_like=True):
     power_state: PowerState = PowerState.NOSTATE
     launched_at: int = 0
     described: Instance | None = None
-    """As the host was told of it; None where it does not remember."""
+    """The instance as in the host's order; None: the host does not remember it."""
     deleted: bool = False
-    """Whether the host was told to undo the newest of these attempts because the server was deleted."""
+    """Whether the host was ordered to undo the newest of these attempts because the server was deleted."""
 
 
 class GuestsFound(Call[Done], frozen=True, kw_only=True):
-    """All that a host has, asked for by `TellGuests`, some at a time."""
+    """All attempts that a host knows, in pages; the answer to `TellGuests`."""
 
     wire_name: ClassVar[str] = "GuestsFound"
     reply_type: ClassVar[Any] = Done
     node: NodeUuid
     host: str
     timeline: int
-    """That of the question."""
+    """The timeline of the question."""
     guests: tuple[GuestHere, ...] = ()
     more: bool = False
     """Others follow; the last message says that this is all."""
     incarnation: int | None = None
-    """Which run of the host's agent says it; a younger one silences it. None: it does not say."""
+    """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""

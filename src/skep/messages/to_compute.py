@@ -1,4 +1,4 @@
-"""Hints to the agent on a host. The rows of its cell say what is true; the host's journal says what was done."""
+"""Hints to the agent on a host. The rows of its cell are the truth; the host's journal records its work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skep.messages.base import Cast
 
 
 class BuildAndRunInstance(Cast, frozen=True, kw_only=True):
-    """Build this attempt. A repeat of what the journal knows is answered from the journal."""
+    """Build this attempt. If the journal knows the attempt, it answers a repeat."""
 
     wire_name: ClassVar[str] = "BuildAndRunInstance"
     context: RequestContext
@@ -28,18 +28,18 @@ class BuildAndRunInstance(Cast, frozen=True, kw_only=True):
     secrets: bytes | None = None
     """adminPass and injected files, encrypted; None when there are none."""
     expected_end: int | None = None
-    """When the server is expected to be gone, microseconds since the epoch; None: nobody knows."""
+    """The server's expected end, microseconds since 1970; None: unknown."""
 
 
 class TerminateInstance(Cast, frozen=True, kw_only=True):
-    """Destroy and undo whatever bears this instance, up to and including `attempt`."""
+    """Destroy and undo all attempts of this instance up to and including `attempt`."""
 
     wire_name: ClassVar[str] = "TerminateInstance"
     context: RequestContext
     instance: InstanceUuid
     attempt: int
     deleted: bool = False
-    """Because the server was deleted: the host remembers it, should the databases forget."""
+    """True: the server was deleted. The host remembers this in case the databases lose it."""
 
 
 OF_CHANGE_POWER = frozenset({Task.POWERING_ON, Task.POWERING_OFF, Task.REBOOTING, Task.REBOOTING_HARD})
@@ -77,7 +77,7 @@ class RunAction(Cast, frozen=True, kw_only=True):
 
 
 class TellGuests(Cast, frozen=True, kw_only=True):
-    """The cell's database went back in time: tell of all guests and builds that are here, whatever was told before."""
+    """The cell's database went back in time: report all guests and builds of the host, also those reported before."""
 
     wire_name: ClassVar[str] = "TellGuests"
     timeline: int
@@ -90,17 +90,17 @@ class ReportHostNow(Cast, frozen=True, kw_only=True):
 
 
 class ConductorHello(Cast, frozen=True, kw_only=True):
-    """A conductor that has not heard this run of the agent yet greets it: what the agent says next bears its mark."""
+    """The greeting of a conductor to a run of an agent that it does not know; the agent's next message has its mark."""
 
     wire_name: ClassVar[str] = "ConductorHello"
 
 
 class Order(Cast, frozen=True, kw_only=True):
-    """An order in the session of an agent: whatever the message inside is."""
+    """An order in the session of an agent, around any other message."""
 
     wire_name: ClassVar[str] = "Order"
     conductor: bytes
-    """The mark of the conductor that gives it."""
+    """The mark of the sending conductor."""
     number: int
-    """Of this order among those of its conductor to this agent, each used once."""
+    """The number of this order among those of its conductor to this agent, each used once."""
     sealed: bytes

@@ -1,4 +1,4 @@
-"""What schedulers are asked and told. Only they write host states."""
+"""Messages to schedulers. Only schedulers write host states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skep.messages.base import Call, Done
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
-    """One server of a request, with the attempt that its claim will bear."""
+    """One server of a request, with the attempt of its claim."""
 
     instance: InstanceUuid
     attempt: int
@@ -49,7 +49,7 @@ class SelectDestinations(Call[SelectReply], frozen=True, kw_only=True):
     """Never these: they were tried."""
     alternates: int = 2
     source_cell: CellUuid | None = None
-    """Of a move: where the server is, so that a host of the same cell is taken rather than another."""
+    """Of a move: the server's present cell, whose hosts are preferred."""
     dry_run: bool = False
     """Decide and explain; claim nothing."""
     supersedes_above: int | None = None
@@ -67,21 +67,21 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     usage: HostUsage
     settled: tuple[ClaimKey, ...] = ()
-    """Claims that the host's ledger counts, refused or undid: they go as the usage comes."""
+    """Claims that the host's ledger counts, refused or undid: the write that sets the usage removes them."""
 
 
 class ReportAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one report."""
+    """The result of one report."""
 
     node: NodeUuid
     claims: tuple[ClaimKey, ...] = ()
-    """Those left on the record; the agent settles what it knows of."""
+    """The claims left on the record; the agent settles those that it knows."""
     stale: bool = False
     """An older (incarnation, seq) than the record's: the report was refused."""
     younger: int | None = None
     """With `stale`: the incarnation of the record, when the report's is an older one."""
     error: str | None = None
-    """Why the report was refused, naming the field, when its content is nonsense."""
+    """If the content is invalid: why the report was refused, with the field's name."""
 
 
 class UpdateHostStateReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ class UpdateHostState(Call[UpdateHostStateReply], frozen=True, kw_only=True):
 
 
 class HostWish(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator wants of one host."""
+    """The operator's intent for one host."""
 
     node: NodeUuid
     host: str
@@ -129,7 +129,7 @@ class CellWish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorStatePart(msgspec.Struct, frozen=True, kw_only=True):
-    """What of the operator's state one message tells: all of one kind whose names are in a range.
+    """The part of the operator's intent in one message: all of one kind whose names are in a range.
 
     Names are those of records: a node, a cell, an aggregate's id (and page) as `aggregate_name` writes them.
     """
@@ -143,7 +143,7 @@ class OperatorStatePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishOperatorState(Call[Done], frozen=True, kw_only=True):
-    """Set what the operator wants, replacing what was there. From rows of the API database."""
+    """Set the operator's intent, replacing the stored one. From rows of the API database."""
 
     wire_name: ClassVar[str] = "PublishOperatorState"
     reply_type: ClassVar[Any] = Done
@@ -151,7 +151,7 @@ class PublishOperatorState(Call[Done], frozen=True, kw_only=True):
     aggregates: tuple[AggregateWish, ...]
     cells: tuple[CellWish, ...]
     part: OperatorStatePart | None = None
-    """Only this part is told, and what is in it and not named here is gone; None: all of it is told."""
+    """Only this part is sent: records in it that are not named here are removed. None: everything is sent."""
 
 
 def aggregate_name(number: int, page: int = 0) -> str:
@@ -199,13 +199,13 @@ class GetHostStates(Call[GetHostStatesReply], frozen=True, kw_only=True):
 
 
 class ReleaseReply(msgspec.Struct, frozen=True, kw_only=True):
-    """How many claims and slots were there to be released."""
+    """The number of released claims and slots."""
 
     released: int
 
 
 class ReleaseClaims(Call[ReleaseReply], frozen=True, kw_only=True):
-    """Free claims and their group slots. What is not there is no error."""
+    """Free claims and their group slots. A missing one is no error."""
 
     wire_name: ClassVar[str] = "ReleaseClaims"
     reply_type: ClassVar[Any] = ReleaseReply
@@ -236,17 +236,17 @@ class AssertReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AssertClaims(Call[AssertReply], frozen=True, kw_only=True):
-    """Tell what a cell's rows say is claimed, under a new epoch. After it the cell's hosts may become candidates."""
+    """Assert the claims in a cell's rows, under a new epoch. After it the cell's hosts may become candidates."""
 
     wire_name: ClassVar[str] = "AssertClaims"
     reply_type: ClassVar[Any] = AssertReply
     cell: CellUuid
     epoch: str
-    """The epoch that the sender knows of; another one now: nothing is done and the reply names the current."""
+    """The epoch that the sender knows. If it is over, nothing is done and the reply names the current one."""
     claims: tuple[Claim, ...]
     slots: tuple[Slot, ...] = ()
     more: bool = False
-    """Further pages follow: the cell has not told everything with this one."""
+    """Further pages follow: the cell's assertion is not complete with this one."""
     nodes: tuple[NodeUuid, ...] | None = None
     """With `groups`: not the whole cell, but all claims on these nodes and all slots of the cell in these groups,
     because their records were lost (`BeatReply`). Whether the cell has told everything is not touched."""
@@ -254,23 +254,23 @@ class AssertClaims(Call[AssertReply], frozen=True, kw_only=True):
 
 
 class BeatReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The current epoch, and what the cell must tell under it."""
+    """The current epoch, and what the cell must assert under it."""
 
     epoch: str
     asserted: bool
-    """Whether the cell has told its claims."""
+    """Whether the cell has asserted its claims."""
     wanted: tuple[int, ...] = ()
-    """Pages of the beat whose nodes the scheduler does not know: beat again at once, with these told."""
+    """Pages of the beat whose nodes the scheduler does not know: beat again at once, with these pages."""
     nodes: tuple[NodeUuid, ...] = ()
-    """Nodes of the cell whose records were lost: their hosts must report, and the claims on them be told again."""
+    """Nodes of the cell whose records were lost: their hosts must report, and the cell must assert their claims."""
     groups: tuple[GroupUuid, ...] = ()
-    """Groups whose records were lost: the cell must tell its slots in them again."""
+    """Groups whose records were lost: the cell must assert its slots in them."""
     seen: Moment | None = None
-    """The latest moment of the cell's database that the answering scheduler has heard of."""
+    """The latest moment of the cell's database that the answering scheduler knows."""
     run: str = ""
-    """Which life of which scheduler answers; empty: one of before 0.6."""
+    """The run of the answering scheduler; empty: one before 0.6."""
     elapsed: float = 0.0
-    """What its steady clock read when it answered, seconds."""
+    """The scheduler's monotonic clock at the answer, seconds."""
 
 
 class HeardPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -278,7 +278,7 @@ class HeardPage(msgspec.Struct, frozen=True, kw_only=True):
 
     page: int
     version: int
-    """A number that follows from the nodes alone."""
+    """A number derived from the nodes alone."""
     nodes: tuple[NodeUuid, ...]
 
 
@@ -295,29 +295,29 @@ class Beat(Call[BeatReply], frozen=True, kw_only=True):
     heard: tuple[NodeUuid, ...] = ()
     """All of them, when there are no `pages`."""
     conductor: str = ""
-    """Which run of which conductor."""
+    """The run of the conductor."""
     listening: bool = False
-    """It has only begun to listen: whom it names lives, whom it omits may live too."""
+    """The conductor has just begun to listen: hosts that it names live, hosts that it omits may live, too."""
     pages: tuple[int, ...] | None = None
-    """The version of each page; together they are all that is heard."""
+    """The version of each page; together the pages hold all nodes that the conductor hears."""
     told: tuple[HeardPage, ...] = ()
     moment: Moment | None = None
-    """Where the cell's database is in its time: schedulers remember the latest that they heard of."""
+    """The moment of the cell's database; schedulers remember the latest."""
     database: str = ""
     """The name of the cell, as log lines and metrics name its database."""
     times: tuple[SchedulerTime, ...] = ()
-    """The time of the cell's database for each scheduler that answered lately: it compares its own clock with it."""
+    """The time of the cell's database for each scheduler that answered lately, to compare with its own clock."""
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that says nothing that can be understood: it counts as unknown, and all others go on."""
+    """A quarantined record: unreadable, so it counts as unknown; other records are not affected."""
 
     namespace: str
     key: str
     generation: int
     reason: str
     since: float
-    """Seconds for which the answering scheduler has known of it."""
+    """Seconds since the answering scheduler found it."""
 
 
 class ListNamespacesReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -329,7 +329,7 @@ class ListNamespacesReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListNamespaces(Call[ListNamespacesReply], frozen=True, kw_only=True):
-    """Say which namespaces the host states have."""
+    """List the namespaces of the host states."""
 
     wire_name: ClassVar[str] = "ListNamespaces"
     reply_type: ClassVar[Any] = ListNamespacesReply
@@ -339,11 +339,11 @@ class LivingScheduler(msgspec.Struct, frozen=True, kw_only=True):
     """One scheduler that lives."""
 
     run: str
-    """Names this life of it."""
+    """Identifies this run of the scheduler."""
     host: str = ""
-    """Where it runs, as it says itself."""
+    """The name of its machine, as the scheduler reports it."""
     now: int | None = None
-    """What its clock says, microseconds since the epoch. None: a scheduler of before 0.6.0 answers."""
+    """The time by its clock, microseconds since 1970. None: the answering scheduler is older than 0.6.0."""
 
 
 class ListSchedulersReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -353,18 +353,18 @@ class ListSchedulersReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListSchedulers(Call[ListSchedulersReply], frozen=True, kw_only=True):
-    """Say which schedulers share the host states."""
+    """List the schedulers that share the host states."""
 
     wire_name: ClassVar[str] = "ListSchedulers"
     reply_type: ClassVar[Any] = ListSchedulersReply
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim or a slot as a record holds it, with where its node is."""
+    """A claim or a slot in a record, with the host and cell of its node."""
 
     key: ClaimKey
     host: str = ""
-    """Empty when nobody has told the name."""
+    """Empty: the name is unknown."""
     cell: CellUuid | None = None
     """None when the node is not mapped and has not reported."""
     role: Role = "build"
@@ -382,20 +382,20 @@ class HoldingMarker(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ListClaimsReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What is held of hosts and of groups."""
+    """Claims on hosts and slots of groups."""
 
     claims: tuple[Holding, ...]
     slots: tuple[Holding, ...]
     """With their group in the key."""
     epoch: str
     asserted: tuple[CellUuid, ...] = ()
-    """Cells that have told their claims and slots in this epoch: of others nothing can be said to be missing."""
+    """Cells that have asserted their claims and slots in this epoch; in other cells none counts as missing."""
     next_marker: HoldingMarker | None = None
     """There are more after this one: ask again with it."""
 
 
 class ListClaims(Call[ListClaimsReply], frozen=True, kw_only=True):
-    """List all claims and slots, so that those which nothing names can be found."""
+    """List all claims and slots, so that the sweeper finds those that no row names."""
 
     wire_name: ClassVar[str] = "ListClaims"
     reply_type: ClassVar[Any] = ListClaimsReply

@@ -1,4 +1,4 @@
-"""What schedulers are asked about the room that is left; the rest is in `to_scheduler.py`."""
+"""Questions to schedulers about free capacity; the other messages are in `to_scheduler.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skep.messages.base import Call
 
 
 class GetCapacityReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The room as the answering scheduler sees it."""
+    """The free capacity as the answering scheduler sees it."""
 
     capacity: Capacity
     epoch: str
@@ -31,4 +31,4 @@ class GetCapacity(Call[GetCapacityReply], frozen=True, kw_only=True):
     cell: CellUuid | None = None
     """Only hosts of this cell."""
     keep_free_hosts: int = 0
-    """So many of the emptiest hosts get none."""
+    """The number of emptiest hosts to leave out."""

@@ -1,4 +1,4 @@
-"""What schedulers are asked and told of the namespaces of other services; the rest is in `to_scheduler.py`."""
+"""Messages to schedulers about namespaces of other services; the other messages are in `to_scheduler.py`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class PublishNamespaces(Call[Done], frozen=True, kw_only=True):
     reply_type: ClassVar[Any] = Done
     namespaces: tuple[Namespace, ...]
     removed: tuple[str, ...] = ()
-    """Of these the states go at once."""
+    """Namespaces whose states are removed at once."""
 
 
 class StateUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """One state as its service tells it. (incarnation, seq) says which of two is the later one."""
+    """One state as its service publishes it. (incarnation, seq) orders the states of a key."""
 
     key: str
     incarnation: int
@@ -36,15 +36,15 @@ class StateUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one state."""
+    """The result of one state."""
 
     key: str
     generation: int = 0
-    """Of the record that holds it; 0 when it was refused."""
+    """The generation of its record; 0: the state was refused."""
     refused: str | None = None
     """Why it was refused, beginning with the field's name."""
     stale: bool = False
-    """It was refused because the record is of a later (incarnation, seq)."""
+    """The state was refused because the record has a later (incarnation, seq)."""
 
 
 class UpdateNamespaceStatesReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,13 +52,13 @@ class UpdateNamespaceStatesReply(msgspec.Struct, frozen=True, kw_only=True):
 
     answers: tuple[StateAnswer, ...]
     epoch: str
-    """Another one than before: all states of before are gone, the service has to write them again."""
+    """If it changed, all earlier states are gone: the service has to write them again."""
     known: bool = True
     """False: the namespace is not known in this epoch yet; nothing was done."""
 
 
 class UpdateNamespaceStates(Call[UpdateNamespaceStatesReply], frozen=True, kw_only=True):
-    """Set states of a namespace, each by compare-and-swap; one that is refused does not touch the others."""
+    """Set states of a namespace, each by compare-and-swap; a refused state does not affect the others."""
 
     wire_name: ClassVar[str] = "UpdateNamespaceStates"
     reply_type: ClassVar[Any] = UpdateNamespaceStatesReply
@@ -67,7 +67,7 @@ class UpdateNamespaceStates(Call[UpdateNamespaceStatesReply], frozen=True, kw_on
 
 
 class RemoveNamespaceStates(Call[ReleaseReply], frozen=True, kw_only=True):
-    """Remove states of a namespace. What is not there is no error."""
+    """Remove states of a namespace. A missing state is no error."""
 
     wire_name: ClassVar[str] = "RemoveNamespaceStates"
     reply_type: ClassVar[Any] = ReleaseReply
@@ -76,7 +76,7 @@ class RemoveNamespaceStates(Call[ReleaseReply], frozen=True, kw_only=True):
 
 
 class NamespaceState(msgspec.Struct, frozen=True, kw_only=True):
-    """One state as the record holds it, and whom it speaks of."""
+    """One state as the record holds it, and its nodes."""
 
     key: str
     incarnation: int

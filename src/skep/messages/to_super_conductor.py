@@ -1,4 +1,4 @@
-"""Hints to the super conductor. The rows of the API database and of the cells say what is to be done."""
+"""Hints to the super conductor. It finds its work in rows of the API database and of the cells."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ScheduleAndBuildInstances(Cast, frozen=True, kw_only=True):
 
 
 class DeleteInstances(Cast, frozen=True, kw_only=True):
-    """Mappings bear a delete intent that nobody has acted on."""
+    """Mappings have a delete intent that no super conductor has acted on."""
 
     wire_name: ClassVar[str] = "DeleteInstances"
 

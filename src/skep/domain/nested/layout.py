@@ -78,7 +78,7 @@ _NOTHING = Topology()
 
 
 _KEPT = 256
-"""Layouts that are kept although nobody has them: those that were asked for last."""
+"""The most recent layouts, kept although no host has them."""
 _layouts: WeakValueDictionary[bytes, Layout] = WeakValueDictionary()
 """All that somebody has, by what they depend on. Devices may have names that no other host has, so there may be as many
 as hosts; whoever has hosts bounds them."""

@@ -35,7 +35,7 @@ class CellRoom:
         """Free pages by size. Of the smallest, `memory_mb` takes too."""
 
     def take(self, share: CellShare) -> bool:
-        """Count what somebody holds; tell whether nobody else holds the same CPUs."""
+        """Count held parts; tell whether their CPUs were free."""
         bits = sum(1 << cpu for cpu in share.cpus)
         alone = bits & self.free == bits
         self.free &= ~bits
@@ -138,10 +138,10 @@ class ProviderRoom:
         self.name = layout.name
         self.free = layout.capacity.copy()
         self.devices = set(layout.provider.devices)
-        """Those that nobody holds."""
+        """The free devices."""
 
     def take(self, share: ProviderShare) -> bool:
-        """Count what somebody holds; tell whether nobody else holds the same devices."""
+        """Count held parts; tell whether their devices were free."""
         alone = self.devices.issuperset(share.devices)
         self._add(share, 1)
         self.devices.difference_update(share.devices)
@@ -186,12 +186,12 @@ class Room:
         self.providers = {one.name: ProviderRoom(one) for one in layout.providers}
         self._key: RoomKey | None = None
         self.exact = True
-        """Whether nothing was taken that somebody else holds, or that the host does not have."""
+        """Whether no part was counted twice, and the host has every counted part."""
         for one in held:
             self.take(one)
 
     def take(self, allocation: Allocation) -> None:
-        """Count what somebody holds, whether it is free or not. What the host does not have is not counted."""
+        """Count held parts, free or not. Parts that the host does not have are not counted."""
         self._key = None
         for share in allocation.cells:
             cell = self.cells.get(share.cell)
