@@ -357,8 +357,14 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple) and any(isinstance(one, msgspec.Struct) for one in value):
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode([_not_by_default(one) for one in value]).decode()
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _not_by_default(section: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields that are not as by default: an older release refuses a field that it does not know."""
+    values = {field.name: (getattr(section, field.name), field.default) for field in msgspec.structs.fields(section)}
+    return {name: value for name, (value, default) in values.items() if value != default}
 
 
 NEWER_VARIABLES = ("SKEP_COMPUTE__REQUIRE_SIGNATURES",)
