@@ -41,6 +41,7 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
     ActionRow("os-start", ("start",), f"{_SERVERS}:start"),
     ActionRow("os-stop", ("stop",), f"{_SERVERS}:stop"),
     ActionRow("reboot", ("reboot_soft", "reboot_hard"), f"{_SERVERS}:reboot", body=bodies.ACTION_REBOOT),
+    ActionRow("pause", ("pause",), "os_compute_api:os-pause-server:pause"),
 )
 
 ROWS_BY_KEY: Mapping[str, ActionRow] = {row.key: row for row in ACTION_ROWS}

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from skep.compute.drivers.base import PowerDriver
+from skep.compute.drivers.base import PauseDriver, PowerDriver
 from skep.compute.drivers.capabilities import capabilities_of, missing
 from skep.compute.entries import Acknowledged, TaskOver, stand_in
 from skep.compute.host import Host
@@ -46,11 +46,16 @@ def _reboot_hard(driver: PowerDriver, order: RunAction) -> Awaitable[PowerState]
     return driver.reboot(order.instance, hard=True)
 
 
+def _pause(driver: PauseDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.pause(order.instance)
+
+
 OPERATIONS: dict[str, Operation] = {
     "start": _start,
     "stop": _stop,
     "reboot_soft": _reboot_soft,
     "reboot_hard": _reboot_hard,
+    "pause": _pause,
 }
 """The name of an action -> what it is on a host."""
 

@@ -10,7 +10,9 @@ from msgspec import Meta
 from skep.config.base import Section, port_of_health
 from skep.domain.builds import ABORTING, BY_POLICY, ELSEWHERE
 
-DriverOperation = Literal["facts", "guests", "prepare", "spawn", "destroy", "power_on", "power_off", "reboot"]
+DriverOperation = Literal[
+    "facts", "guests", "prepare", "spawn", "destroy", "power_on", "power_off", "reboot", "pause", "unpause"
+]
 """What can be made to fail."""
 
 FAILURES = ABORTING | BY_POLICY | ELSEWHERE
@@ -87,7 +89,7 @@ class FakeDriverSettings(Section, frozen=True, kw_only=True):
     ] = ()
     spawn_delay: Annotated[float, Meta(ge=0, description="Seconds it takes to make a guest")] = 0.5
     destroy_delay: Annotated[float, Meta(ge=0, description="Seconds it takes to remove a guest")] = 0.5
-    power_delay: Annotated[float, Meta(ge=0, description="Seconds it takes to start, stop or reboot a guest")] = 0.5
+    power_delay: Annotated[float, Meta(ge=0, description="Seconds an action on a guest takes")] = 0.5
     failures: Annotated[
         tuple[FakeFailure, ...], Meta(description="Faults to show, each a table `[[compute.fake.failures]]`")
     ] = ()

@@ -147,6 +147,18 @@ _TABLE = (
         deadline="task_deadline",
     ),
     Action(
+        name="pause",
+        record="pause",
+        kind=Kind.GUEST,
+        begins_in=frozenset({State.ACTIVE}),
+        task=Task.PAUSING,
+        becomes=State.PAUSED,
+        event="compute_pause_instance",
+        notification="pause",
+        capability=Capability.PAUSE,
+        deadline="task_deadline",
+    ),
+    Action(
         name="delete",
         record="delete",
         kind=Kind.ROW,

@@ -48,6 +48,7 @@ class Task(enum.StrEnum):
     POWERING_OFF = "powering-off"
     REBOOTING = "rebooting"
     REBOOTING_HARD = "rebooting_hard"
+    PAUSING = "pausing"
     DELETING = "deleting"
 
 

@@ -78,6 +78,7 @@ def _actions(things: Things, server: Thing) -> Iterator[Row]:
     yield row(action="os-stop", right="member", body={"os-stop": None}, served=202, **own)
     for kind in ("SOFT", "HARD"):
         yield row(action="reboot", right="member", body={"reboot": {"type": kind}}, served=202, **own)
+    yield row(action="pause", right="member", body={"pause": None}, served=202, **own)
     for name in ABSENT_ACTIONS:
         yield row(action=name, right="reader", body={name: {}}, served=400, **own)
 

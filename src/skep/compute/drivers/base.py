@@ -133,3 +133,14 @@ class PowerDriver(Protocol):
 
     async def reboot(self, instance: InstanceUuid, *, hard: bool) -> PowerState:
         """Restart a guest. Raises DriverError."""
+
+
+@runtime_checkable
+class PauseDriver(Protocol):
+    """The capability `pause`."""
+
+    async def pause(self, instance: InstanceUuid) -> PowerState:
+        """Freeze a running guest in memory. Raises DriverError."""
+
+    async def unpause(self, instance: InstanceUuid) -> PowerState:
+        """Let a paused guest go on. Raises DriverError."""

@@ -221,11 +221,35 @@ class FakeDriver:
         self._write("rebooted", instance, guest.attempt, hard=hard)
         return PowerState.RUNNING
 
+    async def pause(self, instance: InstanceUuid) -> PowerState:
+        """Freeze a guest that runs; one that is paused stays so."""
+        return await self._halt("pause", instance, PowerState.PAUSED)
+
+    async def unpause(self, instance: InstanceUuid) -> PowerState:
+        """Let a paused guest go on; one that runs is left running."""
+        return await self._go_on("unpause", instance, PowerState.PAUSED)
+
     async def _power(self, operation: str, instance: InstanceUuid, event: EventName, wanted: PowerState) -> PowerState:
         guest = await self._operate(operation, instance)
         if guest.power_state is not wanted:
             self._write(event, instance, guest.attempt)
         return wanted
+
+    async def _halt(self, operation: str, instance: InstanceUuid, wanted: PowerState) -> PowerState:
+        guest = await self._operate(operation, instance)
+        if guest.power_state is PowerState.RUNNING:
+            self._write("powered_off", instance, guest.attempt, left=wanted)
+        elif guest.power_state is not wanted:
+            raise DriverError("InstanceNotRunning", f"{instance} is {guest.power_state.name.lower()}, not running")
+        return wanted
+
+    async def _go_on(self, operation: str, instance: InstanceUuid, halted: PowerState) -> PowerState:
+        guest = await self._operate(operation, instance)
+        if guest.power_state is halted:
+            self._write("powered_on", instance, guest.attempt)
+        elif guest.power_state is not PowerState.RUNNING:
+            raise DriverError("InstanceNotRunning", f"{instance} is {guest.power_state.name.lower()}")
+        return PowerState.RUNNING
 
     async def _operate(self, operation: str, instance: InstanceUuid) -> Guest:
         """Take the operation's time and return the guest that it is about."""
@@ -246,6 +270,7 @@ class FakeDriver:
         resources: Resources | None = None,
         allocation: Allocation | None = None,
         hard: bool = False,
+        left: PowerState | None = None,
     ) -> None:
         happened = GuestEvent(
             at=self._clock.now(),
@@ -256,6 +281,7 @@ class FakeDriver:
             resources=resources or {},
             allocation=allocation,
             hard=hard,
+            left=left,
         )
         try:
             self._log.write(happened)

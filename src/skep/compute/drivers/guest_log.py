@@ -34,6 +34,8 @@ class GuestEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allocation: Allocation | None = None
     hard: bool = False
     """Of a reboot."""
+    left: PowerState | None = None
+    """How a guest that stopped was left if it is not off: paused, suspended. Releases before 0.7.0 take it for off."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -77,7 +79,7 @@ def apply(guests: dict[InstanceUuid, Guest], event: GuestEvent) -> None:
     if event.event == "destroyed":
         del guests[event.instance]
         return
-    state = PowerState.SHUTDOWN if event.event == "powered_off" else PowerState.RUNNING
+    state = event.left or (PowerState.SHUTDOWN if event.event == "powered_off" else PowerState.RUNNING)
     guests[event.instance] = msgspec.structs.replace(guest, whole=True, power_state=state)
 
 
