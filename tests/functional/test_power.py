@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from skep.config.sections import ConductorSettings
 from skep.contracts.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
@@ -87,3 +88,25 @@ async def test_rows_follow_guests_that_stop_or_start_by_themselves(tmp_path: Pat
         await eventually(off_again, "a guest that runs although its server is stopped is stopped")
         await ask(cloud, uuid, Task.POWERING_ON)
         await becomes(cloud, uuid, State.ACTIVE, PowerState.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("halts", "goes_on", "state", "power_state"),
+    [
+        (Task.PAUSING, Task.UNPAUSING, State.PAUSED, PowerState.PAUSED),
+    ],
+)
+async def test_a_server_halts_and_goes_on_or_is_rebooted(
+    tmp_path: Path, halts: Task, goes_on: Task, state: State, power_state: PowerState
+) -> None:
+    config = msgspec.structs.replace(QUICK, conductor=msgspec.structs.replace(QUICK.conductor, task_deadline=60.0))
+    async with running_cloud(tmp_path, config, cells=1, hosts=1) as cloud:
+        [uuid] = await cloud.create()
+        await cloud.settled([uuid])
+        for back in (goes_on, Task.REBOOTING_HARD):
+            await ask(cloud, uuid, halts)
+            await becomes(cloud, uuid, state, power_state)
+            [guest] = await cloud.guests()
+            assert guest.power_state is power_state
+            await ask(cloud, uuid, back)
+            await becomes(cloud, uuid, State.ACTIVE, PowerState.RUNNING)

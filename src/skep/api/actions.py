@@ -42,6 +42,7 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
     ActionRow("os-stop", ("stop",), f"{_SERVERS}:stop"),
     ActionRow("reboot", ("reboot_soft", "reboot_hard"), f"{_SERVERS}:reboot", body=bodies.ACTION_REBOOT),
     ActionRow("pause", ("pause",), "os_compute_api:os-pause-server:pause"),
+    ActionRow("unpause", ("unpause",), "os_compute_api:os-pause-server:unpause"),
 )
 
 ROWS_BY_KEY: Mapping[str, ActionRow] = {row.key: row for row in ACTION_ROWS}

@@ -50,12 +50,17 @@ def _pause(driver: PauseDriver, order: RunAction) -> Awaitable[PowerState]:
     return driver.pause(order.instance)
 
 
+def _unpause(driver: PauseDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.unpause(order.instance)
+
+
 OPERATIONS: dict[str, Operation] = {
     "start": _start,
     "stop": _stop,
     "reboot_soft": _reboot_soft,
     "reboot_hard": _reboot_hard,
     "pause": _pause,
+    "unpause": _unpause,
 }
 """The name of an action -> what it is on a host."""
 

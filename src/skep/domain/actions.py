@@ -159,6 +159,18 @@ _TABLE = (
         deadline="task_deadline",
     ),
     Action(
+        name="unpause",
+        record="unpause",
+        kind=Kind.GUEST,
+        begins_in=frozenset({State.PAUSED}),
+        task=Task.UNPAUSING,
+        becomes=State.ACTIVE,
+        event="compute_unpause_instance",
+        notification="unpause",
+        capability=Capability.PAUSE,
+        deadline="task_deadline",
+    ),
+    Action(
         name="delete",
         record="delete",
         kind=Kind.ROW,

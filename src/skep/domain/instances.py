@@ -49,6 +49,7 @@ class Task(enum.StrEnum):
     REBOOTING = "rebooting"
     REBOOTING_HARD = "rebooting_hard"
     PAUSING = "pausing"
+    UNPAUSING = "unpausing"
     DELETING = "deleting"
 
 

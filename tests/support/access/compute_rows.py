@@ -79,6 +79,7 @@ def _actions(things: Things, server: Thing) -> Iterator[Row]:
     for kind in ("SOFT", "HARD"):
         yield row(action="reboot", right="member", body={"reboot": {"type": kind}}, served=202, **own)
     yield row(action="pause", right="member", body={"pause": None}, served=202, **own)
+    yield row(action="unpause", right="member", body={"unpause": None}, served=409, **own)
     for name in ABSENT_ACTIONS:
         yield row(action=name, right="reader", body={name: {}}, served=400, **own)
 
