@@ -43,6 +43,7 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
     ActionRow("reboot", ("reboot_soft", "reboot_hard"), f"{_SERVERS}:reboot", body=bodies.ACTION_REBOOT),
     ActionRow("pause", ("pause",), "os_compute_api:os-pause-server:pause"),
     ActionRow("unpause", ("unpause",), "os_compute_api:os-pause-server:unpause"),
+    ActionRow("suspend", ("suspend",), "os_compute_api:os-suspend-server:suspend"),
 )
 
 ROWS_BY_KEY: Mapping[str, ActionRow] = {row.key: row for row in ACTION_ROWS}

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from skep.compute.drivers.base import PauseDriver, PowerDriver
+from skep.compute.drivers.base import PauseDriver, PowerDriver, SuspendDriver
 from skep.compute.drivers.capabilities import capabilities_of, missing
 from skep.compute.entries import Acknowledged, TaskOver, stand_in
 from skep.compute.host import Host
@@ -54,6 +54,10 @@ def _unpause(driver: PauseDriver, order: RunAction) -> Awaitable[PowerState]:
     return driver.unpause(order.instance)
 
 
+def _suspend(driver: SuspendDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.suspend(order.instance)
+
+
 OPERATIONS: dict[str, Operation] = {
     "start": _start,
     "stop": _stop,
@@ -61,6 +65,7 @@ OPERATIONS: dict[str, Operation] = {
     "reboot_hard": _reboot_hard,
     "pause": _pause,
     "unpause": _unpause,
+    "suspend": _suspend,
 }
 """The name of an action -> what it is on a host."""
 

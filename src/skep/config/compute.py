@@ -11,7 +11,18 @@ from skep.config.base import Section, port_of_health
 from skep.domain.builds import ABORTING, BY_POLICY, ELSEWHERE
 
 DriverOperation = Literal[
-    "facts", "guests", "prepare", "spawn", "destroy", "power_on", "power_off", "reboot", "pause", "unpause"
+    "facts",
+    "guests",
+    "prepare",
+    "spawn",
+    "destroy",
+    "power_on",
+    "power_off",
+    "reboot",
+    "pause",
+    "unpause",
+    "suspend",
+    "resume",
 ]
 """What can be made to fail."""
 

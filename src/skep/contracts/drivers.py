@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from skep.compute.drivers.base import Driver, DriverError, Guest, NamedResource, PauseDriver, PowerDriver
+from skep.compute.drivers.base import Driver, DriverError, Guest, NamedResource, PauseDriver, PowerDriver, SuspendDriver
 from skep.compute.drivers.capabilities import PROTOCOLS
 from skep.compute.drivers.contents import GuestContents, GuestFile
 from skep.domain.flavors import Flavor
@@ -277,6 +277,24 @@ class DriverContract(abc.ABC):
         await driver.destroy(small.uuid)
         with pytest.raises(DriverError) as raised:
             await driver.pause(small.uuid)
+        assert raised.value.error == "InstanceNotFound"
+
+    async def test_suspend_and_resume_may_be_repeated(self, driver: Driver, small: Instance) -> None:
+        """A suspended guest is listed as such, goes on when it is told to, and may be destroyed."""
+        if not isinstance(driver, SuspendDriver):
+            pytest.skip("this driver lacks the capability `suspend`")
+        await driver.spawn(small, 1, small.flavor.resources())
+        for _ in range(2):
+            assert await driver.suspend(small.uuid) is PowerState.SUSPENDED
+        guest = await _guest(driver, small)
+        assert guest is not None
+        assert guest.power_state is PowerState.SUSPENDED
+        for _ in range(2):
+            assert await driver.resume(small.uuid) is PowerState.RUNNING
+        await driver.suspend(small.uuid)
+        await driver.destroy(small.uuid)
+        with pytest.raises(DriverError) as raised:
+            await driver.suspend(small.uuid)
         assert raised.value.error == "InstanceNotFound"
 
     async def test_password_and_files_are_in_the_guest_and_go_with_it(self, driver: Driver, small: Instance) -> None:

@@ -171,6 +171,18 @@ _TABLE = (
         deadline="task_deadline",
     ),
     Action(
+        name="suspend",
+        record="suspend",
+        kind=Kind.GUEST,
+        begins_in=frozenset({State.ACTIVE}),
+        task=Task.SUSPENDING,
+        becomes=State.SUSPENDED,
+        event="compute_suspend_instance",
+        notification="suspend",
+        capability=Capability.SUSPEND,
+        deadline="task_deadline",
+    ),
+    Action(
         name="delete",
         record="delete",
         kind=Kind.ROW,

@@ -50,6 +50,7 @@ class Task(enum.StrEnum):
     REBOOTING_HARD = "rebooting_hard"
     PAUSING = "pausing"
     UNPAUSING = "unpausing"
+    SUSPENDING = "suspending"
     DELETING = "deleting"
 
 

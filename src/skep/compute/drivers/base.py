@@ -144,3 +144,14 @@ class PauseDriver(Protocol):
 
     async def unpause(self, instance: InstanceUuid) -> PowerState:
         """Let a paused guest go on. Raises DriverError."""
+
+
+@runtime_checkable
+class SuspendDriver(Protocol):
+    """The capability `suspend`."""
+
+    async def suspend(self, instance: InstanceUuid) -> PowerState:
+        """Store the memory of a running guest on disk and stop it. Raises DriverError."""
+
+    async def resume(self, instance: InstanceUuid) -> PowerState:
+        """Start a suspended guest where it was. Raises DriverError."""

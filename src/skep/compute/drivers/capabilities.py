@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from skep.compute.drivers.base import Driver, PauseDriver, PowerDriver
+from skep.compute.drivers.base import Driver, PauseDriver, PowerDriver, SuspendDriver
 from skep.domain.capabilities import Capability
 
 PROTOCOLS: Mapping[Capability, type] = {
     Capability.POWER: PowerDriver,
     Capability.PAUSE: PauseDriver,
+    Capability.SUSPEND: SuspendDriver,
 }
 """A capability without a row here is one that no driver can have yet."""
 

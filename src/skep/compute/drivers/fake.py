@@ -229,6 +229,14 @@ class FakeDriver:
         """Let a paused guest go on; one that runs is left running."""
         return await self._go_on("unpause", instance, PowerState.PAUSED)
 
+    async def suspend(self, instance: InstanceUuid) -> PowerState:
+        """Suspend a guest that runs; one that is suspended stays so."""
+        return await self._halt("suspend", instance, PowerState.SUSPENDED)
+
+    async def resume(self, instance: InstanceUuid) -> PowerState:
+        """Let a suspended guest go on; one that runs is left running."""
+        return await self._go_on("resume", instance, PowerState.SUSPENDED)
+
     async def _power(self, operation: str, instance: InstanceUuid, event: EventName, wanted: PowerState) -> PowerState:
         guest = await self._operate(operation, instance)
         if guest.power_state is not wanted:
