@@ -94,6 +94,7 @@ async def test_rows_follow_guests_that_stop_or_start_by_themselves(tmp_path: Pat
     ("halts", "goes_on", "state", "power_state"),
     [
         (Task.PAUSING, Task.UNPAUSING, State.PAUSED, PowerState.PAUSED),
+        (Task.SUSPENDING, Task.RESUMING, State.SUSPENDED, PowerState.SUSPENDED),
     ],
 )
 async def test_a_server_halts_and_goes_on_or_is_rebooted(

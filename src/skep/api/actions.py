@@ -44,6 +44,7 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
     ActionRow("pause", ("pause",), "os_compute_api:os-pause-server:pause"),
     ActionRow("unpause", ("unpause",), "os_compute_api:os-pause-server:unpause"),
     ActionRow("suspend", ("suspend",), "os_compute_api:os-suspend-server:suspend"),
+    ActionRow("resume", ("resume",), "os_compute_api:os-suspend-server:resume"),
 )
 
 ROWS_BY_KEY: Mapping[str, ActionRow] = {row.key: row for row in ACTION_ROWS}

@@ -58,6 +58,10 @@ def _suspend(driver: SuspendDriver, order: RunAction) -> Awaitable[PowerState]:
     return driver.suspend(order.instance)
 
 
+def _resume(driver: SuspendDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.resume(order.instance)
+
+
 OPERATIONS: dict[str, Operation] = {
     "start": _start,
     "stop": _stop,
@@ -66,6 +70,7 @@ OPERATIONS: dict[str, Operation] = {
     "pause": _pause,
     "unpause": _unpause,
     "suspend": _suspend,
+    "resume": _resume,
 }
 """The name of an action -> what it is on a host."""
 

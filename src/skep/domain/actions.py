@@ -183,6 +183,18 @@ _TABLE = (
         deadline="task_deadline",
     ),
     Action(
+        name="resume",
+        record="resume",
+        kind=Kind.GUEST,
+        begins_in=frozenset({State.SUSPENDED}),
+        task=Task.RESUMING,
+        becomes=State.ACTIVE,
+        event="compute_resume_instance",
+        notification="resume",
+        capability=Capability.SUSPEND,
+        deadline="task_deadline",
+    ),
+    Action(
         name="delete",
         record="delete",
         kind=Kind.ROW,

@@ -51,6 +51,7 @@ class Task(enum.StrEnum):
     PAUSING = "pausing"
     UNPAUSING = "unpausing"
     SUSPENDING = "suspending"
+    RESUMING = "resuming"
     DELETING = "deleting"
 
 

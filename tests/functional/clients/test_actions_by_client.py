@@ -1,0 +1,30 @@
+"""Actions of the real `openstack` client beyond start, stop and reboot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import http_config, serving_cloud
+from tests.support.openstack import openstack, openstack_quiet
+
+
+async def test_pausing_and_suspending(tmp_path: Path) -> None:
+    async with serving_cloud(http_config(tmp_path), cells=1, hosts=1) as cloud:
+        yaml = cloud.clouds_yaml
+        await openstack(yaml, "server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "one")
+
+        async def comes_to(word: str, status: str) -> None:
+            await openstack_quiet(yaml, "server", word, "one")
+
+            async def is_so() -> bool:
+                return bool((await openstack(yaml, "server", "show", "one"))["status"] == status)
+
+            await eventually(is_so, f"the server is {status}")
+
+        await comes_to("pause", "PAUSED")
+        await comes_to("unpause", "ACTIVE")
+        await comes_to("suspend", "SUSPENDED")
+        await comes_to("resume", "ACTIVE")
+        events = await openstack(yaml, "server", "event", "list", "one")
+        assert {event["Action"] for event in events} == {"create", "pause", "unpause", "suspend", "resume"}
