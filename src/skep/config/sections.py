@@ -29,9 +29,9 @@ LOOPBACK = "127.0.0.1"
 class ProcessSettings(Section, frozen=True, kw_only=True):
     """What every process of an installation has."""
 
-    host: Annotated[str, Meta(description="Where it runs, as lists of services say; empty: the machine's name")] = ""
+    host: Annotated[str, Meta(description="Host name in lists of services; empty: the machine's name")] = ""
     drain_seconds: Annotated[
-        float, Meta(gt=0, description="Seconds a process that is told to stop may take to finish what is under way")
+        float, Meta(gt=0, description="Seconds that a stopping process may take to finish work under way")
     ] = 30.0
 
 
@@ -47,7 +47,7 @@ class ApiSettings(Section, frozen=True, kw_only=True):
     ] = LOOPBACK
     port: Annotated[int, tcp_port("Port of the compute API; 0 takes a free one")] = 8774
     public_url: Annotated[
-        str, Meta(description="What clients reach the compute API by, without its version; empty: its own address")
+        str, Meta(description="URL of the compute API for clients, without its version; empty: its own address")
     ] = ""
     max_body_bytes: Annotated[
         int, Meta(ge=1024, description="Largest request body; more is answered with 413 (Nova's max_request_body_size)")
@@ -70,8 +70,8 @@ class IdentitySettings(KeystoneSection, frozen=True, kw_only=True):
     """Whose tokens are taken: those of the embedded identity service, or of Keystone."""
 
     port: Annotated[int, tcp_port("Port of the identity service; 0 takes a free one")] = 5000
-    listen: Annotated[bool, Meta(description="Whether API processes serve it; tokens are taken all the same")] = True
-    public_url: Annotated[str, Meta(description="What clients reach it by, with `/v3`; empty: its own address")] = ""
+    listen: Annotated[bool, Meta(description="Whether API processes serve it; tokens are accepted anyway")] = True
+    public_url: Annotated[str, Meta(description="URL for clients, with `/v3`; empty: its own address")] = ""
     token_expiration: Annotated[
         int, Meta(ge=1, description="Seconds a token is valid (Keystone's [token] expiration)")
     ] = 3600
@@ -95,7 +95,7 @@ class ImagesSettings(GlanceSection, frozen=True, kw_only=True):
 
     port: Annotated[int, tcp_port("Port of the image service; 0 takes a free one")] = 9292
     listen: Annotated[bool, Meta(description="Whether API processes serve it")] = True
-    public_url: Annotated[str, Meta(description="What clients reach it by; empty: its own address")] = ""
+    public_url: Annotated[str, Meta(description="URL for clients; empty: its own address")] = ""
     images_per_project: Annotated[int, Meta(ge=-1, description="Images per project; -1: any number")] = 100
     mib_per_project: Annotated[
         int, Meta(ge=-1, description="MiB that the images of a project have together; -1: any number")
@@ -205,7 +205,7 @@ class TransportSettings(NatsSecurity, frozen=True, kw_only=True):
     ] = "_INBOX"
     public_url: Annotated[
         str,
-        Meta(description="Addresses of the NATS servers as new hosts are told them; empty: `url`"),
+        Meta(description="Addresses of the NATS servers in the configuration of new hosts; empty: `url`"),
     ] = ""
     max_pending: Annotated[
         int, Meta(ge=1, description="Messages that may wait to be sent or answered; beyond it 503 with Retry-After")
@@ -252,13 +252,13 @@ class SynchronizerSettings(NatsSecurity, frozen=True, kw_only=True):
 
 
 class ConductorSettings(Section, frozen=True, kw_only=True):
-    """How long work may take before somebody else looks after it."""
+    """How long work may take before another process takes it over."""
 
     super_conductor_health_port: Annotated[int, port_of_health("super-conductor")] = 0
     cell_conductor_health_port: Annotated[int, port_of_health("cell-conductor")] = 0
     lease_seconds: Annotated[float, Meta(gt=0, description="Seconds after which a silent process loses its work")] = 5.0
     resend_seconds: Annotated[
-        float, Meta(gt=0, description="Seconds after which a step nobody started is sent again")
+        float, Meta(gt=0, description="Seconds after which an order that no host has in hand is sent again")
     ] = 2.0
     not_ready_deadline: Annotated[
         float, Meta(gt=0, description="Seconds a server waits for a cell that cannot answer for its hosts")
@@ -269,7 +269,7 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
     ] = 300.0
     spawning_deadline: Annotated[
         float,
-        Meta(gt=0, description="Seconds without progress until a server whose guest is being made is ERROR"),
+        Meta(gt=0, description="Seconds without progress until a server in `spawning` is ERROR"),
     ] = 600.0
     task_deadline: Annotated[
         float,
@@ -278,7 +278,7 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
 
     fence_grace_seconds: Annotated[
         float,
-        Meta(ge=0, description="Seconds in which a fence can be taken back; then what was on the host is given up"),
+        Meta(ge=0, description="Seconds in which a fence can be withdrawn; then the host's servers are given up"),
     ] = 3600.0
 
     require_enrolment: Annotated[
@@ -293,7 +293,7 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
         return min(5.0, shortest / 4)
 
     sweep_seconds: Annotated[
-        float, Meta(gt=0, description="Seconds between two looks for claims and group slots that nothing names")
+        float, Meta(gt=0, description="Seconds between two searches for claims and group slots that no row names")
     ] = 1.0
     audit_seconds: Annotated[
         float, Meta(gt=0, description="Seconds between two audits of databases, placement and agents")
@@ -305,7 +305,7 @@ class AgentsSettings(Section, frozen=True, kw_only=True):
 
     require_signatures: Annotated[
         bool,
-        Meta(description="Whether agents of hosts enrolled before 0.6.0 must sign all they say, too; others always do"),
+        Meta(description="Whether agents of hosts enrolled before 0.6.0 must sign all messages, too; others always do"),
     ] = False
 
 
@@ -338,7 +338,7 @@ class TracingSettings(Section, frozen=True, kw_only=True):
         str, Meta(description="Directory where each process writes its spans, a JSON object a line; empty: none")
     ] = ""
     sample_ratio: Annotated[
-        float, Meta(ge=0, le=1, description="Share of requests that are traced, where the client does not say")
+        float, Meta(ge=0, le=1, description="Share of requests that are traced, unless the client decides")
     ] = 1.0
 
 
