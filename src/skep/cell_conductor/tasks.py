@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import sqlalchemy as sa
 
 from skep.cell_conductor import endings
@@ -61,23 +63,7 @@ class Tasks:
     async def may_act(self, message: MayAct, _context: RequestContext | None) -> ActPermission:
         """Answer whether a host may begin what it was told: not what was given up meanwhile."""
         parts = self._parts
-
-        def unit(connection: sa.Connection) -> tuple[bool, list[tuple[HostTask, Instance | None]]]:
-            agents.check_current(connection, message.host, message.incarnation)
-            new = tasks.not_begun(connection, message.instance, message.task_id)
-            granted = tasks.may_act(
-                connection,
-                message.instance,
-                message.attempt,
-                message.host,
-                message.task,
-                message.task_id,
-                parts.clock.now(),
-            )
-            instance = endings.instance_of(connection, message.instance) if granted and new else None
-            return granted, [(one, instance) for one in new] if granted else []
-
-        granted, begun = await parts.database.write(unit)
+        granted, begun = await parts.database.write(partial(permit, message=message, now=parts.clock.now()))
         for task, instance in begun:
             endings.begun(parts, task.action, instance, task.request.context)
         return ActPermission(granted=granted, seconds=YES_SECONDS if granted else 0.0)
@@ -85,22 +71,34 @@ class Tasks:
     async def done(self, message: TaskDone, _context: RequestContext | None) -> Done:
         """Write that an action is over. A repeat changes nothing."""
         parts = self._parts
-
-        def unit(connection: sa.Connection) -> list[endings.Over]:
-            over = tasks.done(
-                connection,
-                message.instance,
-                message.attempt,
-                message.task_id,
-                message.power_state,
-                message.error,
-                parts.clock.now(),
-                begun=message.begun,
-            )
-            return endings.with_instances(connection, [over] if over is not None else [])
-
-        endings.ended(parts, await parts.database.write(unit))
+        endings.ended(parts, await parts.database.write(partial(conclude, message=message, now=parts.clock.now())))
         return Done()
+
+
+def permit(connection: sa.Connection, message: MayAct, now: int) -> tuple[bool, list[tuple[HostTask, Instance | None]]]:
+    """Let a host begin an action; return whether it may, and the action where it begins with this."""
+    agents.check_current(connection, message.host, message.incarnation)
+    new = tasks.not_begun(connection, message.instance, message.task_id)
+    granted = tasks.may_act(
+        connection, message.instance, message.attempt, message.host, message.task, message.task_id, now
+    )
+    instance = endings.instance_of(connection, message.instance) if granted and new else None
+    return granted, [(one, instance) for one in new] if granted else []
+
+
+def conclude(connection: sa.Connection, message: TaskDone, now: int) -> list[endings.Over]:
+    """Write what a host says came of an action."""
+    over = tasks.done(
+        connection,
+        message.instance,
+        message.attempt,
+        message.task_id,
+        message.power_state,
+        message.error,
+        now,
+        begun=message.begun,
+    )
+    return endings.with_instances(connection, [over] if over is not None else [])
 
 
 def _order(task: HostTask, *, takes_actions: bool) -> RunAction | ChangePower | None:

@@ -1,6 +1,6 @@
 """Operations on servers that run, each with the writes at which a cloud can die in the midst of it.
 
-Start, stop and reboot are a task in the server's row, begun by the API and ended by what the host reports. Updates are
+Actions of hosts are a task in the server's row, begun by the API, permitted and ended at the host's word. Updates are
 one write. A write that was not committed has not happened; one that was, has, answered or not.
 """
 
@@ -11,7 +11,8 @@ import msgspec
 from skep_lab.crash.points import Point
 from skep_lab.crash.walk import Walk
 
-BEGIN, END = "skep.database.cell.tasks.begin", "skep.database.cell.tasks.done"
+BEGIN = "skep.database.cell.tasks.begin"
+PERMIT, END = "skep.cell_conductor.tasks.permit", "skep.cell_conductor.tasks.conclude"
 CHANGE = "skep.database.cell.instances.change"
 KEYS = ("metadata", "tags", "description")
 """What an update may change of what is shown."""
@@ -26,7 +27,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     body: dict[str, object]
     before: str = "ACTIVE"
     after: str = "ACTIVE"
-    writes: tuple[str, ...] = (BEGIN, END)
+    writes: tuple[str, ...] = (BEGIN, PERMIT, END)
     shows: dict[str, object] = {}
     """What a server shows once it is done."""
 
@@ -36,6 +37,10 @@ OPERATIONS = (
     Operation(name="start", body={"os-start": None}, before="SHUTOFF"),
     Operation(name="reboot", body={"reboot": {"type": "SOFT"}}),
     Operation(name="hard-reboot", body={"reboot": {"type": "HARD"}}),
+    Operation(name="pause", body={"pause": None}, after="PAUSED"),
+    Operation(name="unpause", body={"unpause": None}, before="PAUSED"),
+    Operation(name="suspend", body={"suspend": None}, after="SUSPENDED"),
+    Operation(name="resume", body={"resume": None}, before="SUSPENDED"),
     Operation(
         name="metadata",
         method="PUT",
@@ -58,6 +63,14 @@ OPERATIONS = (
 )
 
 
+BROUGHT_BY: dict[str, dict[str, object]] = {
+    "SHUTOFF": {"os-stop": None},
+    "PAUSED": {"pause": None},
+    "SUSPENDED": {"suspend": None},
+}
+"""The action that brings a server into a status."""
+
+
 def points_of(operation: Operation) -> tuple[Point, ...]:
     """Return where the cloud dies: just before each write is committed, and when it is and nobody knows."""
     return tuple(Point(unit=write, way=way) for write in operation.writes for way in ("before", "lost"))
@@ -67,13 +80,13 @@ def operate(walk: Walk, operation: Operation, point: Point) -> None:
     """Die in the midst of an operation on one of several servers; the others stay as they are."""
     walk.create("server")
     chosen, *others = walk.wait_statuses("ACTIVE")
-    if operation.before == "SHUTOFF":
-        walk.act(chosen, {"os-stop": None})
-        walk.well("after stopping")
+    if operation.before in BROUGHT_BY:
+        walk.act(chosen, BROUGHT_BY[operation.before])
+        walk.well(f"before {operation.name}")
     shown = _shown(walk, chosen)
     walk.crash(point, lambda: walk.sent(operation.method, f"/servers/{chosen}{operation.path}", operation.body))
     walk.recovered()
-    stored = point.unit == END or point.way == "lost"
+    stored = point.unit in (PERMIT, END) or point.way == "lost"
     statuses = walk.statuses()
     assert statuses[chosen] == (operation.after if stored else operation.before)
     assert {statuses[uuid] for uuid in others} == {"ACTIVE"}
