@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from skep.api import actions_page
 from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS, NOVA_ACTIONS, ROWS_BY_KEY
 from skep.api.server_routes import SERVER_ROUTES
 from skep.domain.actions import ACTIONS
+
+PAGE = Path(__file__).parents[3] / "docs" / "api.md"
 
 
 def test_every_action_is_asked_for_by_one_key_or_by_a_delete() -> None:
@@ -23,3 +30,10 @@ def test_keys_are_novas_in_novas_versions_and_either_there_or_absent() -> None:
 def test_each_key_has_a_route() -> None:
     routes = {route.action for route in SERVER_ROUTES if route.action is not None}
     assert routes == set(NOVA_ACTIONS)
+
+
+def test_the_page_has_the_table_of_actions() -> None:
+    page = PAGE.read_text()
+    assert page == actions_page.written_into(page), "run: python -m skep.api.actions_page docs/api.md"
+    with pytest.raises(ValueError, match="the page has no lines"):
+        actions_page.written_into("a page")

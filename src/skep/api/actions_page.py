@@ -1,0 +1,72 @@
+"""The table of actions in docs/api.md, made from both tables of actions.
+
+`python -m skep.api.actions_page docs/api.md` writes it between its marks.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS, ActionRow
+from skep.api.microversions import MAXIMUM, MINIMUM, text
+from skep.domain.actions import ACTIONS, ANY_TASK, Action
+from skep.domain.instances import State
+from skep.domain.states import stored, vm_state
+
+BEGIN, END = "<!-- actions: made by skep.api.actions_page -->", "<!-- end of actions -->"
+
+NONE = "-"
+HEAD = (
+    "| key | policy rule | begins in | overrides | locked | becomes | instance action | driver needs | quota |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
+
+
+def render() -> str:
+    """Return the table, and the list of what is not there yet."""
+    rows = [_line(_key(row), row.rule, ACTIONS[name]) for row in ACTION_ROWS for name in row.actions]
+    rows.append(_line("`DELETE`", "os_compute_api:servers:delete", ACTIONS["delete"]))
+    absent = ", ".join(f"`{key}`" for key in ABSENT_ACTIONS)
+    return "\n".join([*HEAD, *rows, "", f"Not there yet, answered with 400: {absent}."])
+
+
+def written_into(page: str) -> str:
+    """Return a page with the table between its marks. Raises ValueError where it has no marks."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no lines {BEGIN!r} and {END!r}")
+    return f"{before}{BEGIN}\n{render()}\n{END}{after}"
+
+
+def _key(row: ActionRow) -> str:
+    since = f" since {text(row.since)}" if row.since != MINIMUM else ""
+    until = f" until {text(row.until)}" if row.until != MAXIMUM else ""
+    return f"`{row.key}`{since}{until}"
+
+
+def _line(key: str, rule: str, action: Action) -> str:
+    begins = "any" if action.begins_in is None else ", ".join(vm_state(one) for one in _in_order(action.begins_in))
+    overrides = "any task" if action.overrides == ANY_TASK else ", ".join(sorted(action.overrides)) or NONE
+    cells = (
+        key,
+        f"`{rule.removeprefix('os_compute_api:')}`",
+        begins,
+        overrides,
+        "refused" if action.lock_refuses else "taken",
+        vm_state(action.becomes) if action.becomes is not None else NONE,
+        f"{action.record} (`{action.event}`)",
+        f"`{action.capability}`" if action.capability is not None else NONE,
+        "given back" if action.frees_quota else NONE,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _in_order(states: frozenset[State]) -> list[State]:
+    return [State(one) for one in stored(states)]
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(written_into(path.read_text()))
