@@ -1,8 +1,8 @@
 """Credentials of programs: a secret that is bound to one cell, or to one namespace of host states.
 
-A token reads `skep_ID_SECRET`. The secret is 256 random bits, so a fast hash of it is enough at rest: nobody can try
-them out, and no stretching would make that slower. It is keyed with the credential's id, so that equal hashes of two
-installations say nothing.
+A token reads `skep_ID_SECRET`. The secret is 256 random bits, so a fast hash of it is enough at rest: they cannot
+be tried out, and no stretching would make that slower. It is keyed with the credential's id, so that equal hashes of
+two installations say nothing.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ SkepError
 ├── TooManyAttempts       too many wrong passwords; wait before the next one           429
 ├── Unavailable           try again: storage, backlog, a neighbour that is away        503
 │   ├── StorageUnavailable   disk full, database locked or gone
-│   │   └── OutcomeUnknown       nobody knows whether it was stored               504
+│   │   └── OutcomeUnknown       unknown whether it was stored                    504
 │   ├── Overloaded           a backlog is at its limit
-│   ├── Unreachable          nobody answered a call in time
+│   ├── Unreachable          a call got no answer in time
 │   └── UnknownSession       the speaker and the conductors share no keys: it has to register
 └── Misconfigured         the operator's configuration cannot work
 """

@@ -39,7 +39,7 @@ class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
     """What the server's own hint and flavor ask for beside the policy."""
     epoch: str = ""
     """The epoch of the host states in which `cells` were found. Under another one they are not to be believed: a member
-    may have got its cell since, and nobody has told the new epoch of it."""
+    may have got its cell since, and is not asserted in the new epoch."""
 
     @property
     def is_hard(self) -> bool:

@@ -1,7 +1,7 @@
 """Namespaces of other services: what states they may hold, and how a state finds its hosts.
 
-A service registers a namespace with a schema and writes states into it, each under a key. Everything here is pure: it
-is asked by whoever takes a schema or a state from outside.
+A service registers a namespace with a schema and writes states into it, each under a key. Everything here is pure: its
+callers accept schemas and states from outside.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decides about an instance whose row went back in time, by the hosts' reports of their guests. Pure.
 
-A guest is never undone for a number that its row does not know yet: whoever has it was told so by the time that is
-lost. The row follows the guest if there is one, and waits for an operator if there are several.
+A guest is never undone for a number that its row does not know yet: its host got
+that number in the lost time. The row follows the guest if there is one, and waits for an operator if there are several.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def decide(row: RowBefore, found: Sequence[FoundGuest], *, all_told: bool) -> Ve
 
 
 def go_on(row: RowBefore, highest: int) -> GoOn:
-    """Return what becomes of a row by an operator's word that nothing of it is anywhere, whoever has told so."""
+    """Return what becomes of a row by an operator's word that nothing of it is anywhere, whatever hosts reported."""
     lost = row.state in (State.BUILDING, State.SPAWNING)
     return GoOn(highest, elsewhere=lost or (row.state is State.SCHEDULED and highest >= row.attempt))
 

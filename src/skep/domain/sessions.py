@@ -82,7 +82,7 @@ class Session:
 def seal_to_run(public: bytes, about: tuple[object, ...], content: bytes) -> bytes:
     """Seal something for the one run of an agent that brought this X25519 key. Raises ValueError for what is no key.
 
-    `about` is what it is, and has to be known by whoever opens it.
+    `about` names the content, and the receiver has to know it.
     """
     own = X25519PrivateKey.generate()
     mine = own.public_key().public_bytes_raw()

@@ -53,7 +53,7 @@ def spread_group(
 ) -> GroupRule | None:
     """Return the group's rule with what hint and flavor ask for; of two for one key the hint's holds.
 
-    A flavor asks for nothing where there is no group: nobody is counted. Raises BadRequest as `read_extra_specs`.
+    A flavor asks for nothing where there is no group: no server is counted. Raises BadRequest as `read_extra_specs`.
     """
     constraints = {one.key: one for one in (*read_extra_specs(specs), *hinted)}
     if group is None or not constraints:

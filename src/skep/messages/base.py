@@ -1,6 +1,6 @@
 """What all messages have in common.
 
-A *cast* is a hint: nobody waits, and it may be lost. A *call* waits for its reply until its deadline. Each message
+A *cast* is a hint: it has no answer, and it may be lost. A *call* waits for its reply until its deadline. Each message
 declares its name on the wire (`wire_name`), which never changes, whatever its class is called.
 """
 

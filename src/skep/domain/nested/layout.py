@@ -80,8 +80,8 @@ _NOTHING = Topology()
 _KEPT = 256
 """The most recent layouts, kept although no host has them."""
 _layouts: WeakValueDictionary[bytes, Layout] = WeakValueDictionary()
-"""All that somebody has, by what they depend on. Devices may have names that no other host has, so there may be as many
-as hosts; whoever has hosts bounds them."""
+"""All layouts in use, by what they depend on. Devices may have names that no other host has, so there may be as many
+as hosts; the owner of the hosts bounds them."""
 _latest: deque[Layout] = deque(maxlen=_KEPT)
 
 

@@ -1,7 +1,7 @@
 """What is left of the inside of a host after what its servers hold.
 
-Pinned CPUs are sets of bits, one bit for each physical CPU. As long as nobody holds what somebody else does, what is
-given back is free again; else a room cannot tell, and is made anew from what is held.
+Pinned CPUs are sets of bits, one bit for each physical CPU. While no part is held twice, a part given
+back is free again; otherwise the room is computed anew from all held parts.
 """
 
 from __future__ import annotations
