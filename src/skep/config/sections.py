@@ -273,7 +273,7 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
     ] = 600.0
     task_deadline: Annotated[
         float,
-        Meta(gt=0, description="Seconds without progress until a start, stop or reboot is given up"),
+        Meta(gt=0, description="Seconds without progress until an action of a host is given up"),
     ] = 120.0
 
     fence_grace_seconds: Annotated[
