@@ -118,7 +118,7 @@ class Connection(HttpToolsProtocol):
         self._whole_requests = 0
         self._in_head = False
         self._headed = False
-        """Whether there was a request with all its headers: `cycle` is the last of these."""
+        """Whether there was a request with all its headers and a target: `cycle` is the last of these."""
         self._head_bytes = 0
         """Of the request line and the headers that were parsed."""
         self._unparsed = 0
@@ -216,8 +216,9 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
             self._deaf = True
             raise _OverLimit
-        self._in_head = False
+        # This may raise: the parser takes targets that are none. The request then ends in its head, without a cycle.
         super().on_headers_complete()
+        self._in_head = False
         self._headed = True
 
     def on_body(self, body: bytes) -> None:

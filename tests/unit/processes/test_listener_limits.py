@@ -435,6 +435,64 @@ async def test_nonsense_is_answered_400() -> None:
         assert (status, json.loads(body)["error"]["message"]) == (400, "This is not an HTTP request.")
 
 
+NO_TARGETS = [
+    b"CONNECT a:1 HTTP/1.1",
+    b"GET http://[::1/ HTTP/1.1",
+    b"GET http://a:bb/ HTTP/1.1",
+    b"GET http:// HTTP/1.1",
+    b"GET http://a HTTP/1.1",
+    b"POST http://[::1/ HTTP/1.1\r\nContent-Length: 2",
+    b"POST http://[::1/ HTTP/1.1\r\nTransfer-Encoding: chunked",
+    b"GET http://[::1/ HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket",
+]
+"""Requests that the parser reads, and whose targets are no paths here."""
+
+
+@pytest.mark.parametrize("head", NO_TARGETS)
+@pytest.mark.parametrize("pieces", [False, True], ids=["at once", "in pieces"])
+def test_a_target_that_is_none_is_answered_400(run: Run, head: bytes, pieces: bool) -> None:
+    async def story() -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        async with serving(here) as port:
+            client, again = await port.connect(), await port.connect()
+            data = head + b"\r\nHost: skep\r\n\r\n"
+            for piece in [data[at : at + 1] for at in range(len(data))] if pieces else [data]:
+                await client.send(piece)
+                await asyncio.sleep(0)
+            status, body, headers = await client.answer()
+            assert (status, json.loads(body)["error"]["code"]) == (400, 400)
+            assert headers[b"connection"] == b"close"
+            assert await client.is_ended()
+            assert port.refused("malformed") == 1
+            await again.send(HELLO)
+            assert await again.status() == 200
+            await again.send(data)
+            assert await again.status() == 400
+            assert port.refused("malformed") == 2
+        assert told == []
+
+    run(story)
+
+
+@pytest.mark.parametrize("head", NO_TARGETS)
+def test_a_target_that_is_none_does_not_spoil_the_answer_before_it(run: Run, head: bytes) -> None:
+    async def story() -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        held = Held(here)
+        async with serving(held) as port:
+            client = await port.connect()
+            await client.send(HELLO + HELLO + head + b"\r\n\r\n")
+            await port.has_refused("malformed")
+            held.proceed.set()
+            assert [await client.status() for _ in range(2)] == [200, 200]
+            assert await client.is_ended()
+        assert told == []
+
+    run(story)
+
+
 async def test_requests_for_another_protocol_are_answered_as_they_stand() -> None:
     async with serving(here) as port:
         client = await port.connect()
