@@ -244,6 +244,23 @@ async def test_other_orders(cloud: ServersUnderTest) -> None:
     assert (await cloud.bad("GET", "/servers?sort_key=nothing"))[0] == 400
 
 
+@pytest.mark.parametrize("key", ["host", "node"])
+@pytest.mark.parametrize("version", [1, 72, 73, 96])
+async def test_only_admins_learn_the_order_of_hosts(cloud: ServersUnderTest, key: str, version: int) -> None:
+    made = await everywhere(cloud)
+    expected = (403, f"Only administrators may sort servers by {key}")
+    for path in ("/servers", "/servers/detail"):
+        for query in (
+            f"sort_key={key}",
+            f"sort_key=display_name&sort_key={key}&sort_dir=asc",
+            f"sort_key={key}&limit=0",
+        ):
+            assert await cloud.bad("GET", f"{path}?{query}", token="member", version=version) == expected
+        assert await cloud.bad("GET", f"{path}?sort_key={key}", token="reader", version=version) == expected
+        answer = await cloud.good("GET", f"{path}?all_tenants=1&sort_key={key}", token="admin", version=version)
+        assert {server["id"] for server in answer["servers"]} == set(made.values())
+
+
 class Broken(Database):
     """A cell that cannot be read."""
 

@@ -232,6 +232,9 @@ def _order(request: ApiRequest) -> tuple[tuple[str, str], ...]:
     keys, directions = request.query.get("sort_key", []), request.query.get("sort_dir", [])
     if len(directions) > max(len(keys), 1):
         raise BadRequest("Sort direction size exceeds sort key size")
+    for key in keys:
+        if key in FOR_ADMINS and not request.context.is_admin:
+            raise Forbidden(f"Only administrators may sort servers by {key}")
     keys = keys or ["created_at"]
     last = directions[-1] if directions else "desc"
     chosen: dict[str, str] = {}
@@ -269,6 +272,10 @@ SORT_VALUES: dict[str, Callable[[Instance], Any]] = {
     "vm_state": lambda one: vm_state(one.state),
 }
 """Sort key -> value; Nova's other keys are the same for all servers here."""
+
+
+FOR_ADMINS = frozenset({"host", "node"})
+"""Sort keys whose order would tell others which servers are on one host."""
 
 
 def ordered(found: list[Instance], order: tuple[tuple[str, str], ...]) -> list[Instance]:
