@@ -29,6 +29,7 @@ OURS = (
     "enrolling",
     "logs",
     "servers",
+    ".gitignore",
     "clouds.yaml",
     "compute.toml",
     "processes.env",
@@ -135,9 +136,21 @@ class StateDirectory:
                 raise Misconfigured(f"state directory {self.root} is a place for all users: name one for Skep alone")
             if is_new and passed:
                 self.root.chmod(PASSED_MODE)
+            self._keep_out_of_git()
             self._tighten(passed=passed)
         except OSError as error:
             raise self._unusable(error) from error
+
+    def _keep_out_of_git(self) -> None:
+        """Have git leave out the keys and passwords of a directory that stands in a repository."""
+        path = self.root / ".gitignore"
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return
+        with os.fdopen(descriptor, "wb") as file:
+            ownership.give(descriptor, self.root)
+            file.write(b"*\n")
 
     def _tighten(self, *, passed: bool) -> None:
         through, left = self._of_another_user(passed=passed)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,12 @@ def _everything_is_open(_umask: None) -> None:
 
 def _mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
+
+
+def git(*arguments: str, cwd: Path) -> str:
+    program = shutil.which("git")
+    assert program is not None
+    return subprocess.run([program, *arguments], cwd=cwd, check=True, capture_output=True, text=True).stdout
 
 
 def _open_below(root: Path) -> list[str]:
@@ -91,3 +99,29 @@ def test_a_place_for_all_users_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     with pytest.raises(Misconfigured, match="is a place for all users: name one for Skep alone"):
         StateDirectory(tmp_path).open()
+
+
+def test_git_leaves_out_one_that_stands_in_a_repository(tmp_path: Path) -> None:
+    git("init", "--quiet", cwd=tmp_path)
+    directory = StateDirectory(tmp_path / "any-name")
+    directory.open()
+    directory.seal()
+    (directory.root / "clouds.yaml").write_text("password")
+    directory.close()
+    assert git("status", "--porcelain", "--untracked-files=all", cwd=tmp_path) == ""
+    assert _open_below(directory.root) == []
+
+
+def test_one_of_an_earlier_version_is_left_out_of_git_too(tmp_path: Path) -> None:
+    root = tmp_path / "state"
+    (root / "keys").mkdir(parents=True)
+    StateDirectory(root).make()
+    assert (root / ".gitignore").read_text() == "*\n"
+
+
+def test_what_operators_say_to_git_themselves_stays(tmp_path: Path) -> None:
+    root = tmp_path / "state"
+    root.mkdir()
+    (root / ".gitignore").write_text("*\n!notes.txt\n")
+    StateDirectory(root).make()
+    assert (root / ".gitignore").read_text() == "*\n!notes.txt\n"
