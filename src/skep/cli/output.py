@@ -46,6 +46,19 @@ def formats(default: Format) -> Callable[[CommandT], CommandT]:
     return decorate
 
 
+@contextlib.contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """Print to a reader that may close the pipe when it has enough: no error then, and nothing more is written."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is left in the buffer is written when the program ends: it goes nowhere.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def print_json(value: Any) -> None:
     """Print a value as indented JSON."""
     click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode())

@@ -12,7 +12,7 @@ import msgspec
 
 from skep.cli.config import config_option
 from skep.cli.failures import Failed, Refused
-from skep.cli.output import Format, format_option, print_json
+from skep.cli.output import Format, format_option, print_json, reader_may_leave
 from skep.domain.ids import is_uuid
 
 REQUEST_KEYS = ("request", "global_request", "request_id")
@@ -46,11 +46,12 @@ def request(request_id: str, form: Format, config_file: Path | None) -> None:
     found = story(request_id, lambda: lines_of(directory))
     if not found:
         raise Failed(f"no line of {directory} names {request_id}; {ELSEWHERE}{_as_plain_text(request_id, directory)}")
-    if form == "json":
-        print_json(found)
-        return
-    for line in found:
-        click.echo(as_text(line))
+    with reader_may_leave():
+        if form == "json":
+            print_json(found)
+            return
+        for line in found:
+            click.echo(as_text(line, request_id))
 
 
 def lines_of(directory: Path) -> Iterator[dict[str, Any]]:
@@ -90,10 +91,16 @@ def story(request_id: str, read: Callable[[], Iterable[Mapping[str, Any]]]) -> l
     return sorted(found, key=lambda line: str(line.get("timestamp", "")))
 
 
-def as_text(line: Mapping[str, Any]) -> str:
-    """Return a line for people: time, process, what happened, then the other keys."""
+def as_text(line: Mapping[str, Any], request_id: str) -> str:
+    """Return a line for people: time, process, what happened, then the other keys.
+
+    Whoever asks may name any id as the global request: the line of a request that did shows its own id.
+    """
     more = " ".join(f"{key}={value}" for key, value in line.items() if key not in FRAME and value is not None)
     level = "" if line.get("level") in (None, "info") else f" [{line['level']}]"
+    own = line.get("request") or line.get("request_id")
+    if own and own != request_id:
+        more = f"{more} request={own} (this is its global request)".lstrip()
     return f"{line.get('timestamp', '-')}  {line['process']:<20}{level} {line.get('event', '')}  {more}".rstrip()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,25 @@ def test_lines_of_text_are_not_read_and_the_answer_says_so(logs: Path) -> None:
     said = CliRunner().invoke(skep, ["request", request]).output
     assert "Lines of text do, which are not read" in said
     assert f"grep {request} {logs / 'api-2.log'}" in said
+
+
+def test_a_request_that_named_it_as_its_global_one_is_marked(logs: Path) -> None:
+    theirs = {"timestamp": "2026-01-01T00:00:04Z", "event": "theirs", "request": OTHER, "global_request": REQUEST}
+    own = {"timestamp": "2026-01-01T00:00:06Z", "event": "own", "request": REQUEST, "global_request": OTHER}
+    (logs / "api-2.log").write_text(f"{json.dumps(theirs)}\n{json.dumps(own)}\n")
+    lines = CliRunner().invoke(skep, ["request", REQUEST]).output.splitlines()
+    marks = {line.split()[2]: line.endswith(f"request={OTHER} (this is its global request)") for line in lines}
+    assert (marks.pop("theirs"), set(marks.values())) == (True, {False})
+
+
+def test_a_reader_that_has_enough_is_no_error(logs: Path) -> None:
+    line = {"timestamp": "2026-01-01T00:00:04Z", "event": "long", "request": REQUEST, "text": "x" * 100_000}
+    (logs / "api-2.log").write_text(f"{json.dumps(line)}\n" * 20)
+    command = [sys.executable, "-m", "skep.cli", "request", REQUEST]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.read(10)
+        running.stdout.close()
+        said = running.stderr.read()
+    assert (running.returncode, said) == (0, b"")
