@@ -289,6 +289,8 @@ class LocalServers:
                     try:
                         await asyncio.to_thread(server.kill)
                         await _tried(name, self._start_of(name))
+                    except Misconfigured as error:
+                        log.error("server does not start", server=name, error=str(error)[-300:])
                     except Exception:
                         log.exception("server does not start", server=name)
             try:
