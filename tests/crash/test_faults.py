@@ -31,6 +31,7 @@ from skep_lab.chaos.beside import FaultsBeside
 from skep_lab.chaos.load import HOSTS, TINY, Load, chaos_config
 from skep_lab.chaos.restore import RestoreStory
 from skep_lab.crash.process import CrashProcess
+from skep_lab.processes.child import RoleDied
 from skep_lab.processes.clocks import HostClocks
 from skep_lab.processes.cloud import SMALL_DISK, ProcessCloud, mount_memory
 from skep_lab.processes.faults import ProcessFaults
@@ -228,6 +229,25 @@ async def test_a_process_gets_its_own_clock_back(role: str) -> None:
     assert what == "faketime"
     assert cloud.children[name].said == ["kill", "start"]
     assert noted == ([(Path(name), wrong), (Path(name), 0)] if role == "compute" else [])
+
+
+@pytest.mark.needs_part("faketime")
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_process_with_a_wrong_clock_that_waits_for_a_database_has_not_died(*, waits: bool) -> None:
+    def wait_started() -> None:
+        raise RoleDied("did not start")
+
+    def program(*_of: object) -> Any:
+        return SimpleNamespace(start=lambda: None, wait_started=wait_started, kill=lambda: None, running=waits)
+
+    passes = asyncio.Event()
+    passes.set()
+    cloud = Cloud(program=program)
+    for child in cloud.children.values():
+        child.order = Order(name=child.order.name, role="api")
+    faults = faults_on(cloud, passes)
+    assert await fake_time(faults, "api", faked_time())
+    assert faults.died == ([] if waits else ["did not start"])
 
 
 def test_guests_are_told_by_the_right_time_whatever_the_clocks_of_their_hosts_said(tmp_path: Path) -> None:

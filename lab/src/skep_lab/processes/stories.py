@@ -73,7 +73,10 @@ async def fill_databases_disk(faults: ProcessFaults) -> None:
 
 
 async def fake_time(faults: ProcessFaults, role: str, faked: Mapping[str, str]) -> bool:
-    """Let a program whose clock is wrong do the work of a process; then it dies with all that it holds."""
+    """Let a program whose clock is wrong do the work of a process; then it dies with all that it holds.
+
+    A program that still waits to start has not died: another fault may have what it needs, a database for example.
+    """
     with faults.taking_process(role) as child:
         if child is None:
             return False
@@ -86,7 +89,10 @@ async def fake_time(faults: ProcessFaults, role: str, faked: Mapping[str, str]) 
             await asyncio.to_thread(program.wait_started)
             await faults.wait(faults.dice.uniform(*PAUSED_SECONDS))
         except RoleDied as error:
-            faults.died.append(str(error))
+            if program.running:
+                _say(f"{child.order.name} with a wrong clock waits to start")
+            else:
+                faults.died.append(str(error))
         finally:
             await asyncio.to_thread(program.kill)
             faults.note_clock(child, child.clock_offset)
