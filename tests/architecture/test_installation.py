@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -83,6 +84,29 @@ def test_an_environment_of_another_interpreter_is_not_taken(clone: Path) -> None
     assert (
         line == f"skep: .venv was made by another Python (/other 3.12) than PYTHON={sys.executable}; remove .venv first"
     )
+
+
+def test_what_another_release_installed_over_is_installed_anew(clone: Path) -> None:
+    for name in ("python", "python3"):
+        (clone / "bin" / name).symlink_to(sys.executable)
+    (clone / ".venv" / "bin").mkdir(parents=True)
+    (clone / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    marks = {kind: clone / ".venv" / f".installed-{kind}" for kind in ("all", "run")}
+    read = [clone / name for name in ("uv.lock", "pyproject.toml", "lab/pyproject.toml", "scripts/bootstrap")]
+    python = subprocess.run(
+        [clone / "bin" / "python3", "-c", "import sys; print(sys.executable)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    content = b"".join(path.read_bytes() for path in read) + f"{clone}\n{python}".encode()
+    marks["all"].write_text(f"{hashlib.sha256(content).hexdigest()}\n")
+    assert bootstrap(clone) == (0, [])
+    marks["run"].write_text("that of another release\n")
+    later = marks["all"].stat().st_mtime + 1
+    os.utime(marks["run"], (later, later))
+    status, _ = bootstrap(clone, PIP_NO_INDEX="1", PIP_INDEX_URL="", UV_OFFLINE="1")
+    assert status == 1
 
 
 def test_an_old_python_is_named(clone: Path) -> None:
