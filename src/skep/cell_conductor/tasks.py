@@ -50,12 +50,12 @@ class Tasks:
         return len(due) >= BATCH
 
     async def _refuse(self, task: HostTask) -> None:
-        """End an action that the agent of its host does not know: nothing was touched."""
+        """End an action that the agent of its host does not know, unless a former run of it was allowed to begin."""
         why = f"NotSupportedByAgent: the agent of host {task.host} is of a release without `{task.request.action}`"
         now = self._parts.clock.now()
 
         def unit(connection: sa.Connection) -> list[endings.Over]:
-            over = tasks.settle(connection, task, now, why)
+            over = tasks.refuse(connection, task, now, why)
             return endings.with_instances(connection, [over] if over is not None else [])
 
         endings.ended(self._parts, await self._parts.database.write(unit))

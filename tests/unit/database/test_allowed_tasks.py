@@ -93,6 +93,19 @@ def test_a_host_that_had_not_begun_settles_a_doubt_too(cell: sa.Connection) -> N
     assert says(cell, ON, begun=False)
     assert (server(cell).state, server(cell).task, server(cell).fault) == (State.ACTIVE, None, None)
     assert results(cell)[1:] == [("Error", "GivenUp: it was given up")]
+    acted = cell.execute(sa.select(tasks.row.acted_id)).scalar_one()
+    assert acted is None, "its reports never name the task, and count"
+
+
+def test_only_what_no_host_may_have_begun_is_refused(cell: sa.Connection) -> None:
+    task = running(cell)
+    assert asks(cell)
+    assert tasks.refuse(cell, task, NOW, "unknown to the agent") is None
+    assert server(cell).task is Task.POWERING_OFF
+    assert says(cell, OFF)
+    task = begun(cell, Task.POWERING_ON, "req-u", NOW + 1)
+    assert tasks.refuse(cell, task, NOW + 1, "unknown to the agent") is not None
+    assert (server(cell).state, server(cell).task) == (State.STOPPED, None)
 
 
 def test_an_agent_that_does_not_ask_and_carries_out_late_says_how_the_guest_is(cell: sa.Connection) -> None:

@@ -191,8 +191,7 @@ def give_up(connection: sa.Connection, task: HostTask, now: int) -> Ended | None
 
     One that the host was allowed to begin is not ended but in doubt.
     """
-    unasked = row.acted_id.is_distinct_from(task.task_id)
-    ended = settle(connection, task, now, NO_ANSWER, unasked)
+    ended = refuse(connection, task, now, NO_ANSWER)
     if ended is not None:
         return ended
     doubted = connection.execute(
@@ -201,6 +200,11 @@ def give_up(connection: sa.Connection, task: HostTask, now: int) -> Ended | None
         .values(in_doubt_at=now, changed_at=now, updated_at=now)
     ).rowcount
     return _finish(connection, task, now, f"{NO_ANSWER}: {UNKNOWN}", in_doubt=True) if doubted else None
+
+
+def refuse(connection: sa.Connection, task: HostTask, now: int, why: str) -> Ended | None:
+    """End a task, unless its host was allowed to begin it: an error for the action. None when it is not ended."""
+    return settle(connection, task, now, why, row.acted_id.is_distinct_from(task.task_id))
 
 
 def settle(
@@ -245,8 +249,9 @@ def done(
 
     Of a server that its host has not reported as built (ERROR, its host was silent) the state stays: `built` says what
     becomes of it, whichever of the host's two messages comes first. A task that was given up is none any more; its
-    host, which has carried it out all the same (agents of before 0.6.0 do not ask), says how the guest is now. None
-    when it is over already.
+    host, which has carried it out all the same (agents of before 0.6.0 do not ask), says how the guest is now. A host
+    that was allowed to begin and did not (`begun` is false) never names the task in its reports, which count again.
+    None when it is over already.
     """
     mine = sa.and_(row.uuid == uuid, row.attempt == attempt)
     started = connection.execute(
@@ -259,6 +264,7 @@ def done(
     task = _task(started) if started.task is not None else _late(connection, started, task_id)
     fault = dump(Fault(code=500, message=error, created_at=now)) if error and begun else None
     built = started.launched_at is not None
+    acted_before = None if started.acted_id == task_id else started.acted_id
     connection.execute(
         instances.update()
         .where(row.uuid == uuid)
@@ -267,7 +273,7 @@ def done(
             task=None,
             task_id=task_id,
             action_request=None,
-            acted_id=task_id if begun else started.acted_id,
+            acted_id=task_id if begun else acted_before,
             power_state=int(power_state),
             fault=fault if built and begun else started.fault,
             sent_at=None,
