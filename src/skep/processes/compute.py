@@ -35,6 +35,7 @@ class ComputeProcess(Role):
         self.host = host or section.host or process.host
         self._transport = transport_in_cell(self.config, process.metrics, f"skep-compute-{self.host}", self.cell.name)
         self._state = StateDirectory(Path(self.config.state.directory))
+        self._flusher = Flusher()
         self._made: DrivenHost | None = None
 
     @property
@@ -46,19 +47,27 @@ class ComputeProcess(Role):
         self._state.make()
         self._on_stop("messaging", self._transport.close)
         await self._wait_for("messaging", self._transport.open)
-        key = StateDirectory(Path(self.config.state.directory)).secrets_key
-        self._made = DrivenHost(
+        self._on_stop("agent", self._stop_host)
+        await self._wait_for("driver", self._start_host)
+
+    async def _start_host(self) -> None:
+        """Start an agent with a driver of its own: those of a start that failed are closed for good."""
+        made = DrivenHost(
             self.process,
             self.cell,
             self.host,
             self.directory,
             self._transport,
-            Flusher(),
-            key=key,
+            self._flusher,
+            key=self._state.secrets_key,
             on_clock=self.process.metrics.clock_ahead.labels(self.cell.name).set,
         )
-        self._on_stop("agent", self._made.stop)
-        await self._wait_for("driver", self._made.start)
+        await made.start()
+        self._made = made
+
+    async def _stop_host(self) -> None:
+        if self._made is not None:
+            await self._made.stop()
 
     def _troubles(self) -> list[str]:
         found = [] if self._transport.connected else ["messaging: there is no connection"]
