@@ -81,7 +81,7 @@ class Run:
         self.has_slot = False
         """It counts among the builds that are worked on at once."""
         self.hangs = False
-        """A call of the driver is past its limit."""
+        """A call of the driver is past its limit, or waits for others that are."""
 
     def replace(self) -> None:
         """Let it stop: at once where it waits, otherwise after the step it is in."""
@@ -194,6 +194,8 @@ class Builds:
 
     async def _drive(self, run: Run, call: Change, operation: Awaitable[ResultT]) -> ResultT | BuildFailure:
         """Let the driver work for a build. A call that hangs does not count among the builds that are worked on."""
+        # One that is refused begins nothing: there is nothing to remove then.
+        run.touched = run.touched or not self._host.calls.unfit()
         result = await self._host.calls.change(call, operation, run.instance, partial(self._hang, run))
         await self._go_on(run)
         return result
@@ -304,7 +306,6 @@ class Builds:
             for resource in order.prepares:
                 if failed is not None or run.replaced:
                     break
-                run.touched = True
                 made = host.driver.prepare(order.instance, order.attempt, resource)
                 result = await self._drive(run, "prepare", made)
                 failed = result if isinstance(result, BuildFailure) else None
@@ -333,7 +334,6 @@ class Builds:
         host, order = self._host, run.order
         run.phase = "spawning"
         async with host.step("spawn", run.instance, order.attempt, order.context) as step:
-            run.touched = True
             spawning = host.driver.spawn(order.instance, order.attempt, order.resources, order.allocation, run.contents)
             result = await self._drive(run, "spawn", spawning)
             if isinstance(result, BuildFailure):

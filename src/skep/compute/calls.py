@@ -107,10 +107,10 @@ class DriverCalls:
         """Let the driver change something, and wait until it has; what it raises becomes a value.
 
         `on_hang` is called when the call passes its limit. While too many calls hang nothing is begun: a `destroy`
-        waits, anything else fails with `HypervisorUnavailable`.
+        waits, anything else fails with `HypervisorUnavailable`. One that waits so hangs too, for all that is known.
         """
         if not self._room.is_set():
-            refused = await self._refusal(call, operation)
+            refused = await self._refusal(call, operation, on_hang)
             if refused is not None:
                 return refused
         self._number += 1
@@ -171,10 +171,14 @@ class DriverCalls:
         log.error("driver failed unexpectedly", host=self._host, instance=instance, exc_info=error)
         return failure(type(error).__name__, str(error))
 
-    async def _refusal(self, call: Change, operation: Awaitable[Any]) -> BuildFailure | None:
+    async def _refusal(
+        self, call: Change, operation: Awaitable[Any], on_hang: Callable[[], None] | None
+    ) -> BuildFailure | None:
         """Wait for room, or return why the call is not begun."""
         try:
             if call == "destroy":
+                if on_hang is not None:
+                    on_hang()
                 await self._room.wait()
                 return None
         except BaseException:

@@ -21,7 +21,9 @@ from skep.messages.to_cell_conductor import (
     BuildInstances,
     Built,
     Destroyed,
+    MayAct,
     MayBuild,
+    MaySpawn,
     ReportGuests,
     ReportHost,
     ReportProgress,
@@ -109,6 +111,44 @@ async def test_beyond_the_bound_the_host_takes_no_builds_and_says_why(stage: Age
     assert (usage.unfit, usage.inventory[VCPU].reserved) == ("", 0)
     await stage.build(3)
     await stage.conductor.hears(Built, lambda built: built.instance == uuid_of(3))
+
+
+async def test_a_build_that_had_begun_nothing_when_the_room_closed_fails_at_once(stage: AgentStage) -> None:
+    hang(stage, "spawn", max_hung_calls=1)
+    await stage.start()
+    stage.conductor.withheld = {MaySpawn}
+    await stage.build(1)
+    await stage.conductor.hears(MaySpawn)
+    stage.conductor.withheld = {MaySpawn, MayBuild}
+    second = await stage.build(2)
+    await stage.conductor.hears(MayBuild, lambda asked: asked.instance == second)
+    stage.conductor.withheld = {MayBuild}
+    await stage.conductor.hears(ReportHost, lambda told: bool(told.usage.unfit))
+    stage.conductor.withheld = set()
+    refused = await stage.conductor.hears(BuildInstances)
+    assert (refused.instance, refused.failure.error) == (second, "HypervisorUnavailable")
+    assert stage.conductor.all(ReportHost)[-1].usage.unfit
+    stage.driver.release()
+    await stage.conductor.hears(Built)
+
+
+async def test_a_build_that_waits_for_room_to_be_undone_is_not_told_as_in_hand(stage: AgentStage) -> None:
+    hang(stage, "prepare", max_hung_calls=1)
+    await stage.start()
+    stage.conductor.withheld = {MaySpawn, MayAct}
+    second = await stage.build(2)
+    await stage.conductor.hears(MaySpawn)
+    await stage.build(1)
+    await stage.conductor.hears(ReportHost, lambda told: bool(told.usage.unfit))
+    # A task that stays in hand, so that there is always something to tell.
+    await stage.change_power(Task.POWERING_OFF, "task-1", 3)
+    await stage.conductor.hears(ReportProgress, lambda told: bool(told.tasks) and second in _builds(told))
+    stage.conductor.withheld = {MayAct}
+    await stage.conductor.hears(ReportProgress, lambda told: bool(told.tasks) and second not in _builds(told))
+    assert stage.conductor.all(BuildInstances) == []
+    stage.driver.release()
+    undone = await stage.conductor.hears(BuildInstances)
+    assert (undone.instance, undone.failure.error) == (second, "HypervisorUnavailable")
 
 
 async def test_a_delete_waits_for_room_and_is_done_then(stage: AgentStage) -> None:
