@@ -83,12 +83,6 @@ class _Run:
     def __init__(self, order: RunAction) -> None:
         self.order = order
         self.asks = order.ask
-        self.hangs = False
-        """The call of the driver is past its limit."""
-
-    def hang(self) -> None:
-        """Remember that the call of the driver is past its limit."""
-        self.hangs = True
 
 
 class GuestActions:
@@ -132,9 +126,15 @@ class GuestActions:
     def in_hand(self) -> list[TaskInHand]:
         """Return the tasks that have no result yet, waiting ones too.
 
-        One whose call hangs is left out: nobody knows whether it will ever have a result, so its deadline counts.
+        One whose call hangs, or that waits behind one that hangs, is left out: nobody knows whether it will ever have
+        a result, so its deadline counts.
         """
-        return [TaskInHand(run.order.instance, task_id) for task_id, run in self._under_way.items() if not run.hangs]
+        hung = self._host.calls.hung_about()
+        return [
+            TaskInHand(run.order.instance, task_id)
+            for task_id, run in self._under_way.items()
+            if run.order.instance not in hung
+        ]
 
     def busy(self) -> set[InstanceUuid]:
         """Return the instances to whose guests something is being done, also by calls that hang."""
@@ -168,7 +168,7 @@ class GuestActions:
             async with self._host.locks.hold(order.instance):
                 # Whoever held the lock, or this process itself, may have taken its time.
                 if until == FOREVER or self._host.clock.elapsed() < until:
-                    self._note(order, *await self._operate(run))
+                    self._note(order, *await self._operate(order))
                     return
         await self._refuse(order, f"GivenUp: {GIVEN_UP}")
 
@@ -207,8 +207,8 @@ class GuestActions:
             )
         )
 
-    async def _operate(self, run: _Run) -> tuple[PowerState, str | None]:
-        host, order, instance = self._host, run.order, run.order.instance
+    async def _operate(self, order: RunAction) -> tuple[PowerState, str | None]:
+        host, instance = self._host, order.instance
         attempt = host.guests.get(instance)
         if attempt is None:
             return PowerState.NOSTATE, f"InstanceNotFound: there is no guest of {instance} on host {host.name}"
@@ -216,7 +216,7 @@ class GuestActions:
             there = f"the guest of {instance} on host {host.name} bears attempt {attempt}, not {order.attempt}"
             return PowerState.NOSTATE, f"InstanceNotFound: {there}"
         host.journal.note(Acknowledged(instance=instance, outcome="task", task_id=order.task_id, taken=True))
-        result = await host.calls.change("action", OPERATIONS[order.action](host.driver, order), instance, run.hang)
+        result = await host.calls.change("action", OPERATIONS[order.action](host.driver, order), instance)
         if isinstance(result, BuildFailure):
             log.warning("action failed", host=host.name, instance=instance, action=order.action, error=result.message)
             return await self._power_state(instance), f"{result.error}: {result.message}"

@@ -144,11 +144,14 @@ class Builds:
     def in_hand(self) -> list[BuildInHand]:
         """Return the attempts that have no outcome yet, waiting ones too.
 
-        One whose call hangs is left out: nobody knows whether it will ever have an outcome, so its deadline counts.
+        One whose call hangs, or that waits behind one that hangs, is left out: nobody knows whether it will ever have
+        an outcome, so its deadline counts.
         """
+        hung = self._host.calls.hung_about()
         return [
             BuildInHand(instance, attempt, run.phase)
             for instance, runs in self._runs.items()
+            if instance not in hung
             for attempt, run in runs.items()
             if not run.replaced and not run.hangs
         ]

@@ -81,6 +81,10 @@ class DriverCalls:
         """Return the calls that hang, the oldest first."""
         return tuple(self._hung.values())
 
+    def hung_about(self) -> set[InstanceUuid]:
+        """Return the instances that calls which hang are about: whatever else is asked for those waits."""
+        return {call.instance for call in self._hung.values() if call.instance is not None}
+
     def unfit(self) -> str:
         """Return why the host takes no builds now; empty when it does."""
         if self._room.is_set():

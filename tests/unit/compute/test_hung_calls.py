@@ -198,6 +198,38 @@ async def test_an_action_that_hangs_has_no_result_before_it_returns(stage: Agent
     assert (told.power_state, told.error) == (PowerState.SHUTDOWN, None)
 
 
+async def test_what_waits_behind_a_call_that_hangs_is_not_told_as_in_hand(stage: AgentStage) -> None:
+    """Another action on the guest, or a newer attempt of the server."""
+    rules = (
+        FailureRule(operation="power_off", server="server-1", hangs=True),
+        FailureRule(operation="spawn", server="server-2", hangs=True),
+    )
+    stage.fake = FakeSettings(failures=rules)
+    stage.settings = msgspec.structs.replace(stage.settings, limits=SHORT)
+    await stage.start()
+    await stage.build(1)
+    await stage.conductor.hears(Built)
+    await stage.change_power(Task.POWERING_OFF, "task-1")
+    await hung(stage, "action")
+    second = await stage.build(2)
+    await hung(stage, "spawn")
+    stage.conductor.withheld = {MayBuild}
+    third = await stage.build(3)
+    await stage.conductor.hears(ReportProgress, lambda told: third in _builds(told))
+    await stage.change_power(Task.POWERING_ON, "task-2")
+    await stage.conductor.hears(MayAct, lambda asked: asked.task_id == "task-2")
+    await stage.build(2, attempt=2)
+    await stage.turn()
+    heard = len(stage.conductor.all(ReportProgress))
+    await stage.conductor.until(lambda: len(stage.conductor.all(ReportProgress)) > heard + 1)
+    told = stage.conductor.all(ReportProgress)[-1]
+    assert (_builds(told), told.tasks) == ({third}, ())
+    stage.conductor.withheld = set()
+    stage.driver.release()
+    await stage.conductor.hears(TaskDone, lambda done: done.task_id == "task-2")
+    await stage.conductor.hears(Built, lambda built: (built.instance, built.attempt) == (second, 2))
+
+
 async def test_a_list_of_guests_that_hangs_is_asked_for_once_and_holds_nobody(stage: AgentStage) -> None:
     stage.settings = msgspec.structs.replace(stage.settings, limits=SHORT, report_interval_seconds=0.01)
     await stage.start()
