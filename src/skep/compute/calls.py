@@ -70,6 +70,7 @@ class DriverCalls:
         self._clock = clock
         self._hung: dict[int, HungCall] = {}
         self._number = 0
+        self._reading: dict[Read, asyncio.Lock] = {}
         self._room = asyncio.Event()
         self._room.set()
         self.on_hung: Callable[[str, int], None] = _ignore
@@ -135,15 +136,23 @@ class DriverCalls:
             self._over(number)
 
     async def read(self, call: Read, ask: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT | BuildFailure:
-        """Ask the driver; what it raises becomes a value. A call past its limit is `HypervisorUnavailable`."""
+        """Ask the driver; what it raises becomes a value. A call past its limit is `HypervisorUnavailable`.
+
+        One call of a kind is under way at a time. Its answer is not shared: it may be older than the question.
+        """
+        # Busy while it waits for its turn too: what it is asked for is the end of something that was begun.
+        with self._work.busy():
+            async with self._reading.setdefault(call, asyncio.Lock()):
+                return await self._read(call, ask)
+
+    async def _read(self, call: Read, ask: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT | BuildFailure:
         if any(hung.call == call for hung in self._hung.values()):
             return failure("HypervisorUnavailable", f"an earlier call `{call}` of the driver hangs")
         self._number += 1
         number, began_at, limit = self._number, self._clock.now(), getattr(self._limits, call)
         answer: asyncio.Future[ResultT | BuildFailure] = asyncio.get_running_loop().create_future()
         self._work.start(self._ask(number, ask, answer), name=f"{call} {self._host}")
-        with self._work.busy():
-            await asyncio.wait([answer], timeout=limit)
+        await asyncio.wait([answer], timeout=limit)
         if answer.done():
             return answer.result()
         self._note(number, HungCall(call=call, instance=None, began_at=began_at))

@@ -248,6 +248,31 @@ async def test_a_list_of_guests_that_hangs_is_asked_for_once_and_holds_nobody(st
     await reports(stage, quiet)
 
 
+async def test_lists_of_guests_that_are_asked_for_together_leave_one_hung_call(stage: AgentStage) -> None:
+    """Four actions that fail each ask how the guest is: that must not make the host unfit."""
+    rules = (
+        FailureRule(operation="power_off"),
+        FailureRule(operation="guests", after=2, hangs=True),
+    )
+    stage.settings = msgspec.structs.replace(stage.settings, max_hung_calls=2)
+    stage.conductor.takes_guests = False
+    stage.fake = FakeSettings(failures=rules)
+    agent = await stage.start()
+    assert agent._host is not None
+    calls = agent._host.calls
+    calls._limits = SHORT
+    assert await calls.read("guests", stage.driver.guests) == ()
+    for number in (1, 2, 3, 4):
+        await stage.build(number)
+    await stage.conductor.until(lambda: len({built.instance for built in stage.conductor.all(Built)}) == 4)
+    for number in (1, 2, 3, 4):
+        await stage.change_power(Task.POWERING_OFF, f"task-{number}", number)
+    await stage.conductor.until(lambda: len({done.task_id for done in stage.conductor.all(TaskDone)}) == 4)
+    assert [call.call for call in calls.hung()] == ["guests"]
+    assert calls.unfit() == ""
+    stage.driver.release()
+
+
 async def test_what_hangs_is_counted_by_kind(stage: AgentStage) -> None:
     hang(stage, "spawn", server="*")
     counted: list[tuple[str, int]] = []
