@@ -174,6 +174,13 @@ class DriverCalls:
     async def _guarded(self, operation: Awaitable[ResultT], instance: InstanceUuid | None) -> ResultT | BuildFailure:
         try:
             return await operation
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._work.stopping or (task is not None and task.cancelling()):
+                raise
+            # Nobody cancelled this task. What a bug of the driver lets out must not lose the build either.
+            log.error("driver let a cancellation out", host=self._host, instance=instance)
+            return failure("CancelledError", "something inside the driver was cancelled")
         except Exception as error:  # noqa: BLE001 - as `_failed` says
             return self._failed(error, instance)
 

@@ -355,3 +355,29 @@ async def test_only_so_many_builds_work_at_once(stage: AgentStage) -> None:
         await stage.build(number)
     await stage.conductor.until(lambda: len(stage.conductor.all(Built)) == 8)
     assert most == 2
+
+
+class Cancelling(FakeDriver):
+    """A driver that lets out that something inside it was cancelled."""
+
+    async def spawn(
+        self,
+        instance: Instance,  # noqa: ARG002
+        attempt: int,  # noqa: ARG002
+        resources: Resources,  # noqa: ARG002
+        allocation: Allocation | None = None,  # noqa: ARG002
+        contents: GuestContents | None = None,  # noqa: ARG002
+    ) -> PowerState:
+        """Wait for what is cancelled."""
+        inner: asyncio.Future[PowerState] = asyncio.get_running_loop().create_future()
+        inner.cancel()
+        return await inner
+
+
+async def test_a_driver_that_lets_a_cancellation_out_does_not_lose_the_build(stage: AgentStage) -> None:
+    stage.make_driver = lambda: Cancelling(stage.directory, "host-1", stage.fake)
+    await stage.start()
+    uuid = await stage.build()
+    told = await stage.conductor.hears(BuildInstances)
+    assert (told.instance, told.failure.kind, told.failure.error) == (uuid, FailureKind.RESCHEDULE, "CancelledError")
+    assert "cancelled" in told.failure.message
