@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -102,9 +103,9 @@ class Agent:
         self._transport = transport
         self._clock = clock
         self._steps: Steps = steps or UnwatchedSteps()
-        self._journal = Journal(
-            directory / JOURNAL_FILE, flusher or Flusher(), remembered=settings.remembered_instances
-        )
+        self._flusher = flusher or Flusher()
+        self._flusher_is_shared = flusher is not None
+        self._journal = Journal(directory / JOURNAL_FILE, self._flusher, remembered=settings.remembered_instances)
         self._process = Incarnation(new_uuid())
         self._work = Work()
         self._host: Host | None = None
@@ -128,15 +129,16 @@ class Agent:
 
         Raises Misconfigured when the directory is in use or damaged, Unavailable when the driver does not answer.
         """
-        await asyncio.to_thread(load_or_mint, self._directory, self.name)
-        await asyncio.to_thread(self._journal.open)
+        await self._flusher.run(partial(load_or_mint, self._directory, self.name))
+        await self._flusher.run(self._journal.open)
         try:
-            identity = await asyncio.to_thread(begin_run, self._directory, self.name)
+            identity = await self._flusher.run(partial(begin_run, self._directory, self.name))
             facts, guests = await self._ask_driver()
             await self._begin(identity, facts, guests)
         except BaseException:
             await self._work.stop(0)
             self._journal.close()
+            self._close_flusher()
             raise
 
     async def stop(self, drain_seconds: float | None = None) -> None:
@@ -150,8 +152,13 @@ class Agent:
             await subscription.close()
         await self._work.stop(self.settings.drain_seconds if drain_seconds is None else drain_seconds)
         await self._journal.compacted()
-        await asyncio.to_thread(self._journal.close)
+        await self._flusher.run(self._journal.close)
+        self._close_flusher()
         self._stopped.set()
+
+    def _close_flusher(self) -> None:
+        if not self._flusher_is_shared:
+            self._flusher.close()
 
     async def stopped(self) -> None:
         """Wait until the agent has stopped, by `stop` or because it was fenced."""
@@ -234,10 +241,10 @@ class Agent:
         self._work.start(Progress(host, builds, actions).run(), name=f"progress {self.name}")
 
     async def _keep_cell_key(self, key: bytes) -> None:
-        await asyncio.to_thread(keep_cell_key, self._directory, key)
+        await self._flusher.run(partial(keep_cell_key, self._directory, key))
 
     async def _take_next_key(self, next_seed: bytes) -> None:
-        await asyncio.to_thread(take_next_key, self._directory, next_seed)
+        await self._flusher.run(partial(take_next_key, self._directory, next_seed))
 
     def _fence(self) -> None:
         if not self.fenced:

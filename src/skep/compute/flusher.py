@@ -1,18 +1,24 @@
-"""Makes what was appended to files durable: one round for all files that wait, in a few threads of the event loop.
+"""Makes what was appended to files durable: one round for all files that wait, in a few threads.
 
 All agents of a process share one flusher, so two hundred of them need no two hundred threads, and many entries of
-one journal go to the disk in one fdatasync.
+one journal go to the disk in one fdatasync. The threads are the flusher's own: those of the event loop may all be held
+by calls of a driver that hang.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Protocol, TypeVar
 
 from skep.domain.errors import StorageUnavailable
 
+ResultT = TypeVar("ResultT")
+
 LANES = 4
-"""Files of one round that are synced at the same time."""
+"""Files of one round that are synced at the same time; so many threads there are."""
 
 
 class Syncable(Protocol):
@@ -28,6 +34,19 @@ class Flusher:
     def __init__(self) -> None:
         self._waiting: dict[Syncable, asyncio.Future[None]] = {}
         self._rounds: asyncio.Task[None] | None = None
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def run(self, work: Callable[[], ResultT]) -> ResultT:
+        """Do other work on a host's files in one of the threads; what it raises is raised."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(LANES, thread_name_prefix="skep-journal")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        """Let the threads end after what they have in hand. Whoever comes later gets fresh ones."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=False)
 
     async def sync(self, file: Syncable) -> None:
         """Wait until all that was appended to `file` before is durable.
@@ -43,15 +62,12 @@ class Flusher:
         await asyncio.shield(waiting)
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         while self._waiting:
             batch, self._waiting = list(self._waiting.items()), {}
             lanes = [batch[start::LANES] for start in range(min(LANES, len(batch)))]
             for lane, results in zip(
                 lanes,
-                await asyncio.gather(
-                    *(loop.run_in_executor(None, _sync_all, [file for file, _ in lane]) for lane in lanes)
-                ),
+                await asyncio.gather(*(self.run(partial(_sync_all, [file for file, _ in lane])) for lane in lanes)),
                 strict=True,
             ):
                 for (_, waiting), error in zip(lane, results, strict=True):

@@ -13,6 +13,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -166,16 +167,16 @@ class Journal:
 
     async def _compact(self, compaction: Compaction) -> None:
         try:
-            await asyncio.to_thread(compaction.write)
+            await self._flusher.run(compaction.write)
             compaction.catch_up()
             # What was durable in the old file is so in the fresh one before it takes its place.
-            await asyncio.to_thread(self.sync)
+            await self._flusher.run(self.sync)
             replaced = self._exchange_for(compaction)
         except OSError as error:
             self._not_compacted(error)
-            await asyncio.to_thread(self._close, compaction.abandon)
+            await self._flusher.run(partial(self._close, compaction.abandon))
         else:
-            await asyncio.to_thread(self._close, lambda: os.close(replaced))
+            await self._flusher.run(partial(self._close, partial(os.close, replaced)))
 
     def _compact_now(self, compaction: Compaction) -> None:
         try:

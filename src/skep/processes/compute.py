@@ -47,6 +47,7 @@ class ComputeProcess(Role):
         self._state.make()
         self._on_stop("messaging", self._transport.close)
         await self._wait_for("messaging", self._transport.open)
+        self._on_stop("journal", self._close_flusher)
         self._on_stop("agent", self._stop_host)
         await self._wait_for("driver", self._start_host)
 
@@ -68,6 +69,9 @@ class ComputeProcess(Role):
     async def _stop_host(self) -> None:
         if self._made is not None:
             await self._made.stop()
+
+    async def _close_flusher(self) -> None:
+        self._flusher.close()
 
     def _troubles(self) -> list[str]:
         found = [] if self._transport.connected else ["messaging: there is no connection"]

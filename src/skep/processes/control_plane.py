@@ -158,6 +158,7 @@ class ControlPlane:
         if self._super_conductor is not None:
             await stop_part("super conductor", self._super_conductor.stop())
         await asyncio.gather(*(stop_part(f"agent of {host}", agent.stop()) for host, agent in self.agents.items()))
+        self._flusher.close()
         for driver in self.drivers.values():
             driver.close()
         for conductor in self._cell_conductors:

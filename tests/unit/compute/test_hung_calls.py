@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -11,10 +13,12 @@ import pytest
 import structlog
 
 from skep.compute.calls import CallLimits
-from skep.compute.drivers.fake import DISKS, FailureRule, FakeSettings
+from skep.compute.drivers.base import NamedResource
+from skep.compute.drivers.fake import DISKS, FailureRule, FakeDriver, FakeSettings
 from skep.compute.drivers.fake_disks import FakeDisks
 from skep.domain.errors import Unavailable
 from skep.domain.hosts import HostUsage
+from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, Task
 from skep.domain.resources import VCPU
 from skep.messages.to_cell_conductor import (
@@ -317,3 +321,28 @@ async def test_a_build_that_was_given_up_while_it_hung_is_undone_when_it_returns
     assert stage.events() == []
     assert FakeDisks(stage.directory / DISKS).labels() == ()
     await reports(stage, lambda usage: quiet(usage) and usage.used[VCPU] == 0)
+
+
+async def test_calls_that_hold_all_threads_of_the_loop_do_not_hold_the_journal(stage: AgentStage) -> None:
+    """A driver that hangs in `asyncio.to_thread`: another build is written down and made all the same."""
+    free, held = threading.Event(), asyncio.Event()
+
+    class InThread(FakeDriver):
+        async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:
+            held.set()
+            await asyncio.to_thread(free.wait)
+            await super().undo(instance, attempt, resource)
+
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    stage.make_driver = lambda: InThread(stage.directory, "host-1")
+    await stage.start()
+    await stage.build(1)
+    await stage.conductor.hears(Built)
+    await stage.terminate(1)
+    try:
+        await held.wait()
+        second = await stage.build(2)
+        await stage.conductor.hears(Built, lambda built: built.instance == second)
+    finally:
+        free.set()
+    await stage.conductor.hears(Destroyed)
