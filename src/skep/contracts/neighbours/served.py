@@ -14,8 +14,9 @@ import httpx
 import uvicorn
 from starlette.types import ASGIApp
 
-from skep.contracts.databases import new_database
+from skep.contracts.databases import lay_out
 from skep.contracts.eventually import eventually
+from skep.database.engine import Database
 from skep.domain.clock import Clock, Timestamp
 from skep.standalone.identity.app import identity_app
 from skep.standalone.identity.bootstrap import Bootstrapped, ensure_bootstrap
@@ -128,7 +129,9 @@ class Neighbours:
         self.identity_listener, self.images_listener = bound(), bound()
         self.identity_url = address(self.identity_listener)
         self.images_url = address(self.images_listener)
-        self.database = new_database(directory / "api.sqlite", "api", busy_timeout=0.2)
+        path = directory / "api.sqlite"
+        lay_out({"api": path})
+        self.database = Database(path, readers=2, busy_timeout=0.2)
         settings = IdentitySettings(
             key_file=directory / "token-keys",
             public_url=f"{self.identity_url}/v3",
