@@ -14,8 +14,8 @@ from itertools import groupby
 from typing import TypedDict
 
 import msgspec
-import sqlalchemy as sa
 
+from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.destinations import Placement
 from skep.database.api.instance_mappings import Mapping, Taken
@@ -204,7 +204,7 @@ class Builds:
             if still_mine and mapping is not None and mapping.delete_intent_at is None:
                 again.append(one)
 
-        def unit(connection: sa.Connection) -> list[ClaimKey]:
+        def unit(connection: Connection) -> list[ClaimKey]:
             return [key for one, _ in lost for key in cell_builds.unstage(connection, one.instance.uuid, one.attempt)]
 
         overwritten: list[ClaimKey] = []
@@ -217,13 +217,13 @@ class Builds:
         # Not at once: schedulers may not know yet that the host or the cell takes no more.
         await self._give_back(again, seconds=RETRY_SECONDS)
 
-    def _take(self, connection: sa.Connection, limit: int) -> tuple[list[Taken], Moment | None]:
+    def _take(self, connection: Connection, limit: int) -> tuple[list[Taken], Moment | None]:
         parts = self._parts
         moment = parts.advance(connection)
         return mappings.take(connection, owner=parts.owner, now=parts.clock.now(), limit=limit), moment
 
     def _map(
-        self, connection: sa.Connection, cell: CellUuid, members: Sequence[Fated]
+        self, connection: Connection, cell: CellUuid, members: Sequence[Fated]
     ) -> tuple[set[InstanceUuid], Moment | None]:
         """Point mappings at a cell, and note which requests have their minimum now, in one transaction."""
         mapped = mappings.map_to_cell(connection, cell, [self._placement(one, fate) for one, fate in members])

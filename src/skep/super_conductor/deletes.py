@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import sqlalchemy as sa
-
+from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
 from skep.database.api import quotas, server_groups
 from skep.database.api.instance_mappings import DeleteIntent
@@ -61,7 +60,7 @@ class Deletes:
         ):
             now = parts.clock.now()
 
-            def unit(connection: sa.Connection) -> list[InstanceUuid]:
+            def unit(connection: Connection) -> list[InstanceUuid]:
                 return [
                     intent.instance
                     for intent in intents
@@ -101,7 +100,7 @@ class Deletes:
         uuids = [one.instance for one in gone]
         now = self._parts.clock.now()
 
-        def unit(connection: sa.Connection) -> None:
+        def unit(connection: Connection) -> None:
             mappings.close(connection, uuids, now)
             quotas.credit(connection, uuids)
             server_groups.remove_members(connection, uuids)

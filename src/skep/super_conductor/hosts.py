@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import sqlalchemy as sa
-
+from skep.database import Connection
 from skep.database.api import destinations, host_mappings, operator_state, retired_hosts
 from skep.database.api.retired_hosts import RetiredHost
 from skep.database.cell import agents
@@ -126,7 +125,7 @@ class Hosts:
         return False
 
 
-def _add_all(connection: sa.Connection, new: Sequence[HostMapping], cell: Cell) -> dict[NodeUuid, str]:
+def _add_all(connection: Connection, new: Sequence[HostMapping], cell: Cell) -> dict[NodeUuid, str]:
     """Map the hosts of a cell, unless the cell goes: they would be left over. Return those not mapped, and why."""
     if not destinations.cell_takes_hosts(connection, cell.uuid):
         return {one.node: f"cell {cell.name} is being deleted" for one in new}

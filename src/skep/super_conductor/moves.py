@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
-import sqlalchemy as sa
 
+from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
 from skep.database.api import moves as above
 from skep.database.api.destinations import Placement
@@ -172,7 +172,7 @@ class Moves:
                 although_disabled=parts.takes_disabled(work.spec),
             )
 
-            def moving(connection: sa.Connection) -> tuple[bool, Moment | None]:
+            def moving(connection: Connection) -> tuple[bool, Moment | None]:
                 done = above.move(connection, placement=placement, before=access.cell.uuid, after=placed.cell)
                 return done, parts.advance(connection) if done else None
 

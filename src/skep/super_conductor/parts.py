@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-import sqlalchemy as sa
-
 from skep.audit.sources import Sources
 from skep.config.sections import ConductorSettings
+from skep.database import Connection
 from skep.database.engine import Database, T, Unit
 from skep.domain.cells import Cell
 from skep.domain.clock import SECOND, Clock
@@ -112,7 +111,7 @@ class Parts:
         """Tell whether a server may go to a disabled host: an administrator named it, or no filter looks at that."""
         return not self.judges_disabled or spec.forced_host is not None or spec.forced_node is not None
 
-    def advance(self, connection: sa.Connection) -> Moment | None:
+    def advance(self, connection: Connection) -> Moment | None:
         """Raise the tick of the API database with what is written there: who remembers it knows that it was.
 
         A database that went back in time begins to recover before the rest of the unit is written.

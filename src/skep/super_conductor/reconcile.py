@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import sqlalchemy as sa
-
 from skep.config.sections import RetentionSettings
+from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
 from skep.database.api import kept_answers
 from skep.database.api.instance_mappings import Mapping
@@ -58,7 +57,7 @@ class Leftovers:
         return len(rows) >= BATCH and bool(mapped or orphans)
 
     async def _remove(self, access: CellAccess, orphans: Sequence[StagedRow]) -> None:
-        def unit(connection: sa.Connection) -> list[ClaimKey]:
+        def unit(connection: Connection) -> list[ClaimKey]:
             return [key for orphan in orphans for key in cell_builds.unstage(connection, orphan[0], orphan[1])]
 
         keys = await access.write(unit)

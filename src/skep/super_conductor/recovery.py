@@ -11,9 +11,8 @@ from collections import defaultdict
 from functools import partial
 
 import msgspec
-import sqlalchemy as sa
 
-from skep.database import timelines
+from skep.database import Connection, timelines
 from skep.database.api import instance_mappings, quotas
 from skep.database.api import recovery as above
 from skep.database.api.instance_mappings import Mapping
@@ -109,7 +108,7 @@ class Recovery:
             return
         server = above.Mapped(instance=known.instance, spec=known.spec, context=known.context)
 
-        def unit(connection: sa.Connection) -> bool:
+        def unit(connection: Connection) -> bool:
             if mapping is None:
                 above.store_mapped(connection, server, cell)
             elif not above.follow(connection, row.uuid, mapping.cell, cell):
@@ -264,16 +263,16 @@ class Recovery:
                     log.warning("a lost row is made anew", instance=uuid, cell=access.cell.name)
 
 
-def _hosts_awaited(connection: sa.Connection) -> bool:
+def _hosts_awaited(connection: Connection) -> bool:
     return bool(below.awaited_hosts(connection))
 
 
-def _end_without_hosts(connection: sa.Connection, timeline: int) -> None:
+def _end_without_hosts(connection: Connection, timeline: int) -> None:
     """End the recovery of cell0, which has neither hosts nor conductors."""
     for uuid in below.undecided(connection, "", PAGE):
         below.let_go(connection, uuid)
     below.end_if_settled(connection, timeline)
 
 
-def _note_compared(connection: sa.Connection, timeline: int, now: int) -> None:
+def _note_compared(connection: Connection, timeline: int, now: int) -> None:
     timelines.note_compared(connection, cell_time, timeline, now)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import sqlalchemy as sa
-
+from skep.database import Connection
 from skep.database.api import cells, host_mappings
 from skep.database.cell import agents, residents
 from skep.domain.cells import HostMapping
@@ -80,7 +79,7 @@ class Removals:
             await tell_schedulers(parts.api, parts.transport)
 
 
-def _concerned(connection: sa.Connection, cell: CellUuid, nodes: Sequence[NodeUuid]) -> list[HostMapping]:
+def _concerned(connection: Connection, cell: CellUuid, nodes: Sequence[NodeUuid]) -> list[HostMapping]:
     """Return the hosts of a cell that are being deleted, or are `nodes`."""
     named = [found for node in nodes if (found := host_mappings.get(connection, node)) is not None]
     return [one for one in (*host_mappings.deleting(connection), *named) if one.cell == cell]

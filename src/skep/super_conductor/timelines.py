@@ -10,9 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-import sqlalchemy as sa
-
-from skep.database import timelines
+from skep.database import Connection, timelines
 from skep.database.api import recovery as above
 from skep.database.api.time_tables import time as api_time
 from skep.database.cell import builds
@@ -74,7 +72,7 @@ class Timelines:
         parts, cell, now = self._parts, access.cell.uuid, self._parts.clock.now()
         remembered = await parts.api.read(lambda connection: timelines.last_seen(connection, api_time, cell))
 
-        def in_cell(connection: sa.Connection) -> tuple[bool, bool, Moment | None, Moment | None]:
+        def in_cell(connection: Connection) -> tuple[bool, bool, Moment | None, Moment | None]:
             lost = remembered is not None and below.begin_if_lost(connection, remembered, "the API database", now)
             both = not lost and _may_both(connection, remembered)
             timelines.note_looked(connection, cell_time)
@@ -91,7 +89,7 @@ class Timelines:
             log.error("a cell's database went back in time", cell=access.cell.name, seen=remembered)
             await parts.nudge(cell)
 
-        def in_api(connection: sa.Connection) -> bool:
+        def in_api(connection: Connection) -> bool:
             if current is not None and (remembered is None or current != remembered):
                 timelines.saw(connection, api_time, current)
             if both and above.under_way(connection) is None:
@@ -103,13 +101,13 @@ class Timelines:
             log.error("the API database went back in time", noticed_by=access.cell.name, seen=seen)
 
 
-def _judged(connection: sa.Connection, cell: CellUuid, since: Moment | None) -> tuple[Moment | None, bool]:
+def _judged(connection: Connection, cell: CellUuid, since: Moment | None) -> tuple[Moment | None, bool]:
     """Return the moment of a cell, and whether it was judged after the one that was returned first."""
     now = timelines.current(connection, cell_time, cell)
     return now, since is not None and timelines.was_judged(connection, cell_time, since)
 
 
-def _may_both(connection: sa.Connection, remembered: Moment | None) -> bool:
+def _may_both(connection: Connection, remembered: Moment | None) -> bool:
     """Tell whether a cell has begun a timeline that is news above, and has lost nothing that is remembered there.
 
     Then the API database may have gone back together with it.
@@ -129,7 +127,7 @@ async def settle(
     """
     now = parts.clock.now()
 
-    def unit(connection: sa.Connection) -> None:
+    def unit(connection: Connection) -> None:
         if moment is not None:
             timelines.saw(connection, cell_time, moment)
         builds.settle(connection, mapped, now)
