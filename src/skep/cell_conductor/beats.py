@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
-import sqlalchemy as sa
-
 from skep.cell_conductor.hearing import PAGES_TOLD
 from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.scheduler_times import SchedulerTimes
+from skep.database import Connection
 from skep.database.cell import assertions
 from skep.database.cell.assertions import Owned
 from skep.domain.errors import SkepError
@@ -184,7 +183,7 @@ class Beats:
     async def _store(self, reply: AssertReply, page: Owned, epoch: str) -> None:
         now = self._parts.clock.now()
 
-        def unit(connection: sa.Connection) -> None:
+        def unit(connection: Connection) -> None:
             assertions.refuse(connection, reply.refused, now)
             assertions.stamp(connection, page.builds, epoch)
 

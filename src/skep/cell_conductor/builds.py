@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
-import sqlalchemy as sa
 
 from skep.cell_conductor import endings, notifications
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
+from skep.database import Connection
 from skep.database.cell import agents, attempts, builds, deletes, resting
 from skep.database.cell.builds import Work
 from skep.database.engine import T, Unit
@@ -163,7 +163,7 @@ class Builds:
         ) as run:
             now = parts.clock.now()
 
-            def unit(connection: sa.Connection) -> tuple[bool, Moment | None]:
+            def unit(connection: Connection) -> tuple[bool, Moment | None]:
                 agents.check_current(connection, message.host, message.incarnation)
                 granted = write(connection, message.instance, message.attempt, message.host, now)
                 if not granted:
@@ -207,7 +207,7 @@ class Builds:
             await self.on_evidence(message.host, str(error))
             raise
 
-    def _write_built(self, connection: sa.Connection, message: Built) -> tuple[bool, Moment | None]:
+    def _write_built(self, connection: Connection, message: Built) -> tuple[bool, Moment | None]:
         """Write the guest; a guest is undone for a row that names a higher attempt, never for one that it lacks."""
         parts = self._parts
         current = builds.built(
@@ -262,7 +262,7 @@ class Builds:
             await parts.tell_above()
         return Settled(current=outcome.current)
 
-    def _write_failure(self, connection: sa.Connection, message: BuildInstances) -> Outcome:
+    def _write_failure(self, connection: Connection, message: BuildInstances) -> Outcome:
         now = self._parts.clock.now()
         resting.refuse_no(connection, message.instance, message.attempt, message.host)
         work = builds.work(connection, message.instance)

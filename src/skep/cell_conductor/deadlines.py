@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from functools import partial
 
-import sqlalchemy as sa
-
 from skep.cell_conductor import endings
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.listening import Listening
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.reschedule import Reschedules
+from skep.database import Connection
 from skep.database.cell import builds, reschedules, tasks
 from skep.database.cell.reschedules import Overdue
 from skep.database.cell.tasks import HostTask
@@ -121,6 +120,6 @@ class Deadlines:
             endings.ended(parts, await parts.database.write(partial(_given_up, task=task, now=parts.clock.now())))
 
 
-def _given_up(connection: sa.Connection, task: HostTask, now: int) -> list[endings.Over]:
+def _given_up(connection: Connection, task: HostTask, now: int) -> list[endings.Over]:
     over = tasks.give_up(connection, task, now)
     return endings.with_instances(connection, [over] if over is not None else [])

@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
-import sqlalchemy as sa
 
 from skep.cell_conductor import endings, notifications
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
+from skep.database import Connection
 from skep.database.cell import attempts, builds, deletes, recovery
 from skep.database.cell.attempts import StaleAttempt
 from skep.database.cell.builds import Work
@@ -46,7 +46,7 @@ class Deletes:
         now, resend_before = parts.clock.now(), parts.before(parts.settings.resend_seconds)
 
         def unit(
-            connection: sa.Connection,
+            connection: Connection,
         ) -> tuple[list[tuple[StaleAttempt, Work | None]], list[endings.Over]]:
             stale = attempts.stale_due(connection, now, resend_before, BATCH)
             deleted = [
@@ -66,7 +66,7 @@ class Deletes:
         return len(due) >= BATCH or len(finished) >= BATCH
 
     @staticmethod
-    def _first_heard_of(connection: sa.Connection, stale: StaleAttempt) -> Work | None:
+    def _first_heard_of(connection: Connection, stale: StaleAttempt) -> Work | None:
         """Read for whom it is, the first time only: hosts that are silent for days are told often."""
         return builds.work(connection, stale.instance) if stale.sends == 1 else None
 
@@ -100,7 +100,7 @@ class Deletes:
             await parts.tell_above()
         return Done()
 
-    def _close(self, connection: sa.Connection, message: Destroyed) -> tuple[list[ClaimKey], list[endings.Over]]:
+    def _close(self, connection: Connection, message: Destroyed) -> tuple[list[ClaimKey], list[endings.Over]]:
         now = self._parts.clock.now()
         work = builds.work(connection, message.instance)
         keys = attempts.close(connection, message.instance, message.host, _upto(message), now)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import sqlalchemy as sa
-
 from skep.cell_conductor import endings
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
@@ -18,6 +16,7 @@ from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.listening import Listening
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.reschedule import Reschedules
+from skep.database import Connection
 from skep.database.cell import fences
 from skep.database.cell.fences import Closed, FencedHost
 from skep.domain.ids import NodeUuid
@@ -75,7 +74,7 @@ class Fences:
                 return True
         write = fences.close if host.in_effect else fences.settle
 
-        def unit(connection: sa.Connection) -> tuple[Closed, list[endings.Over]]:
+        def unit(connection: Connection) -> tuple[Closed, list[endings.Over]]:
             closed = write(connection, host=host, now=now, limit=BATCH)
             return closed, endings.with_instances(connection, closed.ended)
 

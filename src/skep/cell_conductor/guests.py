@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-
 from skep.cell_conductor import endings
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.tasks import Tasks
+from skep.database import Connection
 from skep.database.cell import agents, guests, tasks
 from skep.domain.context import RequestContext
 from skep.domain.guests import Correction, GuestKnown, correction
@@ -30,7 +29,7 @@ class Guests:
             return
         now = self._parts.clock.now()
 
-        def unit(connection: sa.Connection) -> tuple[list[tuple[GuestKnown, Correction]], list[endings.Over]]:
+        def unit(connection: Connection) -> tuple[list[tuple[GuestKnown, Correction]], list[endings.Over]]:
             agents.check_current(connection, message.host, message.incarnation)
             written = _differences(connection, message)
             settled = [tasks.correct(connection, known, found, message.host, now) for known, found in written]
@@ -51,7 +50,7 @@ class Guests:
                 self._telling.nudge()
 
 
-def _differences(connection: sa.Connection, message: ReportGuests) -> list[tuple[GuestKnown, Correction]]:
+def _differences(connection: Connection, message: ReportGuests) -> list[tuple[GuestKnown, Correction]]:
     seen = {one.instance: one for one in message.guests}
     compared = ((one, correction(one, seen[one.instance])) for one in guests.known(connection, message.host, seen))
     return [(one, found) for one, found in compared if found is not None]

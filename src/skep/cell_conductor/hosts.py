@@ -7,13 +7,12 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 
-import sqlalchemy as sa
-
 from skep.cell_conductor.hearing import SILENT_SECONDS, Hearing
 from skep.cell_conductor.host_keys import HostKeys
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.refusals import Refusals
 from skep.cell_conductor.sessions import Sessions
+from skep.database import Connection
 from skep.database.cell import agents, fences, host_keys, missing_hosts, sessions
 from skep.database.cell.agents import Agent
 from skep.domain.context import RequestContext
@@ -328,7 +327,7 @@ class Hosts:
             await self._note_stale(agent, report.incarnation)
             return HostReported(epoch="", fenced=True)
 
-        def unit(connection: sa.Connection) -> int | None:
+        def unit(connection: Connection) -> int | None:
             return agents.raise_incarnation(connection, report.node, agent.process, known)
 
         raised = await self._parts.database.write(unit)
@@ -339,7 +338,7 @@ class Hosts:
         return HostReported(epoch=epoch, incarnation=raised, error=f"schedulers know of agent {known}")
 
 
-def _registered(connection: sa.Connection, message: RegisterAgent, now: int) -> Agent | None:
+def _registered(connection: Connection, message: RegisterAgent, now: int) -> Agent | None:
     """Write an agent; None when a younger run of it has registered.
 
     One that the cell has forgotten has to undo what was given up of its host meanwhile.

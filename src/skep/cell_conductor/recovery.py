@@ -12,10 +12,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-import sqlalchemy as sa
-
 from skep.cell_conductor.parts import Parts
-from skep.database import timelines
+from skep.database import Connection, timelines
 from skep.database.cell import recovery
 from skep.database.cell.tables import time as time_tables
 from skep.domain.clock import SECOND
@@ -135,7 +133,7 @@ class Recovery:
     async def registered(self, identity: AgentIdentity) -> None:
         """Wait for a host too that the database had lost."""
 
-        def unit(connection: sa.Connection) -> bool:
+        def unit(connection: Connection) -> bool:
             if recovery.under_way(connection) is None:
                 return False
             recovery.expect(connection, identity.node, identity.host)
@@ -148,7 +146,7 @@ class Recovery:
         """Store what a host has. What answers an earlier question is left aside."""
         now = self._parts.clock.now()
 
-        def unit(connection: sa.Connection) -> None:
+        def unit(connection: Connection) -> None:
             state = recovery.under_way(connection)
             if state is None or state.timeline != message.timeline:
                 return
@@ -195,7 +193,7 @@ class Recovery:
     async def _ask(self, timeline: int) -> None:
         parts, now = self._parts, self._parts.clock.now()
 
-        def unit(connection: sa.Connection) -> list[recovery.AwaitedHost]:
+        def unit(connection: Connection) -> list[recovery.AwaitedHost]:
             silent = recovery.awaited_hosts(connection)
             due = [one for one in silent if one.told_at is None or one.told_at < now - ASKED_AGAIN]
             recovery.note_told(connection, [one.node for one in due], now)
@@ -213,7 +211,7 @@ class Recovery:
                 return decided
             after = page[-1]
 
-    def _decide_some(self, connection: sa.Connection, after: InstanceUuid) -> tuple[list[InstanceUuid], int]:
+    def _decide_some(self, connection: Connection, after: InstanceUuid) -> tuple[list[InstanceUuid], int]:
         """Decide about some instances; return them, and about how many there was something to be decided."""
         state = recovery.under_way(connection)
         page = recovery.undecided(connection, after, BATCH)

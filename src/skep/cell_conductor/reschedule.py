@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-import sqlalchemy as sa
-
 from skep.cell_conductor import notifications
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
+from skep.database import Connection
 from skep.database.cell import attempts, moves, reschedules
 from skep.database.cell.builds import Work
 from skep.domain.builds import NotReady, NoValidHost, Placed
@@ -42,7 +41,7 @@ class Reschedules:
     async def _run(self) -> bool:
         parts = self._parts
 
-        def unit(connection: sa.Connection) -> list[tuple[Work, list[NodeUuid]]]:
+        def unit(connection: Connection) -> list[tuple[Work, list[NodeUuid]]]:
             taken = reschedules.take(connection, parts.owner, parts.clock.now(), BATCH)
             return [(work, attempts.tried_nodes(connection, work.instance.uuid)) for work in taken]
 
@@ -136,7 +135,7 @@ class Reschedules:
         """No host of the cell is left: back to the level above, or ERROR in the last cell that may be tried."""
         parts, instance = self._parts, work.instance
 
-        def unit(connection: sa.Connection) -> Fault | None:
+        def unit(connection: Connection) -> Fault | None:
             history = attempts.history(connection, instance.uuid)
             said = [one.message for one in history if one.message]
             last = f" The last host said: {said[-1]}" if said else ""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
-import sqlalchemy as sa
 
 from skep.cell_conductor.parts import Parts
+from skep.database import Connection
 from skep.database.cell import cell_keys, sessions
 from skep.database.cell.sessions import SessionRow
 from skep.domain.errors import NotFound
@@ -108,7 +108,7 @@ class Sessions:
         if lately and now - read_at < UNSIGNED_SECONDS:
             return found
 
-        def unit(connection: sa.Connection) -> AgentIdentity | None:
+        def unit(connection: Connection) -> AgentIdentity | None:
             row = sessions.of_node(connection, NodeUuid(node)) if node else sessions.of_host(connection, host or "")
             if row is None or not sessions.may_be_unsigned(connection, row.identity.node):
                 return None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-import sqlalchemy as sa
-
 from skep.cell_conductor import endings
 from skep.cell_conductor.parts import Parts
+from skep.database import Connection
 from skep.database.cell import agents, tasks
 from skep.database.cell.tasks import HostTask
 from skep.domain.context import RequestContext
@@ -35,7 +34,7 @@ class Tasks:
         parts = self._parts
         now, resend_before = parts.clock.now(), parts.before(parts.settings.resend_seconds)
 
-        def unit(connection: sa.Connection) -> tuple[list[HostTask], set[str]]:
+        def unit(connection: Connection) -> tuple[list[HostTask], set[str]]:
             due = tasks.due(connection, now, resend_before, BATCH, parts.progress_before())
             return due, agents.taking(connection, {one.host for one in due}, RunAction.wire_name)
 
@@ -54,7 +53,7 @@ class Tasks:
         why = f"NotSupportedByAgent: the agent of host {task.host} is of a release without `{task.request.action}`"
         now = self._parts.clock.now()
 
-        def unit(connection: sa.Connection) -> list[endings.Over]:
+        def unit(connection: Connection) -> list[endings.Over]:
             over = tasks.refuse(connection, task, now, why)
             return endings.with_instances(connection, [over] if over is not None else [])
 
@@ -75,7 +74,7 @@ class Tasks:
         return Done()
 
 
-def permit(connection: sa.Connection, message: MayAct, now: int) -> tuple[bool, list[tuple[HostTask, Instance | None]]]:
+def permit(connection: Connection, message: MayAct, now: int) -> tuple[bool, list[tuple[HostTask, Instance | None]]]:
     """Let a host begin an action; return whether it may, and the action where it begins with this."""
     agents.check_current(connection, message.host, message.incarnation)
     new = tasks.not_begun(connection, message.instance, message.task_id)
@@ -86,7 +85,7 @@ def permit(connection: sa.Connection, message: MayAct, now: int) -> tuple[bool, 
     return granted, [(one, instance) for one in new] if granted else []
 
 
-def conclude(connection: sa.Connection, message: TaskDone, now: int) -> list[endings.Over]:
+def conclude(connection: Connection, message: TaskDone, now: int) -> list[endings.Over]:
     """Write what a host says came of an action."""
     over = tasks.done(
         connection,
