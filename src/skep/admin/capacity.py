@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from skep.admin.requested import Wish, cell_of, spec_of
 from skep.admin.requests import AdminRequest
+from skep.database import Connection
 from skep.database.api import aggregates
 from skep.domain.capacity import Capacity, Room
 from skep.domain.errors import BadRequest, NotFound
@@ -75,12 +75,12 @@ def _room(room: Room, name: str) -> dict[str, Any]:
     return {"name": name, "servers": room.servers, "hosts": room.hosts, "suitable": room.suitable}
 
 
-def _zone_is_known(zone: str) -> Callable[[sa.Connection], bool]:
-    def unit(connection: sa.Connection) -> bool:
+def _zone_is_known(zone: str) -> Callable[[Connection], bool]:
+    def unit(connection: Connection) -> bool:
         return zone == _DEFAULT_ZONE or any(one.zone == zone for one in aggregates.every(connection))
 
     return unit
 
 
-def _names_of_aggregates(connection: sa.Connection) -> dict[str, str]:
+def _names_of_aggregates(connection: Connection) -> dict[str, str]:
     return {str(one.id): one.name for one in aggregates.every(connection)}

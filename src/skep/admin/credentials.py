@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 import structlog
 
 from skep.admin import namespaces
 from skep.admin.requests import AdminRequest
+from skep.database import Connection
 from skep.database.api import credentials, destinations
 from skep.database.api import namespaces as namespace_rows
 from skep.domain.clock import SECOND, isoformat
@@ -98,7 +98,7 @@ async def _create(request: AdminRequest, scope: Scope) -> Any:
     return {"credential": {**_view(new), "secret": token.text}}
 
 
-def _add(connection: sa.Connection, new: Credential, token: Token) -> bool:
+def _add(connection: Connection, new: Credential, token: Token) -> bool:
     """Store a credential, unless what it is for is gone by now: it would be left over. Raises NotFound."""
     scope = new.scope
     if scope.kind == "cell" and not destinations.cell_takes_hosts(connection, CellUuid(scope.name)):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
-import sqlalchemy as sa
 
 from skep.admin.every_cell import ask_all
 from skep.admin.services import CELL_SECONDS, AdminServices
+from skep.database import Connection
 from skep.database.api import instance_mappings, quotas
 from skep.database.api import recovery as above
 from skep.database.cell import comparing
@@ -68,7 +68,7 @@ async def undo(services: AdminServices, found: Found) -> None:
     await services.cell(found.cell).write(unit, intake=True, within=CELL_SECONDS)
 
 
-def _undo(connection: sa.Connection, guest: FoundGuest, *, is_mapped: bool) -> None:
+def _undo(connection: Connection, guest: FoundGuest, *, is_mapped: bool) -> None:
     """Note that a guest is to be destroyed; `is_mapped`: it is the only one of a server that is mapped to this cell."""
     row = below.rows_before(connection, [guest.instance]).get(guest.instance)
     if row is None and is_mapped and is_unknown(connection, guest.instance):
@@ -125,7 +125,7 @@ class _Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The server as its row has it, where that waits for the decision and may be seen."""
 
 
-def _standing(connection: sa.Connection, uuid: InstanceUuid) -> _Standing:
+def _standing(connection: Connection, uuid: InstanceUuid) -> _Standing:
     told = below.guests_of(connection, [uuid]).get(uuid, [])
     row = below.rows_before(connection, [uuid]).get(uuid)
     [said] = comparing.say(connection, [uuid])
@@ -138,7 +138,7 @@ def _standing(connection: sa.Connection, uuid: InstanceUuid) -> _Standing:
     )
 
 
-def _go_on_below(connection: sa.Connection, uuid: InstanceUuid, highest: int, now: int, *, moved: bool) -> bool:
+def _go_on_below(connection: Connection, uuid: InstanceUuid, highest: int, now: int, *, moved: bool) -> bool:
     """Let a row go on as if no host had anything of it; its next attempt is above all that any host has heard of.
 
     The row of a server that has `moved` to another cell is over: there it goes on.
@@ -165,7 +165,7 @@ async def keep(services: AdminServices, found: Found) -> None:
     server = await database.read(partial(_row_of, uuid=uuid), within=CELL_SECONDS) or await _described(services, guest)
     await services.database.write(partial(_map, server=server, cell=cell), intake=True)
 
-    def follow(connection: sa.Connection) -> None:
+    def follow(connection: Connection) -> None:
         if uuid in below.rows_before(connection, [uuid]):
             below.adopt(connection, uuid, Adopt(guest), now)
         else:
@@ -174,7 +174,7 @@ async def keep(services: AdminServices, found: Found) -> None:
     await database.write(follow, intake=True, within=CELL_SECONDS)
 
 
-def _row_of(connection: sa.Connection, uuid: InstanceUuid) -> above.Mapped | None:
+def _row_of(connection: Connection, uuid: InstanceUuid) -> above.Mapped | None:
     """Return a server as its row has it; None without a row. Raises Conflict when the row is deleted."""
     if uuid not in below.rows_before(connection, [uuid]) and not is_unknown(connection, uuid):
         raise Conflict(f"id: server {uuid} is deleted in its cell: undo its guest.")
@@ -197,13 +197,13 @@ async def _described(services: AdminServices, guest: FoundGuest) -> above.Mapped
     return above.Mapped(instance=told, spec=spec, context=context)
 
 
-def _map_if_lost(connection: sa.Connection, server: above.Mapped, cell: CellUuid) -> None:
+def _map_if_lost(connection: Connection, server: above.Mapped, cell: CellUuid) -> None:
     """Map a server that is not known above."""
     if instance_mappings.get(connection, server.instance.uuid) is None:
         _map(connection, server, cell)
 
 
-def _map(connection: sa.Connection, server: above.Mapped, cell: CellUuid) -> None:
+def _map(connection: Connection, server: above.Mapped, cell: CellUuid) -> None:
     """Have the mapping name a cell, and the project be charged. Raises Conflict when the server is deleted above."""
     instance = server.instance
     mapping = instance_mappings.get(connection, instance.uuid)

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 import structlog
 
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS
+from skep.database import Connection
 from skep.database.api import destinations, enrolments, host_mappings, retired_hosts
 from skep.database.api.enrolments import Admitted, Denied, EnrolmentToken, NewHost
 from skep.database.cell import cell_keys, host_keys
@@ -76,7 +76,7 @@ async def create_token(request: AdminRequest) -> Any:
     return {"enrolment_token": {**_view(new), "secret": token.text}}
 
 
-def _add(connection: sa.Connection, new: EnrolmentToken, token: Token) -> bool:
+def _add(connection: Connection, new: EnrolmentToken, token: Token) -> bool:
     """Store a token, unless its cell goes: it would be left over. Raises NotFound."""
     if not destinations.cell_takes_hosts(connection, new.cell):
         raise NotFound("The cell is being deleted, or was.")
@@ -153,7 +153,7 @@ async def release_key(request: AdminRequest) -> Any:
     return {"host": {"host": mapping.host, "node": mapping.node, "key_released": True}}
 
 
-def _admit(connection: sa.Connection, token: Token, host: NewHost, now: int) -> Admitted | Denied:
+def _admit(connection: Connection, token: Token, host: NewHost, now: int) -> Admitted | Denied:
     admitted = enrolments.use(connection, token, host, now)
     if isinstance(admitted, Admitted):
         # Raised here, so that nothing is stored and the token keeps its use.

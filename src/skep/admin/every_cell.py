@@ -6,16 +6,15 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-import sqlalchemy as sa
-
 from skep.admin.services import CELL_SECONDS, AdminServices
+from skep.database import Connection
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid
 
 AnswerT = TypeVar("AnswerT")
 
 
-async def ask_all(services: AdminServices, unit: Callable[[sa.Connection], AnswerT]) -> Mapping[CellUuid, AnswerT]:
+async def ask_all(services: AdminServices, unit: Callable[[Connection], AnswerT]) -> Mapping[CellUuid, AnswerT]:
     """Return what each cell answers, in the order of their names. Raises SkepError when one cannot be read."""
     answered, unread = await ask_each(services, unit)
     for error in unread.values():
@@ -24,7 +23,7 @@ async def ask_all(services: AdminServices, unit: Callable[[sa.Connection], Answe
 
 
 async def ask_each(
-    services: AdminServices, unit: Callable[[sa.Connection], AnswerT], *, among: Collection[CellUuid] | None = None
+    services: AdminServices, unit: Callable[[Connection], AnswerT], *, among: Collection[CellUuid] | None = None
 ) -> tuple[Mapping[CellUuid, AnswerT], Mapping[CellUuid, SkepError]]:
     """Return what each cell answers, in the order of their names, and why others could not be read.
 

@@ -6,13 +6,12 @@ from functools import partial
 from typing import Any, Literal
 
 import msgspec
-import sqlalchemy as sa
 import structlog
 
 from skep.admin.hosts import named, show
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS, AdminServices
-from skep.database import clocks
+from skep.database import Connection, clocks
 from skep.database.cell import agents, fences
 from skep.domain.cells import HostMapping
 from skep.domain.clock import SECOND, isoformat
@@ -54,7 +53,7 @@ async def fence(request: AdminRequest) -> Any:
     check(mapping.host, await _heard(services, mapping), although_unknown=body.although_unknown)
     grace = round(services.fence_grace_seconds * SECOND)
 
-    def unit(connection: sa.Connection) -> bool:
+    def unit(connection: Connection) -> bool:
         now = clocks.now(connection, services.clock)
         return fences.mark(connection, mapping.node, now, now + grace)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from skep.admin.requests import AdminRequest
+from skep.database import Connection
 from skep.database.api import host_mappings
 from skep.domain.cells import HostMapping
 from skep.domain.claims import ClaimKey
@@ -114,7 +114,7 @@ async def update(request: AdminRequest) -> Any:
 async def mappings(request: AdminRequest, nodes: list[str]) -> dict[str, HostMapping]:
     """Return the mappings of those nodes that the caller may reach."""
 
-    def unit(connection: sa.Connection) -> dict[str, HostMapping]:
+    def unit(connection: Connection) -> dict[str, HostMapping]:
         found = {}
         for node in {node for node in nodes if node.isprintable()}:  # a database need not take anything else
             mapping = host_mappings.get(connection, NodeUuid(node))

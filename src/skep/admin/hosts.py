@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 import structlog
 
 from skep.admin.every_cell import ask_each
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS, AdminServices
+from skep.database import Connection
 from skep.database.api import host_mappings
 from skep.database.api.operator_state import Concerned
 from skep.database.cell import agents, host_keys, sessions
@@ -86,7 +86,7 @@ async def update(request: AdminRequest) -> Any:
     services = request.services
     now = services.clock.now()
 
-    def unit(connection: sa.Connection) -> NodeUuid:
+    def unit(connection: Connection) -> NodeUuid:
         mapping = named(connection, request.params["host"])
         disabled = mapping.disabled if change.disabled is None else change.disabled
         if change.disabled_reason is not None and not disabled:
@@ -107,7 +107,7 @@ async def update(request: AdminRequest) -> Any:
     return await show(request)
 
 
-def named(connection: sa.Connection, name: str) -> HostMapping:
+def named(connection: Connection, name: str) -> HostMapping:
     """Return the host of a name or of its node's UUID. Raises NotFound."""
     mapping = None
     if name.isprintable():  # a database need not take anything else
@@ -131,7 +131,7 @@ async def _states(
 async def _agent(services: AdminServices, mapping: HostMapping) -> dict[str, Any]:
     """Say what the cell knows of the agent."""
 
-    def unit(connection: sa.Connection) -> dict[str, Any]:
+    def unit(connection: Connection) -> dict[str, Any]:
         since = host_keys.refused(connection).get(mapping.node)
         return {**_said_of(agents.get(connection, mapping.node)), "key_refused_since": _time(since)}
 
@@ -177,7 +177,7 @@ async def _agents(services: AdminServices, cells: set[CellUuid]) -> _Told:
     )
 
 
-def _noted(connection: sa.Connection) -> tuple[list[agents.Agent], dict[NodeUuid, int], list[str]]:
+def _noted(connection: Connection) -> tuple[list[agents.Agent], dict[NodeUuid, int], list[str]]:
     return agents.noted(connection), host_keys.refused(connection), sessions.unsigned(connection)
 
 

@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 from msgspec.structs import asdict
 
 from skep.admin import explanations
 from skep.admin.requested import Wish, cell_of, spec_of
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS, AdminServices
+from skep.database import Connection
 from skep.database.api import build_requests, instance_mappings
 from skep.database.api.instance_mappings import Mapping
 from skep.database.cell import attempts, instances, moves
@@ -59,7 +59,7 @@ async def _of_cell(services: AdminServices, mapping: Mapping) -> tuple[Instance 
     if database is None:
         raise Unavailable(f"This process does not know the server's cell {mapping.cell}.")
 
-    def unit(connection: sa.Connection) -> tuple[Instance | None, list[AttemptRecord], tuple[CellUuid, ...]]:
+    def unit(connection: Connection) -> tuple[Instance | None, list[AttemptRecord], tuple[CellUuid, ...]]:
         instance = instances.get(connection, mapping.instance, deleted=True)
         return instance, attempts.history(connection, mapping.instance), moves.cells_left(connection, mapping.instance)
 

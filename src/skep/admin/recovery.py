@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 import structlog
 
 from skep.admin import deciding
@@ -15,6 +14,7 @@ from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS
 from skep.audit import doubts
 from skep.audit.difference import MEANINGS, Difference
+from skep.database import Connection
 from skep.database.api import recovery as above
 from skep.database.cell import recovery as below
 from skep.database.timelines import Recovery
@@ -109,11 +109,11 @@ async def _nudge(request: AdminRequest, cell: CellUuid) -> None:
     await request.services.transport.cast(cell_conductor(cell), InstancesChanged(), request.context)
 
 
-def _of_api(connection: sa.Connection) -> tuple[Recovery | None, list[Difference]]:
+def _of_api(connection: Connection) -> tuple[Recovery | None, list[Difference]]:
     return above.under_way(connection), list(doubts.above(connection))
 
 
-def _of_cell(connection: sa.Connection) -> tuple[Recovery | None, list[below.AwaitedHost], list[Difference]]:
+def _of_cell(connection: Connection) -> tuple[Recovery | None, list[below.AwaitedHost], list[Difference]]:
     return below.under_way(connection), below.awaited_hosts(connection), doubts.left(connection)
 
 

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS, AdminServices
+from skep.database import Connection
 from skep.database.api import flavors, server_groups
 from skep.database.api.flavors import FlavorQuery
 from skep.database.hosts_of_servers import hosts_of
@@ -99,7 +99,7 @@ def cell_of(services: AdminServices, name: str | None, field: str = "cell") -> C
 
 
 async def _flavor(services: AdminServices, wanted: str) -> Flavor:
-    def unit(connection: sa.Connection) -> Flavor | None:
+    def unit(connection: Connection) -> Flavor | None:
         by_name = FlavorQuery(project=None, everything=True, public=None, name=wanted)
         return flavors.get(connection, wanted) or next(iter(flavors.find(connection, by_name)), None)
 
