@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import sqlalchemy as sa
-
 from skep.api.aggregate_metadata import check_metadata
 from skep.api.operator_state import publish
 from skep.api.requests import Answer, ApiRequest
 from skep.api.residents import servers_by_host
+from skep.database import Connection
 from skep.database.api import aggregates, host_mappings
 from skep.database.api.aggregates import ZONE, Aggregate
 from skep.database.api.operator_state import Concerned
@@ -72,7 +71,7 @@ async def delete(request: ApiRequest) -> Answer:
     """`DELETE /os-aggregates/{id}`: only an empty one."""
     identifier = _identifier(request)
 
-    def unit(connection: sa.Connection) -> None:
+    def unit(connection: Connection) -> None:
         found = _there(request, aggregates.get(connection, identifier))
         if found.hosts:
             raise _refused("delete", found, "Host aggregate is not empty", BadRequest)
@@ -89,7 +88,7 @@ async def add_host(request: ApiRequest) -> Answer:
     inhabited = bool((await servers_by_host(request.services, [host]))[host])
     now = request.services.clock.now()
 
-    def unit(connection: sa.Connection) -> Aggregate:
+    def unit(connection: Connection) -> Aggregate:
         found = _there(request, aggregates.get(connection, identifier))
         if host_mappings.of_host(connection, host) is None:
             raise NotFound(f"Compute host {host} could not be found.")
@@ -115,7 +114,7 @@ async def remove_host(request: ApiRequest) -> Answer:
     inhabited = bool((await servers_by_host(request.services, [host]))[host])
     now = request.services.clock.now()
 
-    def unit(connection: sa.Connection) -> Aggregate:
+    def unit(connection: Connection) -> Aggregate:
         found = _there(request, aggregates.get(connection, identifier))
         if host not in found.hosts:
             raise NotFound(f"Cannot remove host {host} in aggregate {identifier}")
@@ -150,7 +149,7 @@ async def _change(request: ApiRequest, name: str | None, changes: dict[str, str 
     before = _there(request, await request.services.database.read(lambda c: aggregates.get(c, identifier)))
     inhabited = {host for host, servers in (await servers_by_host(request.services, before.hosts)).items() if servers}
 
-    def unit(connection: sa.Connection) -> Aggregate:
+    def unit(connection: Connection) -> Aggregate:
         found = _there(request, aggregates.get(connection, identifier))
         same_name = None if name is None else aggregates.named(connection, name)
         if same_name is not None and same_name.id != identifier:
@@ -163,14 +162,14 @@ async def _change(request: ApiRequest, name: str | None, changes: dict[str, str 
     return await _store(request, unit)
 
 
-async def _store(request: ApiRequest, unit: Callable[[sa.Connection], Aggregate]) -> Answer:
+async def _store(request: ApiRequest, unit: Callable[[Connection], Aggregate]) -> Answer:
     changed = await request.services.database.write(unit)
     await publish(request.services, Concerned(aggregates=(changed.id,)))
     return Answer({"aggregate": view(changed)})
 
 
 def _check_zone(
-    connection: sa.Connection, found: Aggregate, zone: str | None, inhabited: Iterable[str], what: str
+    connection: Connection, found: Aggregate, zone: str | None, inhabited: Iterable[str], what: str
 ) -> None:
     """Refuse a new zone when a host is in another one already, or its servers would change zones."""
     if zone == found.zone or not found.hosts:
@@ -183,7 +182,7 @@ def _check_zone(
         raise _refused(what, found, "One or more hosts contain instances in this zone", BadRequest)
 
 
-def _leaves_zone(connection: sa.Connection, found: Aggregate, host: str) -> bool:
+def _leaves_zone(connection: Connection, found: Aggregate, host: str) -> bool:
     return host not in aggregates.zones_of(aggregates.every(connection), [host], other_than=found.id)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-import sqlalchemy as sa
 
 from skep.api.extra_specs import check_extra_specs
 from skep.api.handlers.flavors import not_found, visible
 from skep.api.requests import Answer, ApiRequest
+from skep.database import Connection
 from skep.database.api import flavors
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.flavors import Flavor
@@ -45,7 +45,7 @@ async def delete(request: ApiRequest) -> Answer:
     """`DELETE /flavors/{id}/os-extra_specs/{key}`."""
     flavorid, key = request.params["flavor_id"], request.params["key"]
 
-    def unit(connection: sa.Connection) -> Flavor | None:
+    def unit(connection: Connection) -> Flavor | None:
         found = flavors.get(connection, flavorid)
         if found is not None and key in found.extra_specs:
             rest = {name: value for name, value in found.extra_specs.items() if name != key}
@@ -66,7 +66,7 @@ async def _merge(request: ApiRequest, specs: dict[str, str]) -> None:
     if request.version >= 86:
         check_extra_specs(specs, volumes="VolumeFilter" in request.services.settings.filters)
 
-    def unit(connection: sa.Connection) -> bool:
+    def unit(connection: Connection) -> bool:
         found = flavors.get(connection, flavorid)
         if found is None:
             return False

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.fields import FALSE_WORDS, TRUE_WORDS
 from skep.api.schemas.flavors import SORT_KEYS
+from skep.database import Connection
 from skep.database.api import flavors
 from skep.database.api.flavors import FlavorQuery
 from skep.domain.errors import BadRequest, Conflict, NotFound
@@ -50,7 +50,7 @@ async def create(request: ApiRequest) -> Answer:
     new = _from_body(request.body["flavor"])
     now = request.services.clock.now()
 
-    def unit(connection: sa.Connection) -> str | None:
+    def unit(connection: Connection) -> str | None:
         taken = flavors.taken(connection, new)
         if taken is None:
             flavors.add(connection, new, now)
@@ -69,7 +69,7 @@ async def update(request: ApiRequest) -> Answer:
     flavorid = request.params["flavor_id"]
     description = request.body["flavor"]["description"]
 
-    def unit(connection: sa.Connection) -> Flavor | None:
+    def unit(connection: Connection) -> Flavor | None:
         found = flavors.get(connection, flavorid)
         if found is None:
             return None

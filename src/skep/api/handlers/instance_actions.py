@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from functools import partial
 
-import sqlalchemy as sa
-
 from skep.api.cells import read_cell
 from skep.api.handlers.server_lookup import CellUnreadable, Found, find
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.server_answers import PARTIAL_SINCE
 from skep.api.views import instance_actions as views
+from skep.database import Connection
 from skep.database.api import build_requests
 from skep.database.cell import actions, attempts
 from skep.database.cell.actions import Action, ActionEvent
@@ -100,7 +99,7 @@ async def _events(request: ApiRequest, found: Found, action: Action) -> list[Act
     return await read_cell(request.services, found.cell, unit)
 
 
-def _read_events(connection: sa.Connection, action: Action, instance: Instance) -> list[ActionEvent]:
+def _read_events(connection: Connection, action: Action, instance: Instance) -> list[ActionEvent]:
     if action.action == "create":
         return views.create_events(attempts.history(connection, instance.uuid), instance)
     return actions.events_of(connection, instance.uuid, action.request_id)

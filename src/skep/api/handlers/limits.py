@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-
 from skep.api.requests import Answer, ApiRequest
+from skep.database import Connection
 from skep.database.api import quotas, server_groups
 from skep.domain.ids import ProjectId
 
@@ -37,7 +36,7 @@ async def show(request: ApiRequest) -> Answer:
         project = ProjectId(other)
     defaults = request.services.settings.quotas.limits()
 
-    def unit(connection: sa.Connection) -> tuple[dict[str, int], dict[str, int], int]:
+    def unit(connection: Connection) -> tuple[dict[str, int], dict[str, int], int]:
         return (
             quotas.limits(connection, project, defaults=defaults),
             quotas.used(connection, project),

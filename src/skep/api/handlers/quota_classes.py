@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-
 from skep.api.requests import Answer, ApiRequest
+from skep.database import Connection
 from skep.database.api import quotas
 
 
@@ -21,7 +20,7 @@ async def update(request: ApiRequest) -> Answer:
     name, wanted = request.params["name"], request.body["quota_class_set"]
     configured = request.services.settings.quotas.limits()
 
-    def unit(connection: sa.Connection) -> dict[str, int]:
+    def unit(connection: Connection) -> dict[str, int]:
         quotas.set_class_limits(connection, name, wanted)
         return quotas.class_limits(connection, name, defaults=configured)
 

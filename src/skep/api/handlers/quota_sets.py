@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import sqlalchemy as sa
-
 from skep.api.projects import check_project
 from skep.api.requests import Answer, ApiRequest
+from skep.database import Connection
 from skep.database.api import quotas, server_groups
 from skep.domain.errors import BadRequest
 from skep.domain.ids import ProjectId, UserId
@@ -54,7 +53,7 @@ async def update(request: ApiRequest) -> Answer:
     forced = body.get("force", False)
     configured = request.services.settings.quotas.limits()
 
-    def unit(connection: sa.Connection) -> dict[str, int]:
+    def unit(connection: Connection) -> dict[str, int]:
         if not forced:
             _check_used(wanted, _used(connection, project, user))
         if user is not None:
@@ -86,7 +85,7 @@ async def _limits(request: ApiRequest, project: ProjectId, user: UserId | None) 
     return await request.services.database.read(lambda c: quotas.limits(c, project, user, defaults=configured))
 
 
-def _used(connection: sa.Connection, project: ProjectId, user: UserId | None) -> dict[str, int]:
+def _used(connection: Connection, project: ProjectId, user: UserId | None) -> dict[str, int]:
     used = quotas.used(connection, project, user)
     return {**used, "server_groups": server_groups.count(connection, project)}
 

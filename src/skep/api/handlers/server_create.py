@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 import structlog
 
 from skep.api import server_creation
@@ -20,6 +19,7 @@ from skep.api.handlers.server_hosts import host_states
 from skep.api.requests import Answer, ApiRequest
 from skep.api.server_creation import Resolved, Wish
 from skep.api.services import ApiServices
+from skep.database import Connection
 from skep.database.api import (
     aggregates,
     build_requests,
@@ -149,7 +149,7 @@ async def _image(request: ApiRequest, image_id: str) -> Image:
 
 
 def _look_up(
-    connection: sa.Connection, wish: Wish, project: ProjectId, default_zone: str
+    connection: Connection, wish: Wish, project: ProjectId, default_zone: str
 ) -> tuple[GroupRule | None, list[str], dict[str, CellUuid]]:
     """Check zone, hosts, cells and group; return the group's rule, hypervisors that no mapping names, and the cells."""
     where = wish.destination
@@ -208,7 +208,7 @@ async def _store(request: ApiRequest, wish: Wish, found: Resolved, question: Que
 
 
 def _write_unless_kept(
-    connection: sa.Connection, *, wish: Wish, new: NewRequest, question: Question | None, services: ApiServices
+    connection: Connection, *, wish: Wish, new: NewRequest, question: Question | None, services: ApiServices
 ) -> Given | Kept:
     """Write the request and keep its answer under the key, or return what is kept there."""
     kept = None if question is None else kept_answers.find(connection, question, new.now)
@@ -230,7 +230,7 @@ def _given(wish: Wish, new: NewRequest, stored: Sequence[Instance]) -> Given:
     )
 
 
-def _write(connection: sa.Connection, wish: Wish, new: NewRequest, defaults: dict[str, int]) -> tuple[Instance, ...]:
+def _write(connection: Connection, wish: Wish, new: NewRequest, defaults: dict[str, int]) -> tuple[Instance, ...]:
     """Charge the quota, join the group, store; what is raised here undoes all of it."""
     flavor, project = new.spec.flavor, None if new.context.is_admin else new.context.project_id
     if not flavors.is_usable(connection, flavor.flavorid, project):
@@ -250,7 +250,7 @@ def _write(connection: sa.Connection, wish: Wish, new: NewRequest, defaults: dic
     return members
 
 
-def _charge(connection: sa.Connection, new: NewRequest, limits: dict[str, int], defaults: dict[str, int]) -> int:
+def _charge(connection: Connection, new: NewRequest, limits: dict[str, int], defaults: dict[str, int]) -> int:
     """Charge as many servers as the quota allows and return how many that is, never fewer than the minimum.
 
     Raises QuotaExceeded when the minimum does not fit.

@@ -11,7 +11,6 @@ import asyncio
 from functools import partial
 
 import msgspec
-import sqlalchemy as sa
 import structlog
 
 from skep.api.cells import read_cell
@@ -21,6 +20,7 @@ from skep.api.handlers.server_views import view_for
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.server_answers import PARTIAL_SINCE
 from skep.api.services import ApiServices
+from skep.database import Connection
 from skep.database.api import build_requests
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
@@ -146,7 +146,7 @@ async def _collect(services: ApiServices, query: ListQuery) -> tuple[list[Instan
     return [_leaving(one, leaving) for one in found.values()], unread
 
 
-def _read_above(connection: sa.Connection, query: ListQuery) -> tuple[list[Instance], set[str]]:
+def _read_above(connection: Connection, query: ListQuery) -> tuple[list[Instance], set[str]]:
     leaving = mappings.deleting(connection, query.project_id)
     if query.deleted:
         return [], leaving

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
-import sqlalchemy as sa
 
 from skep.api.cells import read_cell, write_cell
 from skep.api.requests import ApiRequest
 from skep.api.services import ApiServices
+from skep.database import Connection
 from skep.database.api import build_requests
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
@@ -158,7 +158,7 @@ def refuse_if_locked(request: ApiRequest, instance: Instance) -> None:
         raise Conflict(f"Instance {instance.uuid} is locked")
 
 
-def _above(connection: sa.Connection, uuid: InstanceUuid) -> tuple[Mapping, Instance | None, tuple[str, ...]] | None:
+def _above(connection: Connection, uuid: InstanceUuid) -> tuple[Mapping, Instance | None, tuple[str, ...]] | None:
     mapping = mappings.get(connection, uuid)
     if mapping is None:
         return None

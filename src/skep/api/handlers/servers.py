@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 import structlog
 
 from skep.api.creating.addresses import access_address
@@ -15,6 +14,7 @@ from skep.api.handlers.server_lookup import CellUnreadable, change, find, find_l
 from skep.api.handlers.server_views import view_for
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.server_answers import PARTIAL_SINCE
+from skep.database import Connection
 from skep.database.api import build_requests, quotas, server_groups
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
@@ -130,7 +130,7 @@ async def delete(request: ApiRequest) -> Answer:
     return Answer()
 
 
-def _delete(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext, now: int) -> None:
+def _delete(connection: Connection, uuid: InstanceUuid, context: RequestContext, now: int) -> None:
     """Delete a server that has no cell with all that hangs on it, or note that it is to be deleted."""
     mapping = mappings.get(connection, uuid)
     if mapping is None or mapping.deleted_at is not None:
