@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Container, Iterable
 from functools import partial
 
 import msgspec
-import sqlalchemy as sa
 
 from skep.audit import mends
 from skep.audit.difference import Difference, Kind
 from skep.audit.lost_cells import keep_in_cell0
 from skep.audit.sources import Sources
+from skep.database import Connection
 from skep.database.cell import missing_hosts
 from skep.domain.claims import ClaimKey
 from skep.domain.clock import Clock
@@ -123,7 +123,7 @@ async def _assert_slot(sources: Sources, difference: Difference) -> bool:
     return reply.epoch == epoch and not reply.refused
 
 
-def _above(unit: Callable[[sa.Connection, str], bool]) -> Mend:
+def _above(unit: Callable[[Connection, str], bool]) -> Mend:
     """Make a mend of a unit of the API database that is about one instance or project."""
 
     async def mend(sources: Sources, difference: Difference) -> bool:
@@ -132,7 +132,7 @@ def _above(unit: Callable[[sa.Connection, str], bool]) -> Mend:
     return mend
 
 
-def _in_cell(unit: Callable[[sa.Connection, str], bool]) -> Mend:
+def _in_cell(unit: Callable[[Connection, str], bool]) -> Mend:
     """Make a mend of a unit of the cell that the evidence names."""
 
     async def mend(sources: Sources, difference: Difference) -> bool:
@@ -142,7 +142,7 @@ def _in_cell(unit: Callable[[sa.Connection, str], bool]) -> Mend:
     return mend
 
 
-def _about(connection: sa.Connection, unit: Callable[[sa.Connection, str], bool], subject: str) -> bool:
+def _about(connection: Connection, unit: Callable[[Connection, str], bool], subject: str) -> bool:
     return unit(connection, subject)
 
 
