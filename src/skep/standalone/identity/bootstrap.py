@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Mapping
 
 import msgspec
-import sqlalchemy as sa
 
+from skep.database import Connection
 from skep.database.api import projects, roles, users
 from skep.database.api.projects import Project
 from skep.database.api.roles import Assignment, Role
@@ -53,7 +53,7 @@ async def ensure_bootstrap(
     return await database.write(lambda connection: _ensure(connection, clock.now(), fresh, hashes))
 
 
-def _ensure(connection: sa.Connection, now: int, fresh: dict[str, str], hashes: dict[str, str]) -> Bootstrapped:
+def _ensure(connection: Connection, now: int, fresh: dict[str, str], hashes: dict[str, str]) -> Bootstrapped:
     role_ids = {name: _role(connection, name) for name in DEFAULT_ROLES}
     if users.any_exists(connection):
         known = {project.name: project.id for project in projects.select(connection)}
@@ -75,7 +75,7 @@ def _ensure(connection: sa.Connection, now: int, fresh: dict[str, str], hashes: 
     return Bootstrapped(passwords=fresh, project_ids=project_ids)
 
 
-def _role(connection: sa.Connection, name: str) -> str:
+def _role(connection: Connection, name: str) -> str:
     role = roles.by_name(connection, name)
     if role is None:
         role = Role(id=uuid.uuid4().hex, name=name)
@@ -83,7 +83,7 @@ def _role(connection: sa.Connection, name: str) -> str:
     return role.id
 
 
-def _project(connection: sa.Connection, name: str, description: str, now: int) -> str:
+def _project(connection: Connection, name: str, description: str, now: int) -> str:
     project = projects.by_name(connection, name)
     if project is None:
         project = Project(id=uuid.uuid4().hex, name=name, description=description, created_at=now)
@@ -91,5 +91,5 @@ def _project(connection: sa.Connection, name: str, description: str, now: int) -
     return project.id
 
 
-def _assign(connection: sa.Connection, user_id: str, project_id: str | None, role_id: str) -> None:
+def _assign(connection: Connection, user_id: str, project_id: str | None, role_id: str) -> None:
     roles.assign(connection, Assignment(user_id=user_id, project_id=project_id, role_id=role_id))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import msgspec
-import sqlalchemy as sa
 
+from skep.database import Connection
 from skep.database.api import projects, revoked_tokens, roles, users
 from skep.database.api.projects import Project
 from skep.database.api.roles import Role
@@ -26,7 +26,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
 
 
-def load(connection: sa.Connection, payload: TokenPayload) -> Grant | None:
+def load(connection: Connection, payload: TokenPayload) -> Grant | None:
     """Return what a payload is good for; None when it was revoked, or user, project or roles are gone."""
     user = users.get(connection, payload.user_id)
     if user is None or not user.enabled or payload.issued_at <= user.tokens_invalid_before:
@@ -46,9 +46,7 @@ def load(connection: sa.Connection, payload: TokenPayload) -> Grant | None:
     )
 
 
-def effective_roles(
-    connection: sa.Connection, user_id: str, project_id: str | None, *, system: bool
-) -> tuple[Role, ...]:
+def effective_roles(connection: Connection, user_id: str, project_id: str | None, *, system: bool) -> tuple[Role, ...]:
     """Return the roles of a user in a project or in the system, with those they imply."""
     if system:
         given = roles.in_system(connection, user_id)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import msgspec
-import sqlalchemy as sa
 
+from skep.database import Connection
 from skep.database.api import users
 from skep.database.engine import Database
 from skep.domain.clock import Clock
@@ -16,7 +16,7 @@ async def set_password(database: Database, passwords: Passwords, clock: Clock, n
     hashed = await passwords.hash(password)
     now = clock.now()
 
-    def unit(connection: sa.Connection) -> bool:
+    def unit(connection: Connection) -> bool:
         user = users.by_name(connection, name)
         if user is None:
             return False

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import sqlalchemy as sa
 import structlog
 
+from skep.database import Connection
 from skep.database.api import projects, revoked_tokens, users
 from skep.database.api.users import User
 from skep.database.engine import Database, T, Unit
@@ -179,7 +179,7 @@ class StandaloneIdentity:
         self._said("right")
         return user
 
-    def _new_grant(self, connection: sa.Connection, auth: Auth, user: User, parent: Grant | None) -> Grant | None:
+    def _new_grant(self, connection: Connection, auth: Auth, user: User, parent: Grant | None) -> Grant | None:
         scope = _scope(connection, auth.scope, user)
         if scope is None:
             return None
@@ -206,7 +206,7 @@ class StandaloneIdentity:
         return grants.load(connection, payload)
 
 
-def _find_user(connection: sa.Connection, given: UserPassword) -> User | None:
+def _find_user(connection: Connection, given: UserPassword) -> User | None:
     if given.id is not None:
         return users.get(connection, given.id)
     if given.domain is None or not given.domain.is_default or given.name is None:
@@ -214,7 +214,7 @@ def _find_user(connection: sa.Connection, given: UserPassword) -> User | None:
     return users.by_name(connection, given.name)
 
 
-def _scope(connection: sa.Connection, scope: Scope | str | None, user: User) -> tuple[str | None, bool] | None:
+def _scope(connection: Connection, scope: Scope | str | None, user: User) -> tuple[str | None, bool] | None:
     """Return (project id, system) of the scope asked for; None when there is no such project."""
     if isinstance(scope, str) or (scope is not None and scope.unscoped is not None):
         return None, False
@@ -227,7 +227,7 @@ def _scope(connection: sa.Connection, scope: Scope | str | None, user: User) -> 
     return None if project_id is None else (project_id, False)
 
 
-def _default_project(connection: sa.Connection, user: User) -> str | None:
+def _default_project(connection: Connection, user: User) -> str | None:
     project_id = user.default_project_id
     if project_id is None or not grants.effective_roles(connection, user.id, project_id, system=False):
         return None
@@ -235,7 +235,7 @@ def _default_project(connection: sa.Connection, user: User) -> str | None:
     return project_id if project is not None and project.enabled else None
 
 
-def _project_id(connection: sa.Connection, reference: ProjectReference) -> str | None:
+def _project_id(connection: Connection, reference: ProjectReference) -> str | None:
     if reference.id is not None:
         return reference.id
     if reference.domain is None or not reference.domain.is_default or reference.name is None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-import sqlalchemy as sa
 import structlog
 
+from skep.database import Connection
 from skep.database.api import images
 from skep.database.api.images import ImagePage, ImageQuery, StoredImage, Viewer
 from skep.database.engine import Database
@@ -75,7 +75,7 @@ class StandaloneImages:
         Raises BadRequest when the marker is not an image that the viewer may see.
         """
 
-        def unit(connection: sa.Connection) -> ImagePage:
+        def unit(connection: Connection) -> ImagePage:
             if marker is None:
                 return images.select(connection, query, viewer)
             found = images.get(connection, marker, viewer)
@@ -98,7 +98,7 @@ class StandaloneImages:
         blank = StoredImage(id=str(uuid.uuid4()), owner=viewer.project_id, created_at=now, updated_at=now)
         image = _allowed(blank, with_fields(blank, said, self.settings), viewer)
 
-        def unit(connection: sa.Connection) -> None:
+        def unit(connection: Connection) -> None:
             check_number(image.owner, images.usage(connection, image.owner), self.settings)
             images.insert(connection, image)
 
@@ -139,7 +139,7 @@ class StandaloneImages:
         Raises NotFound, and Forbidden when it is protected or another project's.
         """
 
-        def unit(connection: sa.Connection) -> StoredImage:
+        def unit(connection: Connection) -> StoredImage:
             image = _own(_visible(connection, image_id, viewer), viewer)
             if image.protected:
                 raise Forbidden(f"Image {image_id} is protected and cannot be deleted.")
@@ -234,7 +234,7 @@ class StandaloneImages:
         """Say that the bytes are stored; return how many its project has then, None when the image is gone."""
         now = self._clock.now()
 
-        def unit(connection: sa.Connection) -> int | None:
+        def unit(connection: Connection) -> int | None:
             found = images.get(connection, image.id, EVERYBODY)
             if found is None:
                 return None
@@ -248,7 +248,7 @@ class StandaloneImages:
         return await self._database.write(unit, intake=True)
 
     async def _change(self, image_id: str, viewer: Viewer, change: Callable[[StoredImage], StoredImage]) -> StoredImage:
-        def unit(connection: sa.Connection) -> StoredImage:
+        def unit(connection: Connection) -> StoredImage:
             before = _own(_visible(connection, image_id, viewer), viewer)
             after = _allowed(before, change(before), viewer)
             if after.owner != before.owner:
@@ -263,7 +263,7 @@ class StandaloneImages:
             return await self._database.write(unit, intake=True)
 
 
-def _visible(connection: sa.Connection, image_id: str, viewer: Viewer) -> StoredImage:
+def _visible(connection: Connection, image_id: str, viewer: Viewer) -> StoredImage:
     image = images.get(connection, image_id, viewer)
     if image is None:
         raise NotFound(f"No image found with ID {image_id}")

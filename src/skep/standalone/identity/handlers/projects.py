@@ -6,11 +6,11 @@ import uuid
 from typing import Annotated, Any
 
 import msgspec
-import sqlalchemy as sa
 from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from skep.database import Connection
 from skep.database.api import projects, roles
 from skep.database.api.projects import Project
 from skep.domain.errors import BadRequest, NotFound
@@ -87,7 +87,7 @@ async def update(identity: StandaloneIdentity, request: Request) -> Response:
     fields = (await read_json(request, ProjectBody)).project
     _check(fields, project_id)
 
-    def unit(connection: sa.Connection) -> Project:
+    def unit(connection: Connection) -> Project:
         project = _changed(find(connection, project_id), fields)
         projects.update(connection, project)
         return project
@@ -101,7 +101,7 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     await admin(identity, request)
     project_id = request.path_params["project_id"]
 
-    def unit(connection: sa.Connection) -> None:
+    def unit(connection: Connection) -> None:
         find(connection, project_id)
         projects.delete(connection, project_id)
 
@@ -109,7 +109,7 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
-def find(connection: sa.Connection, project_id: str) -> Project:
+def find(connection: Connection, project_id: str) -> Project:
     """Return a project.
 
     Raises NotFound.

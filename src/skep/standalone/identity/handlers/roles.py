@@ -6,11 +6,11 @@ import uuid
 from typing import Annotated, Any
 
 import msgspec
-import sqlalchemy as sa
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from skep.database import Connection
 from skep.database.api import projects, roles, users
 from skep.database.api.roles import Assignment, Role
 from skep.domain.errors import Forbidden, NotFound
@@ -69,7 +69,7 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     """Remove a role that is not one of the default ones."""
     await admin(identity, request)
 
-    def unit(connection: sa.Connection) -> None:
+    def unit(connection: Connection) -> None:
         role = _find(connection, request.path_params["role_id"])
         if role.name in DEFAULT_ROLES:
             raise Forbidden(f"The role {role.name} belongs to every cloud and cannot be deleted.")
@@ -101,7 +101,7 @@ async def unassign(identity: StandaloneIdentity, request: Request) -> Response:
     """Take a role away; tokens lose it at once."""
     await admin(identity, request)
 
-    def unit(connection: sa.Connection) -> None:
+    def unit(connection: Connection) -> None:
         if not roles.unassign(connection, _assignment(connection, request)):
             raise NotFound("Could not find role assignment.")
 
@@ -115,7 +115,7 @@ async def list_assigned(identity: StandaloneIdentity, request: Request) -> Respo
     base = base_url(request)
     user_id, project_id = request.path_params["user_id"], request.path_params.get("project_id")
 
-    def unit(connection: sa.Connection) -> list[Role]:
+    def unit(connection: Connection) -> list[Role]:
         find_user(connection, user_id)
         if project_id is None:
             return roles.in_system(connection, user_id)
@@ -135,7 +135,7 @@ async def list_assignments(identity: StandaloneIdentity, request: Request) -> Re
     return json_response(views.listed("role_assignments", found, base, "role_assignments"))
 
 
-def _assignments(connection: sa.Connection, request: Request) -> list[dict[str, Any]]:
+def _assignments(connection: Connection, request: Request) -> list[dict[str, Any]]:
     query = request.query_params
     if "group.id" in query or "scope.domain.id" in query or "scope.OS-INHERIT:inherited_to" in query:
         return []
@@ -193,7 +193,7 @@ def _shown(
     return {"user": user, "role": role, "scope": scope, "links": {}}
 
 
-def _assignment(connection: sa.Connection, request: Request) -> Assignment:
+def _assignment(connection: Connection, request: Request) -> Assignment:
     values = request.path_params
     project_id = values.get("project_id")
     if project_id is not None:
@@ -202,7 +202,7 @@ def _assignment(connection: sa.Connection, request: Request) -> Assignment:
     return Assignment(user_id=user.id, project_id=project_id, role_id=_find(connection, values["role_id"]).id)
 
 
-def _find(connection: sa.Connection, role_id: str) -> Role:
+def _find(connection: Connection, role_id: str) -> Role:
     role = roles.get(connection, role_id)
     if role is None:
         raise NotFound(f"Could not find role: {role_id}.")

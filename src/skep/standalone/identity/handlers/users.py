@@ -6,11 +6,11 @@ import uuid
 from typing import Annotated, Any
 
 import msgspec
-import sqlalchemy as sa
 from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from skep.database import Connection
 from skep.database.api import projects, roles, users
 from skep.database.api.users import User
 from skep.domain.errors import BadRequest, NotFound, Unauthenticated
@@ -114,7 +114,7 @@ async def update(identity: StandaloneIdentity, request: Request) -> Response:
     await identity.database.read(lambda connection: find(connection, user_id))
     password_hash = await _hash(identity, fields)
 
-    def unit(connection: sa.Connection) -> User:
+    def unit(connection: Connection) -> User:
         user = _checked(connection, _changed(find(connection, user_id), fields, password_hash, identity.clock.now()))
         users.update(connection, user)
         return user
@@ -128,7 +128,7 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     await admin(identity, request)
     user_id = request.path_params["user_id"]
 
-    def unit(connection: sa.Connection) -> None:
+    def unit(connection: Connection) -> None:
         find(connection, user_id)
         users.delete(connection, user_id)
 
@@ -145,7 +145,7 @@ async def change_password(identity: StandaloneIdentity, request: Request) -> Res
     proven = user.password_hash
     password_hash = await identity.passwords.hash(fields.password)
 
-    def unit(connection: sa.Connection) -> None:
+    def unit(connection: Connection) -> None:
         current = users.get(connection, user_id)
         if current is None or current.password_hash != proven:
             # Somebody changed it while we hashed: what was proven no longer holds.
@@ -165,7 +165,7 @@ async def list_projects(identity: StandaloneIdentity, request: Request) -> Respo
     allow(await caller(identity, request), "admin", user_id=user_id)
     base = base_url(request)
 
-    def unit(connection: sa.Connection) -> list[projects.Project]:
+    def unit(connection: Connection) -> list[projects.Project]:
         find(connection, user_id)
         return projects.select(connection, ids=roles.projects_of(connection, user_id))
 
@@ -174,7 +174,7 @@ async def list_projects(identity: StandaloneIdentity, request: Request) -> Respo
     return json_response(views.listed("projects", shown, base, f"users/{user_id}/projects"))
 
 
-def find(connection: sa.Connection, user_id: str) -> User:
+def find(connection: Connection, user_id: str) -> User:
     """Return a user.
 
     Raises NotFound.
@@ -185,7 +185,7 @@ def find(connection: sa.Connection, user_id: str) -> User:
     return user
 
 
-def _checked(connection: sa.Connection, user: User) -> User:
+def _checked(connection: Connection, user: User) -> User:
     if user.default_project_id is not None and projects.get(connection, user.default_project_id) is None:
         raise BadRequest(f"user.default_project_id: there is no project {user.default_project_id}")
     return user
