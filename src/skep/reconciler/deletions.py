@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
-import sqlalchemy as sa
 
+from skep.database import Connection
 from skep.database.api import host_mappings, retired_hosts
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.retired_hosts import RetiredHost
@@ -84,11 +84,11 @@ async def take_back(api: Database, cell: Database, host: HostMapping, left: Left
         await cell.write(unit, within=within)
 
 
-def _seen(connection: sa.Connection, host: HostMapping) -> tuple[Agent | None, OnNode]:
+def _seen(connection: Connection, host: HostMapping) -> tuple[Agent | None, OnNode]:
     return agents.get(connection, host.node), residents.on_node(connection, host.node)
 
 
-def _closed(connection: sa.Connection, host: HostMapping, now: int) -> tuple[Agent | None, OnNode]:
+def _closed(connection: Connection, host: HostMapping, now: int) -> tuple[Agent | None, OnNode]:
     return agents.begin_deletion(connection, host.node, now), residents.on_node(connection, host.node)
 
 
@@ -99,7 +99,7 @@ async def _left(api: Database, host: HostMapping, agent: Agent | None, on_node: 
     return Left(agent=agent, servers=on_node.servers + mapped, held=on_node.held, coming=len(on_node.staged) - mapped)
 
 
-def _retire(connection: sa.Connection, retired: RetiredHost, began_at: int | None) -> bool:
+def _retire(connection: Connection, retired: RetiredHost, began_at: int | None) -> bool:
     now = host_mappings.get(connection, retired.node)
     if now is None or now.deleting_at is None or now.deleting_at != began_at:
         return False
