@@ -17,9 +17,8 @@ from skep.cli.output import Format, format_option, print_record, print_rows
 from skep.cli.tables import Table
 
 if TYPE_CHECKING:
-    import sqlalchemy as sa
-
     from skep.config import Config
+    from skep.database import Connection
     from skep.database.engine import Database
     from skep.domain.cells import Cell, HostMapping
     from skep.processes.directory import StateDirectory
@@ -90,7 +89,7 @@ def users(form: Format, config_file: Path | None) -> None:
         raise Refused(f"{directory.nats_key} is not there: no user follows from it; `skep nats config` makes it")
     signing = keys(directory)
 
-    def unit(connection: sa.Connection) -> list[dict[str, Any]]:
+    def unit(connection: Connection) -> list[dict[str, Any]]:
         cells = {one.uuid: one.name for one in known(connection)[0]}
         revoked = {
             node: one for nodes in revoked_nats_users.by_cell(connection).values() for node, one in nodes.items()
@@ -131,7 +130,7 @@ def revoke(host: str, form: Format, config_file: Path | None) -> None:
     config, directory = _installed(config_file)
     now = Clock().now()
 
-    def unit(connection: sa.Connection) -> HostMapping:
+    def unit(connection: Connection) -> HostMapping:
         mapping, _, _ = _host(connection, host, now)
         new = Revoked(node=mapping.node, host=mapping.host, cell=mapping.cell, revoked_at=now)
         revoked_nats_users.add(connection, new)
@@ -187,7 +186,7 @@ def _tell(config: Config, directory: StateDirectory, otherwise: str) -> int:
         return 0
 
 
-def _host(connection: sa.Connection, name: str, now: int) -> tuple[HostMapping, Cell, int]:
+def _host(connection: Connection, name: str, now: int) -> tuple[HostMapping, Cell, int]:
     """Return a host, its cell, and the second that its credentials bear. Raises Refused when there is none."""
     from skep.database.api import cells, host_mappings, revoked_nats_users
 
@@ -205,7 +204,7 @@ def _installed(config_file: Path | None) -> tuple[Config, StateDirectory]:
     return config, StateDirectory(Path(config.state.directory))
 
 
-def _read(config: Config, unit: Callable[[sa.Connection], ResultT]) -> ResultT:
+def _read(config: Config, unit: Callable[[Connection], ResultT]) -> ResultT:
     return asyncio.run(_with_database(config, lambda database: database.read(unit)))
 
 

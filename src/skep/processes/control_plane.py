@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-import sqlalchemy as sa
-
 from skep.cell_conductor.service import CellConductor
 from skep.compute.agent import Agent
 from skep.compute.drivers.base import Driver
 from skep.compute.flusher import Flusher
 from skep.config.sections import Config
+from skep.database import Connection
 from skep.database.api import cells as cell_rows
 from skep.database.engine import Database
 from skep.domain.cells import Cell
@@ -179,7 +178,7 @@ class ControlPlane:
         now = self.clock.now()
         names = list(self.databases.cells)
 
-        def unit(connection: sa.Connection) -> None:
+        def unit(connection: Connection) -> None:
             for name in names:
                 uuid = CELL0 if name == CELL0_NAME else CellUuid(new_uuid())
                 cell_rows.add(connection, Cell(uuid=uuid, name=name), now)

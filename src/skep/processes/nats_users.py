@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import sqlalchemy as sa
-
 from skep.config.sections import Config
+from skep.database import Connection
 from skep.database.api import cells as cell_rows
 from skep.database.api import revoked_nats_users
 from skep.database.engine import Database
@@ -51,7 +50,7 @@ def host_user(
     return HostUser(credentials=credentials, inbox=inbox_of(node))
 
 
-def known(connection: sa.Connection) -> tuple[list[Cell], Revoked]:
+def known(connection: Connection) -> tuple[list[Cell], Revoked]:
     """Return what accounts follow from: the cells, and the revoked users of each."""
     revoked = revoked_nats_users.by_cell(connection)
     ended = {cell: {node: one.second for node, one in nodes.items()} for cell, nodes in revoked.items()}

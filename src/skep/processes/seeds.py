@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-
+from skep.database import Connection
 from skep.database.api import flavors as flavor_rows
 from skep.database.api import users as user_rows
 from skep.database.api.images import ImageQuery, Viewer
@@ -144,7 +143,7 @@ def _point_to(path: Path, identity_url: str) -> None:
 async def flavors(database: Database, clock: Clock) -> None:
     """Make the usual flavors in a cloud that has none."""
 
-    def unit(connection: sa.Connection) -> None:
+    def unit(connection: Connection) -> None:
         if not flavor_rows.find(connection, flavor_rows.FlavorQuery(project=None, everything=True, public=None)):
             for flavor in FLAVORS:
                 flavor_rows.add(connection, flavor, clock.now())
