@@ -18,12 +18,9 @@ from skep.domain import recovery
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, NotFound
 from skep.domain.ids import CellUuid, InstanceUuid
-from skep.domain.quotas import COUNTED, charge_of
 from skep.domain.recovery import Adopt, FoundGuest
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import GUEST_ON_HOST, PLACELESS
-
-_UNLIMITED = dict.fromkeys(COUNTED, quotas.UNLIMITED)
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,6 +210,4 @@ def _map(connection: Connection, server: above.Mapped, cell: CellUuid) -> None:
         above.store_mapped(connection, server, cell)
     elif mapping.cell != cell:
         above.follow(connection, instance.uuid, mapping.cell, cell)
-    if not above.is_charged(connection, instance.uuid):
-        charges = {instance.uuid: charge_of(instance.flavor)}
-        quotas.charge(connection, instance.project_id, instance.user_id, charges, _UNLIMITED)
+    quotas.charge_existing(connection, instance)

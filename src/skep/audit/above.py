@@ -4,36 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import sqlalchemy as sa
-
 from skep.audit import doubts
-from skep.audit.difference import Difference
-from skep.audit.lost_cells import NO_CELL
-from skep.database.api.tables import (
-    build_requests,
-    cells,
-    host_mappings,
-    instance_mappings,
-    quota_charges,
-    quota_sums,
-    request_specs,
-    server_group_members,
-)
+from skep.audit.difference import Difference, Kind
+from skep.database import Connection
+from skep.database.api import build_requests, host_mappings, quotas, server_groups
+from skep.database.api import instance_mappings as mappings
+from skep.database.api.instance_mappings import Mapping
 from skep.domain.quotas import COUNTED
 
-mapping = instance_mappings.c
-_living = mapping.deleted_at.is_(None)
 
-
-def differences(connection: sa.Connection) -> list[Difference]:
+def differences(connection: Connection) -> list[Difference]:
     """Compare the tables of the API database with each other, on one consistent view."""
     return [
-        *_mappings_without_request(connection),
+        *(_of_attempt("mapping_without_request", one) for one in mappings.without_request(connection)),
         *_requests_without_mapping(connection),
         *_mappings_without_cell(connection),
         *_hosts_without_cell(connection),
         *_specs_without_server(connection),
-        *_servers_without_spec(connection),
+        *(_of_attempt("server_without_spec", one) for one in mappings.without_spec(connection)),
         *_members_without_server(connection),
         *_sums(connection),
         *_charges_without_server(connection),
@@ -42,80 +30,42 @@ def differences(connection: sa.Connection) -> list[Difference]:
     ]
 
 
-def _mappings_without_request(connection: sa.Connection) -> Iterator[Difference]:
-    requested = sa.exists().where(build_requests.c.instance == mapping.instance)
-    query = sa.select(mapping.instance, mapping.attempt).where(_living, mapping.cell.is_(None), ~requested)
-    for row in connection.execute(query):
-        yield Difference(
-            kind="mapping_without_request", subject=row.instance, evidence={"mapping": {"attempt": row.attempt}}
-        )
+def _of_attempt(kind: Kind, mapping: Mapping) -> Difference:
+    return Difference(kind=kind, subject=mapping.instance, evidence={"mapping": {"attempt": mapping.attempt}})
 
 
-def _requests_without_mapping(connection: sa.Connection) -> Iterator[Difference]:
-    query = (
-        sa.select(build_requests.c.instance, build_requests.c.revision, mapping.cell, mapping.deleted_at)
-        .join_from(build_requests, instance_mappings, mapping.instance == build_requests.c.instance, isouter=True)
-        .where(sa.or_(mapping.instance.is_(None), mapping.cell.is_not(None), mapping.deleted_at.is_not(None)))
-    )
-    for row in connection.execute(query):
+def _requests_without_mapping(connection: Connection) -> Iterator[Difference]:
+    for one in build_requests.needless(connection):
         yield Difference(
             kind="request_without_mapping",
-            subject=row.instance,
-            evidence={"revision": row.revision, "mapping": {"cell": row.cell, "deleted_at": row.deleted_at}},
+            subject=one.instance,
+            evidence={"revision": one.revision, "mapping": {"cell": one.cell, "deleted_at": one.deleted_at}},
         )
 
 
-def _mappings_without_cell(connection: sa.Connection) -> Iterator[Difference]:
-    query = sa.select(mapping.instance, mapping.cell, mapping.attempt, mapping.delete_intent_at).where(
-        _living, mapping.cell.is_not(None), NO_CELL
-    )
-    for row in connection.execute(query):
-        evidence = {"cell": row.cell, "attempt": row.attempt, "delete_intent_at": row.delete_intent_at}
-        yield Difference(kind="mapping_without_cell", subject=row.instance, evidence=evidence)
+def _mappings_without_cell(connection: Connection) -> Iterator[Difference]:
+    for one in mappings.without_cell(connection):
+        evidence = {"cell": one.cell, "attempt": one.attempt, "delete_intent_at": one.delete_intent_at}
+        yield Difference(kind="mapping_without_cell", subject=one.instance, evidence=evidence)
 
 
-def _hosts_without_cell(connection: sa.Connection) -> Iterator[Difference]:
-    host = host_mappings.c
-    there = sa.exists().where(cells.c.uuid == host.cell)
-    for row in connection.execute(sa.select(host.host, host.node, host.cell).where(~there)):
-        yield Difference(kind="host_without_cell", subject=row.host, evidence={"cell": row.cell, "node": row.node})
+def _hosts_without_cell(connection: Connection) -> Iterator[Difference]:
+    for one in host_mappings.without_cell(connection):
+        yield Difference(kind="host_without_cell", subject=one.host, evidence={"cell": one.cell, "node": one.node})
 
 
-def _specs_without_server(connection: sa.Connection) -> Iterator[Difference]:
-    server = sa.exists().where(mapping.instance == request_specs.c.instance, _living)
-    for instance in connection.scalars(sa.select(request_specs.c.instance).where(~server)):
+def _specs_without_server(connection: Connection) -> Iterator[Difference]:
+    for instance in build_requests.specs_without_server(connection):
         yield Difference(kind="spec_without_server", subject=instance, evidence={})
 
 
-def _servers_without_spec(connection: sa.Connection) -> Iterator[Difference]:
-    spec = sa.exists().where(request_specs.c.instance == mapping.instance)
-    query = sa.select(mapping.instance, mapping.attempt).where(_living, mapping.cell.is_(None), ~spec)
-    for row in connection.execute(query):
-        yield Difference(
-            kind="server_without_spec", subject=row.instance, evidence={"mapping": {"attempt": row.attempt}}
-        )
+def _members_without_server(connection: Connection) -> Iterator[Difference]:
+    for instance, group in server_groups.members_without_server(connection):
+        yield Difference(kind="member_without_server", subject=instance, evidence={"group": group})
 
 
-def _members_without_server(connection: sa.Connection) -> Iterator[Difference]:
-    member = server_group_members.c
-    server = sa.exists().where(mapping.instance == member.instance, _living)
-    for row in connection.execute(sa.select(member.instance, member.group_uuid).where(~server)):
-        yield Difference(kind="member_without_server", subject=row.instance, evidence={"group": row.group_uuid})
-
-
-def _sums(connection: sa.Connection) -> Iterator[Difference]:
-    charged = {
-        row.project_id: {name: int(getattr(row, name)) for name in COUNTED}
-        for row in connection.execute(
-            sa.select(
-                quota_charges.c.project_id, *(sa.func.sum(quota_charges.c[name]).label(name) for name in COUNTED)
-            ).group_by(quota_charges.c.project_id)
-        )
-    }
-    kept = {
-        row.project_id: {name: getattr(row, name) for name in COUNTED}
-        for row in connection.execute(sa.select(quota_sums))
-    }
+def _sums(connection: Connection) -> Iterator[Difference]:
+    charged, kept = quotas.charged(connection), quotas.sums(connection)
     nothing = dict.fromkeys(COUNTED, 0)
     for project in sorted(charged.keys() | kept.keys()):
         says, adds_up_to = kept.get(project, nothing), charged.get(project, nothing)
@@ -123,22 +73,19 @@ def _sums(connection: sa.Connection) -> Iterator[Difference]:
             yield Difference(kind="quota_sum", subject=project, evidence={"sum": says, "charges": adds_up_to})
 
 
-def _charges_without_server(connection: sa.Connection) -> Iterator[Difference]:
-    server = sa.exists().where(mapping.instance == quota_charges.c.instance, _living)
-    for row in connection.execute(sa.select(quota_charges).where(~server)):
+def _charges_without_server(connection: Connection) -> Iterator[Difference]:
+    for instance, project, charge in quotas.charges_without_server(connection):
         yield Difference(
             kind="quota_charge_without_server",
-            subject=row.instance,
-            evidence={"project": row.project_id, "charge": {name: getattr(row, name) for name in COUNTED}},
+            subject=instance,
+            evidence={"project": project, "charge": {name: getattr(charge, name) for name in COUNTED}},
         )
 
 
-def _servers_without_charge(connection: sa.Connection) -> Iterator[Difference]:
-    charge = sa.exists().where(quota_charges.c.instance == mapping.instance)
-    query = sa.select(mapping.instance, mapping.project_id, mapping.cell).where(_living, ~charge)
-    for row in connection.execute(query):
+def _servers_without_charge(connection: Connection) -> Iterator[Difference]:
+    for one in mappings.without_charge(connection):
         yield Difference(
             kind="server_without_quota_charge",
-            subject=row.instance,
-            evidence={"project": row.project_id, "cell": row.cell},
+            subject=one.instance,
+            evidence={"project": one.project_id, "cell": one.cell},
         )

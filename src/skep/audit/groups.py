@@ -5,46 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
-import sqlalchemy as sa
-
 from skep.audit.difference import Difference
-from skep.database.cell import unreadable
-from skep.database.cell.tables import attempts, instances
-from skep.database.stored import load
-from skep.domain.cells import Cell
-from skep.domain.claims import ClaimKey
-from skep.domain.groups import GroupRule
-from skep.domain.ids import CellUuid
-from skep.domain.instances import Task
-from skep.domain.request_specs import RequestSpec
+from skep.database.cell.open_attempts import Seat
 from skep.messages.to_scheduler import ListClaimsReply
-
-
-class Seat(msgspec.Struct, frozen=True):
-    """A member of a group whose current attempt is open on a node."""
-
-    key: ClaimKey
-    host: str | None
-    rule: GroupRule
-    cell: CellUuid
-
-
-def members(connection: sa.Connection, cell: Cell) -> list[Seat]:
-    """Read the members of groups in a cell, with their current attempts."""
-    row, attempt = instances.c, attempts.c
-    query = (
-        sa.select(row.uuid, row.spec, attempt.attempt, attempt.node, attempt.host)
-        .join_from(attempts, instances, row.uuid == attempt.instance)
-        .where(attempt.open, attempt.attempt == row.attempt, row.task.is_distinct_from(Task.DELETING.value))
-    )
-    found = []
-    for one in connection.execute(query):
-        spec = unreadable.or_none(one, _spec)
-        if spec is not None and spec.group is not None:
-            key = ClaimKey(one.uuid, one.attempt, one.node, spec.group.uuid)
-            found.append(Seat(key, one.host, spec.group, cell.uuid))
-    return found
 
 
 def missing(seats: Sequence[Seat], known: ListClaimsReply) -> Iterator[Difference]:
@@ -87,8 +50,3 @@ def broken(seats: Sequence[Seat]) -> Iterator[Difference]:
             yield Difference(
                 kind="group_policy_broken", subject=group, evidence={"policy": rule.policy, "hosts": evidence}
             )
-
-
-def _spec(found: Any) -> RequestSpec:
-    spec: RequestSpec = load(found.spec, RequestSpec)
-    return spec

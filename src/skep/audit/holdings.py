@@ -12,17 +12,16 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import msgspec
-import sqlalchemy as sa
 
 from skep.audit.sources import Sources
+from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
-from skep.database.cell.tables import UNDER_WAY, attempts, instances
+from skep.database.cell import open_attempts, whereabouts
 from skep.database.engine import Unit
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid
 from skep.domain.instances import State
-from skep.domain.states import PLACELESS, stored
 from skep.messages.to_scheduler import Holding
 
 PAGE = 500
@@ -80,15 +79,10 @@ async def _read_cell(sources: Sources, cell: CellUuid, unit: Unit[InCell]) -> In
         return None
 
 
-def _in_cell(connection: sa.Connection, uuids: Sequence[str]) -> InCell:
-    row, server = attempts.c, instances.c
-    opened = sa.select(row.instance, row.attempt, row.node).where(row.open, row.instance.in_(uuids))
-    waiting = sa.select(server.uuid, server.state, server.attempt).where(
-        UNDER_WAY, server.uuid.in_(uuids), server.state.in_(stored(PLACELESS))
-    )
+def _in_cell(connection: Connection, uuids: Sequence[str]) -> InCell:
     return InCell(
-        open={(one.instance, one.attempt, one.node) for one in connection.execute(opened)},
-        selecting={one.uuid: (State(one.state), one.attempt) for one in connection.execute(waiting)},
+        open=open_attempts.on_nodes(connection, uuids),
+        selecting={one.uuid: (State(one.state), one.attempt) for one in whereabouts.placeless(connection, uuids)},
     )
 
 

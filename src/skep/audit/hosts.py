@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-import sqlalchemy as sa
-
 from skep.audit.difference import Difference
 from skep.audit.sources import Sources
 from skep.database.api import host_mappings
-from skep.database.cell import agents
+from skep.database.cell import agents, open_attempts
 from skep.database.cell.agents import Agent
-from skep.database.cell.tables import attempts, instances
+from skep.database.cell.open_attempts import Guests
 from skep.domain.cells import Cell, HostMapping
 from skep.domain.hosts import HostState
 from skep.domain.ids import NodeUuid
 
 
-class Guests(msgspec.Struct, frozen=True):
-    """What a cell believes to run on a node."""
-
-    built: int = 0
-    busy: bool = False
-    """Something is being built, undone or done there, so that figures may differ for a while."""
-
-
 async def differences(sources: Sources, cell: Cell, states: Sequence[HostState] | None) -> list[Difference]:
     """Compare the agents of a cell with its mappings and reports. `states` is None when no scheduler answers."""
-    guests = await sources.read_cell(cell.uuid, _guests)
+    guests = await sources.read_cell(cell.uuid, open_attempts.guests_by_node)
     known = {agent.node: agent for agent in await sources.read_cell(cell.uuid, agents.list_all)}
     mapped = {one.node: one for one in await sources.api.read(host_mappings.every)}
     mine = [state for state in states or () if state.cell == cell.uuid and state.up]
@@ -57,20 +46,3 @@ def _of_reports(cell: Cell, states: Sequence[HostState], guests: dict[NodeUuid, 
                 subject=state.usage.host,
                 evidence={"cell": cell.name, "reported": state.usage.servers, "rows": believed.built},
             )
-
-
-def _guests(connection: sa.Connection) -> dict[NodeUuid, Guests]:
-    attempt, row = attempts.c, instances.c
-    built = sa.func.coalesce(attempt.outcome == "built", sa.false())
-    quiet = sa.and_(built, attempt.attempt == row.attempt, row.task.is_(None), row.deleted_at.is_(None))
-    query = (
-        sa.select(
-            attempt.node,
-            sa.func.sum(sa.case((built, 1), else_=0)).label("built"),
-            sa.func.min(sa.case((sa.func.coalesce(quiet, sa.false()), 1), else_=0)).label("quiet"),
-        )
-        .join_from(attempts, instances, row.uuid == attempt.instance, isouter=True)
-        .where(attempt.open)
-        .group_by(attempt.node)
-    )
-    return {one.node: Guests(built=one.built, busy=not one.quiet) for one in connection.execute(query)}

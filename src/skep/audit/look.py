@@ -11,6 +11,8 @@ from skep.audit.difference import Difference, Kind, Look, confirmed
 from skep.audit.holdings import Unnamed, unnamed
 from skep.audit.sources import Sources
 from skep.database.api import cells
+from skep.database.cell import open_attempts
+from skep.database.cell.open_attempts import Seat
 from skep.domain.errors import SkepError
 from skep.domain.hosts import HostState
 from skep.messages.to_scheduler import ListClaimsReply
@@ -43,7 +45,7 @@ async def look_once(sources: Sources) -> Look:
     states: tuple[HostState, ...] | None = None
     if known is not None:
         states = await host_states(sources.transport)
-    members: list[groups.Seat] = []
+    members: list[Seat] = []
     found += await sources.api.read(above.differences)
     for cell in await sources.api.read(cells.every):
         try:
@@ -52,7 +54,7 @@ async def look_once(sources: Sources) -> Look:
             of_cell += await sources.read_cell(cell.uuid, partial(rows.inside, cell=cell))
             if not cell.is_cell0:
                 of_cell += await hosts.differences(sources, cell, states)
-                members += await sources.read_cell(cell.uuid, partial(groups.members, cell=cell))
+                members += await sources.read_cell(cell.uuid, partial(open_attempts.seats, cell=cell.uuid))
         except SkepError as error:
             unread[cell.uuid] = f"cell {cell.name}: {error}"
             continue

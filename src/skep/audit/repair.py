@@ -16,7 +16,8 @@ from skep.audit.difference import Difference, Kind
 from skep.audit.lost_cells import keep_in_cell0
 from skep.audit.sources import Sources
 from skep.database import Connection
-from skep.database.cell import missing_hosts
+from skep.database.api import build_requests, quotas, server_groups
+from skep.database.cell import agents, guest_secrets, missing_hosts
 from skep.domain.claims import ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.errors import SkepError
@@ -160,7 +161,7 @@ async def _map_anew(sources: Sources, difference: Difference) -> bool:
     if difference.evidence["mapping"] is not None:
         return False
     cell = sources.cell_named(difference.evidence["cell"])
-    return await cell.write(partial(mends.unmark_mapped, node=difference.evidence["node"]))
+    return await cell.write(partial(agents.unmark_mapped, node=difference.evidence["node"]))
 
 
 async def _give_up_attempt(sources: Sources, difference: Difference) -> bool:
@@ -173,7 +174,7 @@ async def _give_up_attempt(sources: Sources, difference: Difference) -> bool:
 AUTOMATIC: dict[Kind, Mend] = {
     "claim_unnamed": _release_claim,
     "slot_unnamed": _release_slot,
-    "quota_sum": _above(mends.add_up),
+    "quota_sum": _above(quotas.add_up),
     "quota_charge_without_server": _above(mends.credit),
     "server_without_quota_charge": _charge,
 }
@@ -181,11 +182,11 @@ AUTOMATIC: dict[Kind, Mend] = {
 
 ON_DEMAND: dict[Kind, Mend] = {
     "slot_missing": _assert_slot,
-    "request_without_mapping": _above(mends.drop_request),
-    "spec_without_server": _above(mends.drop_spec),
-    "member_without_server": _above(mends.drop_member),
+    "request_without_mapping": _above(build_requests.remove_needless),
+    "spec_without_server": _above(build_requests.remove_spec_without_server),
+    "member_without_server": _above(server_groups.remove_member_without_server),
     "mapping_of_deleted_row": _in_cell(mends.tell_again),
-    "secrets_kept": _in_cell(mends.erase_secrets),
+    "secrets_kept": _in_cell(guest_secrets.erase_needless),
     "agent_not_mapped": _map_anew,
     "mapping_without_cell": keep_in_cell0,
     "host_without_cell": _above(mends.drop_host),

@@ -6,24 +6,19 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
-
-import sqlalchemy as sa
 
 from skep.audit import doubts
 from skep.audit.difference import Difference
 from skep.audit.sources import Sources
+from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
-from skep.database.api.tables import instance_mappings
-from skep.database.cell.missing_hosts import NO_AGENT
-from skep.database.cell.tables import attempts, instances
+from skep.database.cell import guest_secrets, open_attempts, whereabouts
+from skep.database.cell.whereabouts import Whereabouts
 from skep.domain.cells import Cell
-from skep.domain.ids import CellUuid
-from skep.domain.instances import State, Task
-from skep.domain.states import BUILD_OVER, ON_HOST, stored
+from skep.domain.instances import State
 
 PAGE = 500
 """Servers compared at once: what a statement may name."""
@@ -33,8 +28,8 @@ async def mappings_without_row(sources: Sources, cell: Cell) -> tuple[list[Diffe
     """Compare the living servers mapped to a cell with its rows; return also how many there were."""
     found: list[Difference] = []
     after, checked = "", 0
-    while page := await sources.api.read(partial(_mapped_to, cell=cell.uuid, after=after)):
-        there = await sources.read_cell(cell.uuid, partial(_existing, uuids=page))
+    while page := await sources.api.read(partial(mappings.living_in_cell, cell=cell.uuid, after=after, limit=PAGE)):
+        there = await sources.read_cell(cell.uuid, partial(whereabouts.known, uuids=page))
         checked += len(page)
         for uuid in page:
             if uuid not in there:
@@ -46,24 +41,11 @@ async def mappings_without_row(sources: Sources, cell: Cell) -> tuple[list[Diffe
     return found, checked
 
 
-def _mapped_to(connection: sa.Connection, cell: CellUuid, after: str) -> Sequence[str]:
-    row = instance_mappings.c
-    query = sa.select(row.instance).where(row.cell == cell, row.deleted_at.is_(None), row.instance > after)
-    return connection.scalars(query.order_by(row.instance).limit(PAGE)).all()
-
-
-def _existing(connection: sa.Connection, uuids: Sequence[str]) -> dict[str, int | None]:
-    """Return which rows there are, with when they were deleted if the cell believes that this is known above."""
-    row = instances.c
-    query = sa.select(row.uuid, row.deleted_at, row.forgotten).where(row.uuid.in_(uuids))
-    return {one.uuid: one.deleted_at if one.forgotten else None for one in connection.execute(query)}
-
-
 async def rows_without_mapping(sources: Sources, cell: Cell) -> list[Difference]:
     """Compare a cell's living rows, staged ones too, with the mappings."""
     found: list[Difference] = []
     after = ""
-    while page := await sources.read_cell(cell.uuid, partial(_living_rows, after=after)):
+    while page := await sources.read_cell(cell.uuid, partial(whereabouts.living, after=after, limit=PAGE)):
         uuids = [row.uuid for row in page]
         placed = await sources.api.read(partial(mappings.get_many, instances=uuids))
         for row in page:
@@ -74,13 +56,7 @@ async def rows_without_mapping(sources: Sources, cell: Cell) -> list[Difference]
     return found
 
 
-def _living_rows(connection: sa.Connection, after: str) -> Sequence[Any]:
-    row = instances.c
-    query = sa.select(row.uuid, row.state, row.attempt, row.host).where(row.deleted_at.is_(None), row.uuid > after)
-    return connection.execute(query.order_by(row.uuid).limit(PAGE)).all()
-
-
-def _row_difference(row: Any, mapping: Mapping | None, cell: Cell) -> Difference | None:
+def _row_difference(row: Whereabouts, mapping: Mapping | None, cell: Cell) -> Difference | None:
     staged = row.state == State.STAGED
     if mapping is not None and mapping.deleted_at is None:
         on_its_way = staged and row.attempt >= mapping.attempt
@@ -98,16 +74,20 @@ def _row_difference(row: Any, mapping: Mapping | None, cell: Cell) -> Difference
     )
 
 
-def open_attempts_of_deleted(connection: sa.Connection, cell: Cell) -> list[Difference]:
-    """Return open attempts in a cell whose instance is deleted or has no row there."""
-    attempt, row = attempts.c, instances.c
-    query = (
-        sa.select(attempt.instance, attempt.attempt, attempt.host, attempt.node, row.deleted_at)
-        .join_from(attempts, instances, row.uuid == attempt.instance, isouter=True)
-        .where(attempt.open, sa.or_(row.uuid.is_(None), row.deleted_at.is_not(None)))
-    )
+def inside(connection: Connection, cell: Cell) -> list[Difference]:
+    """Return what a cell's own tables do not agree on."""
     return [
-        Difference(
+        *_open_attempts_of_deleted(connection, cell),
+        *_rows_without_attempt(connection, cell),
+        *_attempts_without_host(connection, cell),
+        *_secrets_kept(connection, cell),
+        *doubts.inside(connection, cell),
+    ]
+
+
+def _open_attempts_of_deleted(connection: Connection, cell: Cell) -> Iterator[Difference]:
+    for one in open_attempts.of_deleted(connection):
+        yield Difference(
             kind="open_attempt_of_deleted",
             subject=one.instance,
             evidence={
@@ -118,33 +98,10 @@ def open_attempts_of_deleted(connection: sa.Connection, cell: Cell) -> list[Diff
                 "deleted_at": one.deleted_at,
             },
         )
-        for one in connection.execute(query)
-    ]
 
 
-def inside(connection: sa.Connection, cell: Cell) -> list[Difference]:
-    """Return what a cell's own tables do not agree on."""
-    return [
-        *open_attempts_of_deleted(connection, cell),
-        *_rows_without_attempt(connection, cell),
-        *_attempts_without_host(connection, cell),
-        *_secrets_kept(connection, cell),
-        *doubts.inside(connection, cell),
-    ]
-
-
-def _rows_without_attempt(connection: sa.Connection, cell: Cell) -> Iterator[Difference]:
-    row, attempt = instances.c, attempts.c
-    opened = sa.exists().where(
-        attempt.instance == row.uuid, attempt.attempt == row.attempt, attempt.host == row.host, attempt.open
-    )
-    query = sa.select(row.uuid, row.state, row.attempt, row.host).where(
-        row.deleted_at.is_(None),
-        row.state.in_(stored(ON_HOST)),
-        row.task.is_distinct_from(Task.DELETING.value),
-        ~opened,
-    )
-    for one in connection.execute(query):
+def _rows_without_attempt(connection: Connection, cell: Cell) -> Iterator[Difference]:
+    for one in whereabouts.without_attempt(connection):
         yield Difference(
             kind="row_without_attempt",
             subject=one.uuid,
@@ -152,14 +109,8 @@ def _rows_without_attempt(connection: sa.Connection, cell: Cell) -> Iterator[Dif
         )
 
 
-def _attempts_without_host(connection: sa.Connection, cell: Cell) -> Iterator[Difference]:
-    attempt, row = attempts.c, instances.c
-    query = (
-        sa.select(attempt.instance, attempt.attempt, attempt.node, attempt.host, row.state)
-        .join_from(attempts, instances, row.uuid == attempt.instance, isouter=True)
-        .where(attempt.open, NO_AGENT, row.state.is_distinct_from(State.STAGED.value))
-    )
-    for one in connection.execute(query):
+def _attempts_without_host(connection: Connection, cell: Cell) -> Iterator[Difference]:
+    for one in open_attempts.on_unknown_hosts(connection):
         yield Difference(
             kind="attempt_without_host",
             subject=one.instance,
@@ -173,8 +124,6 @@ def _attempts_without_host(connection: sa.Connection, cell: Cell) -> Iterator[Di
         )
 
 
-def _secrets_kept(connection: sa.Connection, cell: Cell) -> Iterator[Difference]:
-    row = instances.c
-    query = sa.select(row.uuid, row.state).where(row.secrets.is_not(None), row.state.in_(stored(BUILD_OVER)))
-    for one in connection.execute(query):
-        yield Difference(kind="secrets_kept", subject=one.uuid, evidence={"cell": cell.name, "state": one.state})
+def _secrets_kept(connection: Connection, cell: Cell) -> Iterator[Difference]:
+    for uuid, state in guest_secrets.needless(connection):
+        yield Difference(kind="secrets_kept", subject=uuid, evidence={"cell": cell.name, "state": state})

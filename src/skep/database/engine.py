@@ -100,6 +100,16 @@ class Database:
             return await self.reading.through(lambda: self.read(unit, within=math.inf), seconds)
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, unit)
 
+    async def read_as_it_is(self, unit: Unit[T], *, within: float) -> T:
+        """Run a unit that only reads, in a database whose tables may be those of another release.
+
+        Raises StorageUnavailable as `read` does, and where the database does not answer as the unit expects.
+        """
+        try:
+            return await self.read(unit, within=within)
+        except exc.DBAPIError as error:
+            raise StorageUnavailable(f"it cannot be read: {error.orig}") from error
+
     async def write(self, unit: Unit[T], *, intake: bool = False, within: float | None = None) -> T:
         """Run a unit in a transaction shared with others and return its result once it is committed.
 

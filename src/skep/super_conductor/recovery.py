@@ -16,12 +16,11 @@ from skep.database import Connection, timelines
 from skep.database.api import instance_mappings, quotas
 from skep.database.api import recovery as above
 from skep.database.api.instance_mappings import Mapping
-from skep.database.cell import comparing
+from skep.database.cell import comparing, deletes
 from skep.database.cell import recovery as below
 from skep.database.cell.comparing import Living
 from skep.database.cell.tables import time as cell_time
 from skep.domain.ids import CellUuid, InstanceUuid
-from skep.domain.quotas import COUNTED, charge_of
 from skep.domain.recovery import ENDED
 from skep.domain.states import PLACELESS
 from skep.super_conductor.parts import CellAccess, Parts
@@ -30,7 +29,6 @@ from skep.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 PAGE = 200
-_UNLIMITED = dict.fromkeys(COUNTED, quotas.UNLIMITED)
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -113,10 +111,7 @@ class Recovery:
                 above.store_mapped(connection, server, cell)
             elif not above.follow(connection, row.uuid, mapping.cell, cell):
                 return False
-            if not above.is_charged(connection, row.uuid):
-                instance = server.instance
-                charges = {row.uuid: charge_of(instance.flavor)}
-                quotas.charge(connection, instance.project_id, instance.user_id, charges, _UNLIMITED)
+            quotas.charge_existing(connection, server.instance)
             return True
 
         if await parts.api.write(unit):
@@ -136,7 +131,7 @@ class Recovery:
                 and not await self._is_anywhere(InstanceUuid(uuid))
             ]
             if lives:
-                await access.write(partial(comparing.tell_again, uuids=lives))
+                await access.write(partial(deletes.tell_again, uuids=lives))
                 await self._parts.api.write(partial(above.let_go, instances=lives))
                 log.warning("deletes are told again", cell=access.cell.name, servers=len(lives))
             after = page[-1]

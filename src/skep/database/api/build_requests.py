@@ -8,10 +8,11 @@ from itertools import islice
 import msgspec
 import sqlalchemy as sa
 
+from skep.database.api.living import lives
 from skep.database.api.tables import build_requests, instance_mappings, request_specs, requests
 from skep.database.stored import dump, load
 from skep.domain.context import RequestContext
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Instance, State
 from skep.domain.request_specs import RequestSpec
 
@@ -33,6 +34,15 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     instance: Instance
     revision: int
+
+
+class Needless(msgspec.Struct, frozen=True, kw_only=True):
+    """A build request of a server that has a cell, is deleted or is not mapped at all."""
+
+    instance: InstanceUuid
+    revision: int
+    cell: CellUuid | None
+    deleted_at: int | None
 
 
 def store(connection: sa.Connection, new: NewRequest) -> None:
@@ -154,6 +164,39 @@ def change(
 def remove(connection: sa.Connection, instances: Sequence[InstanceUuid]) -> None:
     """Remove build requests: the mapping says from now on where the servers are."""
     connection.execute(build_requests.delete().where(build_requests.c.instance.in_(instances)))
+
+
+def needless(connection: sa.Connection) -> list[Needless]:
+    """Return the build requests of servers that do not wait for a cell."""
+    mapping = instance_mappings.c
+    query = (
+        sa.select(build_requests.c.instance, build_requests.c.revision, mapping.cell, mapping.deleted_at)
+        .join_from(build_requests, instance_mappings, mapping.instance == build_requests.c.instance, isouter=True)
+        .where(sa.or_(mapping.instance.is_(None), mapping.cell.is_not(None), mapping.deleted_at.is_not(None)))
+    )
+    return [
+        Needless(instance=row.instance, revision=row.revision, cell=row.cell, deleted_at=row.deleted_at)
+        for row in connection.execute(query)
+    ]
+
+
+def remove_needless(connection: sa.Connection, instance: str) -> bool:
+    """Remove the build request of a server unless it waits for a cell; tell whether there was one."""
+    waits = lives(instance).where(instance_mappings.c.cell.is_(None))
+    statement = build_requests.delete().where(build_requests.c.instance == instance, ~waits)
+    return connection.execute(statement).rowcount > 0
+
+
+def specs_without_server(connection: sa.Connection) -> list[InstanceUuid]:
+    """Return the servers that do not live and of which is kept what was asked for."""
+    query = sa.select(request_specs.c.instance).where(~lives(request_specs.c.instance))
+    return [InstanceUuid(one) for one in connection.scalars(query)]
+
+
+def remove_spec_without_server(connection: sa.Connection, instance: str) -> bool:
+    """Remove what was asked for of a server unless it lives; tell whether it was there."""
+    statement = request_specs.delete().where(request_specs.c.instance == instance, ~lives(instance))
+    return connection.execute(statement).rowcount > 0
 
 
 def spec_of(connection: sa.Connection, instance: InstanceUuid) -> RequestSpec | None:

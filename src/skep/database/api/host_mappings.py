@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from skep.database.api.tables import host_mappings
+from skep.database.api.tables import cells, host_mappings
 from skep.database.upsert import insert
 from skep.domain.cells import HostMapping
 from skep.domain.errors import Conflict
 from skep.domain.ids import CellUuid, NodeUuid
 
 mapping = host_mappings.c
+
+_CELL = sa.exists().where(cells.c.uuid == mapping.cell)
 
 
 def every(connection: sa.Connection) -> tuple[HostMapping, ...]:
@@ -120,6 +122,16 @@ def deleting(connection: sa.Connection) -> list[HostMapping]:
 def remove(connection: sa.Connection, node: NodeUuid) -> bool:
     """Forget a node; tell whether it was mapped."""
     return connection.execute(sa.delete(host_mappings).where(mapping.node == node)).rowcount > 0
+
+
+def without_cell(connection: sa.Connection) -> list[HostMapping]:
+    """Return the hosts that are mapped to a cell that is not there."""
+    return [_mapping(row) for row in connection.execute(sa.select(host_mappings).where(~_CELL))]
+
+
+def remove_without_cell(connection: sa.Connection, host: str) -> bool:
+    """Forget a host that is mapped to a cell that is not there; tell whether it was."""
+    return connection.execute(sa.delete(host_mappings).where(mapping.host == host, ~_CELL)).rowcount > 0
 
 
 def _mapping(row: sa.Row[tuple[object, ...]]) -> HostMapping:

@@ -12,10 +12,13 @@ import structlog
 from skep.database import leases as lease_rows
 from skep.database.api import destinations, resting
 from skep.database.api.destinations import Placement
+from skep.database.api.living import lives
 from skep.database.api.tables import (
     build_requests,
+    cells,
     instance_mappings,
     leases,
+    quota_charges,
     request_specs,
     requests,
     server_group_members,
@@ -33,6 +36,11 @@ mappings = instance_mappings.c
 log = structlog.get_logger("skep.database")
 
 UNREADABLE_AGAIN = 600 * SECOND
+
+NO_CELL = ~sa.exists().where(cells.c.uuid == mappings.cell)
+"""Says of a mapping that the cell that it names is not there."""
+
+_LIVING = mappings.deleted_at.is_(None)
 
 
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +135,44 @@ def in_cell(
     if after is not None:
         query = query.where(sa.tuple_(mappings.created_at, mappings.instance) < sa.tuple_(*after))
     return [_mapping(row) for row in connection.execute(query).mappings()]
+
+
+def living_in_cell(connection: sa.Connection, cell: CellUuid, after: str, limit: int) -> list[InstanceUuid]:
+    """Return the servers that are mapped to a cell and not deleted, by their UUIDs, some at a time."""
+    query = sa.select(mappings.instance).where(mappings.cell == cell, _LIVING, mappings.instance > after)
+    return [InstanceUuid(one) for one in connection.scalars(query.order_by(mappings.instance).limit(limit))]
+
+
+def is_living(connection: sa.Connection, instance: str) -> bool:
+    """Tell whether a server is mapped and not deleted."""
+    return bool(connection.execute(sa.select(lives(instance))).scalar())
+
+
+def without_request(connection: sa.Connection) -> list[Mapping]:
+    """Return living servers that have neither a cell nor a build request."""
+    requested = sa.exists().where(build_requests.c.instance == mappings.instance)
+    return _where(connection, _LIVING, mappings.cell.is_(None), ~requested)
+
+
+def without_cell(connection: sa.Connection) -> list[Mapping]:
+    """Return living servers that are mapped to a cell that is not there."""
+    return _where(connection, _LIVING, mappings.cell.is_not(None), NO_CELL)
+
+
+def without_spec(connection: sa.Connection) -> list[Mapping]:
+    """Return servers that wait for a cell and of which is not known what was asked for."""
+    spec = sa.exists().where(request_specs.c.instance == mappings.instance)
+    return _where(connection, _LIVING, mappings.cell.is_(None), ~spec)
+
+
+def without_charge(connection: sa.Connection) -> list[Mapping]:
+    """Return living servers that are charged to no project."""
+    charge = sa.exists().where(quota_charges.c.instance == mappings.instance)
+    return _where(connection, _LIVING, ~charge)
+
+
+def _where(connection: sa.Connection, *conditions: sa.ColumnElement[bool]) -> list[Mapping]:
+    return [_mapping(row) for row in connection.execute(sa.select(instance_mappings).where(*conditions)).mappings()]
 
 
 def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) -> list[Taken]:

@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import sqlalchemy as sa
 
+from skep.database.api.living import lives
 from skep.database.api.tables import quota_charges, quota_class_limits, quota_limits, quota_sums
 from skep.database.upsert import insert
 from skep.domain.ids import InstanceUuid, ProjectId, UserId
-from skep.domain.quotas import COUNTED, QuotaCharge
+from skep.domain.instances import Instance
+from skep.domain.quotas import COUNTED, QuotaCharge, charge_of
 
 UNLIMITED = -1
 DEFAULT_CLASS = "default"
@@ -27,6 +29,9 @@ MAX_NAMED = 500
 _NO_LIMIT = 2**62
 _WHOLE_PROJECT = ""
 """Stands for the user where a limit is the project's own."""
+
+
+_NO_LIMITS = dict.fromkeys(COUNTED, UNLIMITED)
 
 
 class Exceeded(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +148,20 @@ def charge(
     return None
 
 
+def charge_existing(connection: sa.Connection, server: Instance) -> bool:
+    """Charge a server whatever the limits are, because it is there; False when it was charged already."""
+    if is_charged(connection, server.uuid):
+        return False
+    charges = {server.uuid: charge_of(server.flavor)}
+    return charge(connection, server.project_id, server.user_id, charges, _NO_LIMITS) is None
+
+
+def is_charged(connection: sa.Connection, instance: InstanceUuid) -> bool:
+    """Tell whether a server is charged to its project."""
+    found = sa.select(quota_charges.c.instance).where(quota_charges.c.instance == instance)
+    return connection.execute(found).first() is not None
+
+
 def credit(connection: sa.Connection, instances: Sequence[InstanceUuid]) -> int:
     """Take back what these servers were charged, once; return how many had a charge."""
     back: dict[str, dict[str, int]] = {}
@@ -197,6 +216,43 @@ def set_class_limits(connection: sa.Connection, name: str, wanted: Mapping[str, 
         connection.execute(
             statement.on_conflict_do_update(index_elements=["class_name", "resource"], set_={"hard_limit": limit})
         )
+
+
+def sums(connection: sa.Connection) -> dict[str, dict[str, int]]:
+    """Return the sums that are kept, by project."""
+    rows = connection.execute(sa.select(quota_sums))
+    return {row.project_id: {name: getattr(row, name) for name in COUNTED} for row in rows}
+
+
+def charged(connection: sa.Connection) -> dict[str, dict[str, int]]:
+    """Return what the charges add up to, by project."""
+    added = (sa.func.sum(quota_charges.c[name]).label(name) for name in COUNTED)
+    rows = connection.execute(sa.select(quota_charges.c.project_id, *added).group_by(quota_charges.c.project_id))
+    return {row.project_id: {name: int(getattr(row, name)) for name in COUNTED} for row in rows}
+
+
+def add_up(connection: sa.Connection, project: str) -> bool:
+    """Set a project's sums to what its charges add up to; False when they are that already."""
+    added = [sa.func.coalesce(sa.func.sum(quota_charges.c[name]), 0).label(name) for name in COUNTED]
+    found = connection.execute(sa.select(*added).where(quota_charges.c.project_id == project)).one()
+    values = {name: int(found._mapping[name]) for name in COUNTED}
+    statement = insert(connection, quota_sums).values(project_id=project, **values)
+    differs = sa.or_(*(quota_sums.c[name] != amount for name, amount in values.items()))
+    changed = statement.on_conflict_do_update(index_elements=["project_id"], set_=values, where=differs)
+    return connection.execute(changed).rowcount > 0
+
+
+def charges_without_server(connection: sa.Connection) -> list[tuple[InstanceUuid, ProjectId, QuotaCharge]]:
+    """Return the charges of servers that do not live, each with its project."""
+    rows = connection.execute(sa.select(quota_charges).where(~lives(quota_charges.c.instance)))
+    return [
+        (
+            InstanceUuid(row.instance),
+            ProjectId(row.project_id),
+            QuotaCharge(instances=row.instances, cores=row.cores, ram=row.ram),
+        )
+        for row in rows
+    ]
 
 
 def _add_to_sums(

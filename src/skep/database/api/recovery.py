@@ -14,7 +14,6 @@ from skep.database.api.instance_mappings import delete_unplaced
 from skep.database.api.tables import (
     build_requests,
     instance_mappings,
-    quota_charges,
     request_specs,
     requests,
     server_group_members,
@@ -110,6 +109,12 @@ def doubt(connection: sa.Connection, instance: InstanceUuid, reason: str) -> Non
     connection.execute(recovering_servers.update().where(held.instance == instance).values(doubt=reason))
 
 
+def doubtful(connection: sa.Connection) -> list[tuple[InstanceUuid, str]]:
+    """Return the servers without a cell that are left to an operator, each with the reason."""
+    rows = connection.execute(sa.select(held.instance, held.doubt).where(held.doubt.is_not(None)))
+    return [(InstanceUuid(row.instance), row.doubt) for row in rows]
+
+
 def let_go(connection: sa.Connection, instances: Sequence[str]) -> bool:
     """Hold servers no longer; False when none was held."""
     return connection.execute(recovering_servers.delete().where(held.instance.in_(instances))).rowcount > 0
@@ -179,9 +184,3 @@ def contexts_of(connection: sa.Connection, instances: Sequence[str]) -> dict[str
 def hosts_of(connection: sa.Connection, cell: CellUuid) -> list[tuple[NodeUuid, str]]:
     """Return node and name of the hosts that are mapped to a cell."""
     return [(one.node, one.host) for one in host_mappings.every(connection) if one.cell == cell]
-
-
-def is_charged(connection: sa.Connection, instance: InstanceUuid) -> bool:
-    """Tell whether a server is charged to its project."""
-    charge = sa.select(quota_charges.c.instance).where(quota_charges.c.instance == instance)
-    return connection.execute(charge).first() is not None

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 import sqlalchemy as sa
 
+from skep.database.api.living import lives
 from skep.database.api.tables import instance_mappings, server_group_members, server_groups
 from skep.database.upsert import insert
 from skep.domain.groups import GroupRule, Policy
@@ -127,6 +128,18 @@ def remove_members(connection: sa.Connection, instances: Sequence[InstanceUuid])
         part = instances[start : start + MAX_NAMED]
         removed += connection.execute(sa.delete(server_group_members).where(member.instance.in_(part))).rowcount
     return removed
+
+
+def members_without_server(connection: sa.Connection) -> list[tuple[InstanceUuid, GroupUuid]]:
+    """Return the members that do not live, each with its group."""
+    rows = connection.execute(sa.select(member.instance, member.group_uuid).where(~lives(member.instance)))
+    return [(InstanceUuid(row.instance), GroupUuid(row.group_uuid)) for row in rows]
+
+
+def remove_member_without_server(connection: sa.Connection, instance: str) -> bool:
+    """Take a server out of its group unless it lives; tell whether it was in one."""
+    statement = server_group_members.delete().where(member.instance == instance, ~lives(instance))
+    return connection.execute(statement).rowcount > 0
 
 
 def _group(row: sa.Row[tuple[object, ...]]) -> ServerGroup:

@@ -149,6 +149,12 @@ def mark_mapped(connection: sa.Connection, nodes: Sequence[NodeUuid]) -> None:
     connection.execute(agents.update().where(row.node.in_(nodes)).values(mapped=True))
 
 
+def unmark_mapped(connection: sa.Connection, node: NodeUuid) -> bool:
+    """Note that a node is not mapped, so that the API level maps it; False when that is noted already."""
+    mine = sa.and_(row.node == node, row.mapped)
+    return connection.execute(agents.update().where(mine).values(mapped=False)).rowcount > 0
+
+
 def retire(connection: sa.Connection, node: NodeUuid, process: str) -> bool:
     """Forget an agent and its key, so that its node may come again as a new host; tell whether it was known.
 

@@ -13,13 +13,13 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell import reschedules, unreadable
+from skep.database.cell.instances import spec_of
 from skep.database.cell.tables import UNDER_WAY, attempts, instances
 from skep.database.stored import load
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import State
 from skep.domain.providers import Allocation
-from skep.domain.request_specs import RequestSpec
 from skep.domain.states import BUILD_STATES, BUILT_BY_HOST, stored
 from skep.messages.to_scheduler import Slot
 
@@ -132,7 +132,7 @@ def _owned(found: sa.CursorResult[Any], claiming: set[str]) -> Owned:
     for one in found:
         if one.current and one.state in _CAN_BE_STAMPED:
             builds.append((one.uuid, one.attempt))
-        spec = unreadable.or_none(one, _spec)
+        spec = unreadable.or_none(one, spec_of)
         if spec is None:
             continue
         group = spec.group
@@ -160,8 +160,3 @@ def _owned(found: sa.CursorResult[Any], claiming: set[str]) -> Owned:
 
 
 _CAN_BE_STAMPED = frozenset(stored(BUILT_BY_HOST | {State.STAGED}))
-
-
-def _spec(found: Any) -> RequestSpec:
-    spec: RequestSpec = load(found.spec, RequestSpec)
-    return spec

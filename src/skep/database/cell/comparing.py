@@ -66,12 +66,6 @@ def deleted(connection: sa.Connection, after: str, limit: int) -> list[str]:
     return list(connection.scalars(query.order_by(row.uuid).limit(limit)))
 
 
-def tell_again(connection: sa.Connection, uuids: Sequence[str]) -> None:
-    """Have the level above told of deleted rows once more."""
-    gone = sa.and_(row.uuid.in_(uuids), row.state == State.DELETED.value)
-    connection.execute(instances.update().where(gone).values(forgotten=False))
-
-
 def server(connection: sa.Connection, uuid: InstanceUuid) -> Work | None:
     """Return a server with what was asked for."""
     return work(connection, uuid)

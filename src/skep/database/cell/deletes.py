@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell import actions, resting, tasks, unreadable
+from skep.database.cell.instances import spec_of
 from skep.database.cell.tables import action_events, instances, recovering_instances
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import attempts as attempt_rows
-from skep.database.stored import load
 from skep.domain.actions import ACTIONS, Ended
 from skep.domain.context import RequestContext
 from skep.domain.groups import GroupRule
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, State, Task
-from skep.domain.request_specs import RequestSpec
 
 row = instances.c
 
@@ -137,19 +135,20 @@ def unforgotten(connection: sa.Connection, limit: int) -> list[Gone]:
     )
     gone = []
     for one in found:
-        spec = unreadable.or_none(one, _spec)
+        spec = unreadable.or_none(one, spec_of)
         gone.append(Gone(instance=one.uuid, group=spec.group if spec is not None else None))
     return gone
-
-
-def _spec(found: Any) -> RequestSpec:
-    spec: RequestSpec = load(found.spec, RequestSpec)
-    return spec
 
 
 def mark_forgotten(connection: sa.Connection, uuids: Sequence[InstanceUuid]) -> None:
     """Note that the API level knows these instances as deleted."""
     connection.execute(instances.update().where(row.uuid.in_(uuids)).values(forgotten=True))
+
+
+def tell_again(connection: sa.Connection, uuids: Sequence[str]) -> int:
+    """Have the API level told once more of deleted rows: it gives up mapping and quota then. Return how many."""
+    gone = sa.and_(row.uuid.in_(uuids), row.state == State.DELETED.value, row.deleted_at.is_not(None), row.forgotten)
+    return connection.execute(instances.update().where(gone).values(forgotten=False)).rowcount
 
 
 def purge(connection: sa.Connection, before: int, limit: int) -> int:

@@ -8,9 +8,11 @@ import sqlalchemy as sa
 from skep.database.cell import sessions
 from skep.database.cell.tables import instances
 from skep.domain.ids import InstanceUuid, NodeUuid
-from skep.domain.states import BUILT_BY_HOST, stored
+from skep.domain.states import BUILD_OVER, BUILT_BY_HOST, stored
 
 row = instances.c
+
+_NEEDLESS = sa.and_(row.state.in_(stored(BUILD_OVER)), row.secrets.is_not(None))
 
 
 class GuestSecrets(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,3 +33,14 @@ def for_host(connection: sa.Connection, instance: InstanceUuid, attempt: int, ho
         return None
     session = sessions.of_node(connection, NodeUuid(found.node)) if found.node else None
     return GuestSecrets(sealed=found.secrets, exchange_key=session.exchange_key if session is not None else None)
+
+
+def needless(connection: sa.Connection) -> list[tuple[InstanceUuid, str]]:
+    """Return the instances whose secrets are still stored although their build is over, each with its state."""
+    rows = connection.execute(sa.select(row.uuid, row.state).where(_NEEDLESS))
+    return [(InstanceUuid(one.uuid), one.state) for one in rows]
+
+
+def erase_needless(connection: sa.Connection, uuid: str) -> bool:
+    """Erase the secrets of an instance if its build is over; tell whether it had any."""
+    return connection.execute(instances.update().where(row.uuid == uuid, _NEEDLESS).values(secrets=None)).rowcount > 0

@@ -12,6 +12,7 @@ from skep.database.cell.tables import instances
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Fault, Instance, PowerState, State, Task
+from skep.domain.request_specs import RequestSpec
 from skep.domain.states import FROZEN, stored
 
 row = instances.c
@@ -163,3 +164,9 @@ def instance_of(found: Any) -> Instance:
 
 
 live_columns = _LIVE
+
+
+def spec_of(found: Any) -> RequestSpec:
+    """Return what was asked for, of a row that has the column `spec`."""
+    spec: RequestSpec = load(found.spec, RequestSpec)
+    return spec

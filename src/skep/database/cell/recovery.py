@@ -236,6 +236,21 @@ def doubt(connection: sa.Connection, uuid: InstanceUuid, why: Doubt) -> None:
     )
 
 
+def doubtful(connection: sa.Connection) -> list[tuple[InstanceUuid, str]]:
+    """Return the living instances that are left to an operator, each with the reason."""
+    held = recovering_instances.c
+    lives = sa.exists(sa.select(row.uuid).where(row.uuid == held.instance, row.deleted_at.is_(None)))
+    rows = connection.execute(sa.select(held.instance, held.doubt).where(held.doubt.is_not(None), lives))
+    return [(InstanceUuid(one.instance), one.doubt) for one in rows]
+
+
+def strangers(connection: sa.Connection) -> list[InstanceUuid]:
+    """Return what hosts told of that the cell has no row of, and that nobody wants destroyed."""
+    known = sa.exists(sa.select(row.uuid).where(row.uuid == found.instance))
+    odd = sa.select(found.instance).where(found.phase.not_in(("none", UNDO)), ~known).distinct()
+    return [InstanceUuid(one) for one in connection.scalars(odd)]
+
+
 def adopt(connection: sa.Connection, uuid: InstanceUuid, wanted: Adopt, now: int) -> None:
     """Have the row follow a guest or build: its attempt, its host, and the state that goes with it."""
     guest = wanted.guest
