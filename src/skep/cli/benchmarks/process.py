@@ -65,19 +65,20 @@ class CloudProcess:
         Raises Misconfigured with the end of the child's log when it dies or is not ready in time.
         """
         end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end:
-            if self._child.poll() is not None:
-                break
-            with contextlib.suppress(httpx.HTTPError, OSError, ValueError, KeyError):
-                compute, token = self._token()
-                base = compute.removesuffix("/v2.1")
-                if self._hosts_up(base, token) >= hosts:
-                    return compute, token
-            time.sleep(0.1)
+        signed_in: tuple[str, str] | None = None
+        with httpx.Client(timeout=10) as client:
+            while time.monotonic() < end:
+                if self._child.poll() is not None:
+                    break
+                with contextlib.suppress(httpx.HTTPError, OSError, ValueError, KeyError):
+                    compute, token = signed_in = signed_in or self._token(client)
+                    if hosts == 0 or self._hosts_up(client, compute.removesuffix("/v2.1"), token) >= hosts:
+                        return compute, token
+                time.sleep(0.1)
         tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
         raise Misconfigured(f"the cloud was not ready in time; the end of its log:\n{tail}")
 
-    def _token(self) -> tuple[str, str]:
+    def _token(self, client: httpx.Client) -> tuple[str, str]:
         auth = self._auth()
         body = {
             "auth": {
@@ -94,7 +95,7 @@ class CloudProcess:
                 "scope": {"project": {"name": auth["project_name"], "domain": {"name": auth["project_domain_name"]}}},
             }
         }
-        answer = httpx.post(f"{auth['auth_url']}/auth/tokens", json=body, timeout=10)
+        answer = client.post(f"{auth['auth_url']}/auth/tokens", json=body)
         answer.raise_for_status()
         catalogue = answer.json()["token"]["catalog"]
         self._catalogue = {
@@ -109,8 +110,8 @@ class CloudProcess:
         return self._catalogue["image"]
 
     @staticmethod
-    def _hosts_up(base: str, token: str) -> int:
-        answer = httpx.get(f"{base}/admin/v1/hosts", headers={"X-Auth-Token": token}, timeout=10)
+    def _hosts_up(client: httpx.Client, base: str, token: str) -> int:
+        answer = client.get(f"{base}/admin/v1/hosts", headers={"X-Auth-Token": token})
         answer.raise_for_status()
         return sum(host["state"] == "up" for host in answer.json()["hosts"])
 

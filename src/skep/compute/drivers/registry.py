@@ -6,6 +6,8 @@ to a driver. Only the driver that is chosen is loaded.
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -62,7 +64,7 @@ def make_driver(setup: DriverSetup) -> Driver:
     Raises Misconfigured when no package brings the name, two packages do, or the driver cannot be made.
     """
     name = setup.section.driver
-    factory = _factory(name)
+    factory = _factory(name, tuple(sys.path))
     try:
         return factory(setup)
     except Misconfigured:
@@ -71,7 +73,9 @@ def make_driver(setup: DriverSetup) -> Driver:
         raise _broken(name, error) from error
 
 
-def _factory(name: str) -> Factory:
+@functools.cache
+def _factory(name: str, _path: tuple[str, ...]) -> Factory:
+    """Return what makes drivers of this name. The packages on `_path` are read once, not for each host."""
     offered = entry_points(group=GROUP)
     found = [entry for entry in offered if entry.name == name]
     if not found:
