@@ -8,21 +8,19 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from skep.admin.requests import AdminRequest
 from skep.admin.services import AdminServices
+from skep.database import Connection
 from skep.database.api import cells
 from skep.database.api.operator_state import Concerned
-from skep.database.cell import residents
+from skep.database.cell import listing, residents
 from skep.database.cell.residents import InCell
-from skep.database.cell.tables import instances
 from skep.domain.cells import Cell
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError, Unavailable
 from skep.domain.hosts import HostState
 from skep.domain.ids import CellUuid
-from skep.domain.states import UNSEEN, stored
 from skep.reconciler.operator_state import tell_schedulers
 from skep.transport.host_states import host_states
 
@@ -78,7 +76,7 @@ async def show(request: AdminRequest) -> Any:
 
 
 async def _shown(services: AdminServices, name: str) -> dict[str, Any]:
-    def unit(connection: sa.Connection) -> tuple[Cell, cells.Addresses, dict[CellUuid, int], dict[CellUuid, int]]:
+    def unit(connection: Connection) -> tuple[Cell, cells.Addresses, dict[CellUuid, int], dict[CellUuid, int]]:
         cell = _named(connection, name)
         where = dict(cells.located(connection))[cell]
         return cell, where, cells.server_counts(connection), cells.deleting(connection)
@@ -128,7 +126,7 @@ async def delete(request: AdminRequest) -> Any:
         raise Unavailable(f"This process does not reach the database of cell {cell.name}.")
     _refuse_residents(cell, await database.read(residents.in_cell, within=CELL_SECONDS))
 
-    def mark(connection: sa.Connection) -> None:
+    def mark(connection: Connection) -> None:
         _removable(connection, cell.uuid, with_hosts)
         cells.begin_deletion(connection, cell.uuid, services.clock.now())
 
@@ -153,7 +151,7 @@ def _said_yes(word: str) -> bool:
     return word == "true"
 
 
-def _removable(connection: sa.Connection, name: str, with_hosts: bool) -> Cell:
+def _removable(connection: Connection, name: str, with_hosts: bool) -> Cell:
     """Return a cell that may be removed. Raises Conflict saying what is still there."""
     cell = _named(connection, name)
     if cell.is_cell0:
@@ -177,7 +175,7 @@ def _refuse_residents(cell: Cell, left: InCell) -> None:
         )
 
 
-def _named(connection: sa.Connection, name: str) -> Cell:
+def _named(connection: Connection, name: str) -> Cell:
     for cell in cells.every(connection):
         if name in (cell.name, cell.uuid):
             return cell
@@ -217,18 +215,8 @@ async def _view(
     database = services.cells.get(cell.uuid)
     if database is not None:
         try:
-            view["servers"] = await database.read(_servers_by_state, within=CELL_SECONDS)
+            view["servers"] = await database.read(listing.count_by_state, within=CELL_SECONDS)
             view["reachable"] = True
         except SkepError as error:
             view["error"] = str(error)
     return view
-
-
-def _servers_by_state(connection: sa.Connection) -> dict[str, int]:
-    counted = connection.execute(
-        sa.select(instances.c.state, sa.func.count().label("servers"))
-        .where(instances.c.deleted_at.is_(None), instances.c.state.not_in(stored(UNSEEN)))
-        .group_by(instances.c.state)
-        .order_by(instances.c.state)
-    )
-    return {row.state: row.servers for row in counted}

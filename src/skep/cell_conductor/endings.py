@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import sqlalchemy as sa
-
 from skep.cell_conductor import notifications
 from skep.cell_conductor.parts import Parts
-from skep.database.cell import instances
-from skep.database.cell.unreadable import or_none
+from skep.database import Connection
+from skep.database.cell import listing
 from skep.domain.actions import ACTIONS, Action, Ended
 from skep.domain.clock import SECOND
 from skep.domain.context import RequestContext
-from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
 from skep.telemetry.logs import get_logger
 
@@ -50,12 +47,6 @@ def ended(parts: Parts, over: Iterable[Over]) -> None:
             notifications.action_end(parts.notifier, ACTIONS[one.action], instance, one)
 
 
-def with_instances(connection: sa.Connection, over: Iterable[Ended]) -> list[Over]:
+def with_instances(connection: Connection, over: Iterable[Ended]) -> list[Over]:
     """Return each with its instance."""
-    return [(one, instance_of(connection, one.instance)) for one in over]
-
-
-def instance_of(connection: sa.Connection, uuid: InstanceUuid) -> Instance | None:
-    """Return an instance as it is now, deleted ones too; None for a row that cannot be read."""
-    found = connection.execute(sa.select(*instances.live_columns).where(instances.row.uuid == uuid)).first()
-    return None if found is None else or_none(found, instances.instance_of)
+    return [(one, listing.find(connection, one.instance)) for one in over]

@@ -7,7 +7,7 @@ from functools import partial
 from skep.cell_conductor import endings
 from skep.cell_conductor.parts import Parts
 from skep.database import Connection
-from skep.database.cell import agents, tasks
+from skep.database.cell import agents, listing, tasks
 from skep.database.cell.tasks import HostTask
 from skep.domain.context import RequestContext
 from skep.domain.instances import Instance
@@ -81,7 +81,7 @@ def permit(connection: Connection, message: MayAct, now: int) -> tuple[bool, lis
     granted = tasks.may_act(
         connection, message.instance, message.attempt, message.host, message.task, message.task_id, now
     )
-    instance = endings.instance_of(connection, message.instance) if granted and new else None
+    instance = listing.find(connection, message.instance) if granted and new else None
     return granted, [(one, instance) for one in new] if granted else []
 
 

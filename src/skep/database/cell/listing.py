@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from skep.database.cell.instances import instance_of, live_columns
 from skep.database.cell.tables import UNDER_WAY, instances
 from skep.database.cell.unreadable import or_none
+from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State, Task
 from skep.domain.patterns import Pattern
 from skep.domain.states import FROZEN, UNSEEN, status, stored
@@ -200,3 +201,20 @@ def _has_status(wanted: str) -> sa.ColumnElement[bool]:
             for task, states in by_task.items()
         ),
     )
+
+
+def find(connection: sa.Connection, uuid: InstanceUuid) -> Instance | None:
+    """Return an instance, a deleted one too; None when there is none, or its row cannot be read."""
+    found = connection.execute(sa.select(*live_columns).where(row.uuid == uuid)).first()
+    return None if found is None else or_none(found, instance_of)
+
+
+def count_by_state(connection: sa.Connection) -> dict[str, int]:
+    """Return how many living rows are in each state, but for those that no user sees."""
+    counted = connection.execute(
+        sa.select(row.state, sa.func.count().label("servers"))
+        .where(row.deleted_at.is_(None), row.state.not_in(stored(UNSEEN)))
+        .group_by(row.state)
+        .order_by(row.state)
+    )
+    return {one.state: one.servers for one in counted}
