@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import sqlalchemy as sa
 from msgspec.structs import replace
 
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS, AdminServices
+from skep.database import Connection
 from skep.database import leases as lease_rows
 from skep.database.api.tables import leases as leases_above
 from skep.database.cell.tables import leases as leases_in_cell
 from skep.database.clocks import DatabaseClock
 from skep.database.engine import Database
-from skep.database.leases import API
+from skep.database.leases import API, Leases
 from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError
 from skep.domain.heard_time import Difference
@@ -81,7 +81,7 @@ async def _of_hosts(services: AdminServices) -> list[dict[str, Any]]:
         asked = replace(asked, marker=reply.next_marker)
 
 
-async def _in(services: AdminServices, database: Database, table: sa.Table, name: str) -> list[dict[str, Any]]:
+async def _in(services: AdminServices, database: Database, table: Leases, name: str) -> list[dict[str, Any]]:
     unit = partial(_read, services=services, table=table, name=name)
     try:
         return await database.read(unit, within=CELL_SECONDS)
@@ -89,7 +89,7 @@ async def _in(services: AdminServices, database: Database, table: sa.Table, name
         return []
 
 
-def _read(connection: sa.Connection, services: AdminServices, table: sa.Table, name: str) -> list[dict[str, Any]]:
+def _read(connection: Connection, services: AdminServices, table: Leases, name: str) -> list[dict[str, Any]]:
     clock = DatabaseClock(services.clock)
     clock.look(connection)
     now = clock.now()

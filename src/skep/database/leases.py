@@ -12,6 +12,9 @@ from skep.database.upsert import insert
 from skep.domain.clock import SECOND
 from skep.domain.ids import Incarnation
 
+Leases = sa.Table
+"""The table of leases of the API database, or of a cell's."""
+
 API = "api"
 """The role of leases under which nothing is owned."""
 
@@ -34,7 +37,7 @@ LONGEST_OF_OLDER = 600 * SECOND
 
 def renew(
     connection: sa.Connection,
-    leases: sa.Table,
+    leases: Leases,
     owner: Incarnation,
     role: str,
     lapses_at: int,
@@ -55,17 +58,17 @@ def renew(
     connection.execute(statement.on_conflict_do_update(index_elements=["owner"], set_=changed))
 
 
-def drop(connection: sa.Connection, leases: sa.Table, owner: Incarnation) -> None:
+def drop(connection: sa.Connection, leases: Leases, owner: Incarnation) -> None:
     """End a lease at once: a process that stops in good order leaves its work to others."""
     connection.execute(leases.delete().where(leases.c.owner == owner))
 
 
-def remove_lapsed(connection: sa.Connection, leases: sa.Table, before: int) -> int:
+def remove_lapsed(connection: sa.Connection, leases: Leases, before: int) -> int:
     """Remove leases that lapsed before `before`; return how many."""
     return connection.execute(leases.delete().where(leases.c.lapses_at < before)).rowcount
 
 
-def every(connection: sa.Connection, leases: sa.Table) -> tuple[LeaseRow, ...]:
+def every(connection: sa.Connection, leases: Leases) -> tuple[LeaseRow, ...]:
     """Return all leases, those that lapsed a short while ago too."""
     rows = connection.execute(sa.select(leases).order_by(leases.c.role, leases.c.host, leases.c.owner))
     return tuple(
@@ -80,7 +83,7 @@ def every(connection: sa.Connection, leases: sa.Table) -> tuple[LeaseRow, ...]:
     )
 
 
-def unowned(leases: sa.Table, owner: sa.ColumnElement[str | None], now: int) -> sa.ColumnElement[bool]:
+def unowned(leases: Leases, owner: sa.ColumnElement[str | None], now: int) -> sa.ColumnElement[bool]:
     """Return the condition that `owner` is nobody or somebody whose lease has lapsed.
 
     A lease that lies further ahead than twice its length was written by a wrong clock, and says nothing.

@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from functools import partial
 from uuid import NAMESPACE_OID, uuid5
 
-import sqlalchemy as sa
-
 from skep.api.services import RunningService
-from skep.database import clocks
+from skep.database import Connection, clocks
 from skep.database import leases as lease_rows
 from skep.database.api.tables import leases as leases_above
 from skep.database.cell.tables import leases as leases_in_cell
 from skep.database.engine import Database
-from skep.database.leases import LeaseRow
+from skep.database.leases import LeaseRow, Leases
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.errors import SkepError
@@ -74,7 +72,7 @@ class Roster:
             for one in reply.schedulers
         ]
 
-    async def _conductors(self, database: Database, table: sa.Table, place: str) -> list[RunningService]:
+    async def _conductors(self, database: Database, table: Leases, place: str) -> list[RunningService]:
         try:
             rows, now = await database.read(partial(self._leases, table=table), within=ANSWER_SECONDS)
         except SkepError:
@@ -82,7 +80,7 @@ class Roster:
         living = {row.host for row in rows if row.lapses_at > now}
         return [_shown(row, now, place) for row in rows if row.lapses_at > now or row.host not in living]
 
-    def _leases(self, connection: sa.Connection, table: sa.Table) -> tuple[list[LeaseRow], int]:
+    def _leases(self, connection: Connection, table: Leases) -> tuple[list[LeaseRow], int]:
         rows = [row for row in lease_rows.every(connection, table) if row.role != lease_rows.API]
         return rows, clocks.now(connection, self._clock)
 

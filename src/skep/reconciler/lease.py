@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import sqlalchemy as sa
-
+from skep.database import Connection, once, timelines
 from skep.database import leases as lease_rows
-from skep.database import once, timelines
 from skep.database.clocks import DatabaseClock
 from skep.database.engine import Database
+from skep.database.leases import Leases
 from skep.domain.clock import SECOND
 from skep.domain.heard_time import Difference
 from skep.domain.ids import Incarnation
@@ -22,7 +21,7 @@ from skep.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 
-BeginIfLost = Callable[[sa.Connection, Moment, str, int], bool]
+BeginIfLost = Callable[[Connection, Moment, str, int], bool]
 """Begins a recovery of a database that has lost a moment which somebody saw; see `database/cell/recovery.py`."""
 
 
@@ -38,14 +37,14 @@ class Time:
         self._database = database
         self._begin_if_lost = begin_if_lost
 
-    def advance(self, connection: sa.Connection, owner: Incarnation, now: int) -> Moment:
+    def advance(self, connection: Connection, owner: Incarnation, now: int) -> Moment:
         """Raise the tick, once it is sure that the database did not go back under this process.
 
         Units that are committed together have one moment: a database without one of them lacks them all.
         """
         return once.made(connection, self, lambda: self._advance(connection, owner, now))
 
-    def _advance(self, connection: sa.Connection, owner: Incarnation, now: int) -> Moment:
+    def _advance(self, connection: Connection, owner: Incarnation, now: int) -> Moment:
         if self.moment is not None and self._begin_if_lost(connection, self.moment, "a process", now):
             log.error("the database went back in time", database=self._database, seen=self.moment.order)
         if self.moment is None:
@@ -69,7 +68,7 @@ class Lease:
     def __init__(
         self,
         database: Database,
-        table: sa.Table,
+        table: Leases,
         owner: Incarnation,
         role: str,
         clock: DatabaseClock,
@@ -101,7 +100,7 @@ class Lease:
         await self._database.write(partial(lease_rows.drop, leases=self._table, owner=self._owner))
 
     async def _renew(self) -> bool:
-        def unit(connection: sa.Connection) -> Moment | None:
+        def unit(connection: Connection) -> Moment | None:
             self._clock.look(connection)
             now = self._clock.now()
             lease_rows.renew(
