@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-import sqlalchemy as sa
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
 from skep.admin.services import AdminServices
 from skep.database.api import cells as cell_rows
-from skep.database.engine import Database
+from skep.database.engine import Database, probe
 from skep.domain.builds import NotReady
 from skep.domain.cells import Cell
 from skep.domain.errors import SkepError
@@ -69,7 +68,7 @@ async def readiness(services: AdminServices) -> Readiness:
 
 async def _of_database(name: str, database: Database) -> str | None:
     try:
-        await asyncio.wait_for(database.read(lambda connection: connection.execute(sa.select(1)).scalar()), 2.0)
+        await asyncio.wait_for(database.read(probe), 2.0)
     except TimeoutError:
         return f"database {name}: does not answer"
     except SkepError as error:

@@ -67,12 +67,12 @@ class Database:
         patience = busy_timeout + 1.0
         self.reading = Circuit(
             self.name,
-            lambda: self.read(_nothing, within=math.inf),
+            lambda: self.read(probe, within=math.inf),
             patience=patience,
             cut_off=partial(self._cut_off, busy_timeout),
         )
         self.writing = Circuit(
-            self.name, lambda: self.write(_nothing), patience=patience, cut_off=partial(self._cut_off, busy_timeout)
+            self.name, lambda: self.write(probe), patience=patience, cut_off=partial(self._cut_off, busy_timeout)
         )
 
     @property
@@ -189,7 +189,8 @@ class Database:
             connection.close()
 
 
-def _nothing(connection: sa.Connection) -> None:
+def probe(connection: sa.Connection) -> None:
+    """Ask a database for an answer, and for nothing else."""
     connection.exec_driver_sql("SELECT 1")
 
 
