@@ -109,9 +109,9 @@ def recover(only: tuple[str, ...], yes: bool, config_file: Path | None, form: Fo
     \b
     Example: skep db recover --only cell2 --yes
     """
+    from skep.database.opening import revision_of
     from skep.domain.clock import Clock
     from skep.processes.backups import begin_to_recover
-    from skep.processes.databases import revision_of
     from skep.processes.supervisor.stopped import held
 
     config = loaded(config_file)

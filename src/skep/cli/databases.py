@@ -10,8 +10,8 @@ from skep.cli.installed import load_installed
 
 if TYPE_CHECKING:
     from skep.config import Config
+    from skep.database.locations import Location
     from skep.database.schema import Kind
-    from skep.processes.databases import Location
     from skep.processes.directory import StateDirectory
 
 
@@ -59,8 +59,9 @@ def revisions(config: Config) -> Iterator[dict[str, Any]]:
     release's, and whether this release can work with it.
     """
     from skep.database import schema
+    from skep.database.locations import shown
+    from skep.database.opening import revision_of
     from skep.domain.errors import StorageUnavailable
-    from skep.processes.databases import revision_of, shown
 
     for name, location in locations(config)[0].items():
         kind: Kind = "api" if name == "api" else "cell"
@@ -77,7 +78,7 @@ def revisions(config: Config) -> Iterator[dict[str, Any]]:
 def fits(location: Location, kind: Kind) -> bool:
     """Tell whether this release can work with a database that is there."""
     from skep.database import schema
-    from skep.processes.databases import bare_engine
+    from skep.database.opening import bare_engine
 
     engine = bare_engine(location)
     try:

@@ -139,8 +139,10 @@ async def _bring_up(config: Config) -> None:
 async def _forget(config: Config, name: str) -> int:
     """Give up a cell; return how many servers it had. Raises Refused unless it is known and its database is gone."""
     from skep.database.api import cells
+    from skep.database.locations import shown
+    from skep.database.opening import is_absent, open_database
     from skep.domain.clock import Clock
-    from skep.processes.databases import Places, is_absent, open_database, shown
+    from skep.processes.databases import Places
     from skep.processes.installation import known_cells
 
     directory = state_directory(config)

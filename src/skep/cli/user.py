@@ -52,9 +52,11 @@ def set_password(name: str, password_file: TextIO | None, config_file: Path | No
 
 async def _set(config: Config, name: str, password: str) -> Path:
     """Store the password; return the file that clients find it in. Raises Refused when there is no such user."""
+    from skep.database.locations import shown
+    from skep.database.opening import open_database, revision_of
     from skep.domain.clock import Clock
     from skep.processes import seeds
-    from skep.processes.databases import Places, open_database, revision_of, shown
+    from skep.processes.databases import Places
     from skep.processes.directory import StateDirectory
     from skep.standalone.identity.passwords import Passwords
     from skep.standalone.identity.resetting import set_password as store

@@ -17,7 +17,9 @@ import sqlalchemy as sa
 from skep.config.sections import Config
 from skep.database import schema
 from skep.database.engine import Database
-from skep.processes.databases import Databases, Location, Places, open_database
+from skep.database.locations import Location
+from skep.database.opening import open_database
+from skep.processes.databases import Databases, Places
 from skep.processes.directory import StateDirectory
 
 

@@ -21,9 +21,10 @@ import sqlalchemy as sa
 from skep.database import schema
 from skep.database.api import recovery as api_recovery
 from skep.database.cell import recovery as cell_recovery
+from skep.database.locations import Location, shown
+from skep.database.opening import bare_engine, revision_of
 from skep.domain.errors import Misconfigured
 from skep.processes import privacy
-from skep.processes.databases import Location, bare_engine, revision_of, shown
 from skep.processes.directory import StateDirectory
 from skep.processes.servers.programs import find_program
 from skep.standalone.key_ring import take_in

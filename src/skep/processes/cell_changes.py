@@ -15,12 +15,13 @@ from skep.admin.services import CellWork
 from skep.database.api import cells as cell_rows
 from skep.database.cell import identity
 from skep.database.engine import Database
+from skep.database.locations import Location, location_of, shown
+from skep.database.opening import open_database, revision_of
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.errors import BadRequest, Conflict, Misconfigured
 from skep.processes import addresses
 from skep.processes.cells import LiveCells
-from skep.processes.databases import Location, location_of, open_database, revision_of, shown
 from skep.processes.installation import begin_cell, refuse_other
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

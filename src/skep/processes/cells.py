@@ -21,13 +21,15 @@ from skep.database.api import cells as cell_rows
 from skep.database.api.cells import Addresses
 from skep.database.cell import identity
 from skep.database.engine import Database
+from skep.database.locations import Location, shown
+from skep.database.opening import is_absent, prepare
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured, SkepError, Unavailable
 from skep.domain.ids import CellUuid
 from skep.domain.live import LiveMapping
 from skep.processes import addresses
-from skep.processes.databases import Location, Places, is_absent, prepare, shown
+from skep.processes.databases import Places
 from skep.processes.directory import StateDirectory
 from skep.processes.gated import GatedDatabase
 from skep.processes.installation import refuse_other

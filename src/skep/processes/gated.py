@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from skep.database.engine import Database, Unit
+from skep.database.locations import Location
 from skep.domain.errors import StorageUnavailable
-from skep.processes.databases import Location
 
 T = TypeVar("T")
 

@@ -18,12 +18,14 @@ from skep.config.sections import Config
 from skep.database.api import cells as cell_rows
 from skep.database.cell import identity
 from skep.database.engine import Database
+from skep.database.locations import Location, shown
+from skep.database.opening import bare_engine, open_database, revision_of
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured, StorageUnavailable
 from skep.domain.ids import CELL0, CellUuid, new_uuid
 from skep.processes import addresses
-from skep.processes.databases import Databases, Location, Places, bare_engine, open_database, revision_of, shown
+from skep.processes.databases import Databases, Places
 from skep.processes.directory import StateDirectory
 
 CELL0_NAME = "cell0"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from skep.config.sections import Config
+from skep.database import opening
 from skep.database.engine import Database
-from skep.processes import databases
 from skep.processes.cells import LiveCells, own_transports
 from skep.processes.databases import Places
 from skep.processes.directory import StateDirectory
@@ -20,7 +20,7 @@ async def open_database(config: Config, name: str) -> Database:
     Raises StorageUnavailable when it does not answer now, Misconfigured when it or its schema is missing or old.
     """
     location = Places(config, StateDirectory(Path(config.state.directory))).of(name)
-    return await databases.open_database(name, location, upgrade=False)
+    return await opening.open_database(name, location, upgrade=False)
 
 
 async def open_cells(config: Config, metrics: Metrics, api: Database, transport: Transport, name: str) -> LiveCells:

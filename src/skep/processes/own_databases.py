@@ -7,8 +7,9 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from skep.config.sections import Config
+from skep.database.locations import Location, location_of
 from skep.domain.errors import Misconfigured
-from skep.processes.databases import Location, Places, location_of
+from skep.processes.databases import Places
 from skep.processes.directory import StateDirectory
 
 POSTGRESQL_PORT = 5432

@@ -9,8 +9,9 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from skep.database.api import tables as above
 from skep.database.cell import tables as inside
+from skep.database.locations import Location, shown
+from skep.database.opening import bare_engine
 from skep.domain.errors import StorageUnavailable
-from skep.processes.databases import Location, bare_engine, shown
 from skep.standalone.key_ring import KeyRing
 
 ANSWERS = "kept answers"

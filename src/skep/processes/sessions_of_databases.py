@@ -8,7 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from skep.processes.databases import Location, bare_engine, shown
+from skep.database.locations import Location, shown
+from skep.database.opening import bare_engine
 
 QUERY = sa.text(
     """

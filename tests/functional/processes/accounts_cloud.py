@@ -17,6 +17,7 @@ from skep.config import load
 from skep.config.sections import ConductorSettings, Config, SynchronizerSettings, TransportSettings
 from skep.contracts.cloud import PROJECT, SMALL, USER, quick_config
 from skep.contracts.eventually import eventually
+from skep.database import opening
 from skep.database.api import build_requests, enrolments
 from skep.database.api import cells as cell_rows
 from skep.database.api.enrolments import EnrolmentToken
@@ -31,7 +32,6 @@ from skep.domain.request_specs import RequestSpec
 from skep.domain.states import SETTLED
 from skep.messages.to_scheduler import GetHostStates
 from skep.messages.to_super_conductor import ScheduleAndBuildInstances
-from skep.processes import databases
 from skep.processes.api import ApiProcess
 from skep.processes.cell_conductor import CellConductorProcess
 from skep.processes.compute import ComputeProcess
@@ -63,10 +63,10 @@ async def make_databases(config: Config) -> None:
     places = Places(config, StateDirectory(Path(config.state.directory)))
     cell0 = Cell(uuid=CELL0, name="cell0")
     now = Clock().now()
-    api = await databases.open_database("api", places.of("api"), upgrade=True)
+    api = await opening.open_database("api", places.of("api"), upgrade=True)
     for cell in (cell0, CELL):
         await api.write(partial(cell_rows.add, cell=cell, now=now))
-        database = await databases.open_database(cell.name, places.of(cell.name), upgrade=True)
+        database = await opening.open_database(cell.name, places.of(cell.name), upgrade=True)
         await database.write(partial(identity.claim, cell=cell, now=now))
         await database.close()
     await api.close()
@@ -102,7 +102,7 @@ class Installation:
             expires_at=now + 3600 * SECOND,
         )
         places = Places(self.config, StateDirectory(Path(self.config.state.directory)))
-        api = await databases.open_database("api", places.of("api"), upgrade=False)
+        api = await opening.open_database("api", places.of("api"), upgrade=False)
         assert await api.write(partial(enrolments.add, new=new, token=token))
         await api.close()
         return token.text
@@ -133,14 +133,14 @@ class Installation:
         new = build_requests.NewRequest(
             context=context, instances=(server,), spec=spec, min_count=1, now=now, secrets=secrets
         )
-        api = await databases.open_database("api", self.places.of("api"), upgrade=False)
+        api = await opening.open_database("api", self.places.of("api"), upgrade=False)
         await api.write(partial(build_requests.store, new=new))
         await api.close()
         await self.above.cast(SUPER_CONDUCTOR, ScheduleAndBuildInstances(request_id=context.request_id))
         return uuid
 
     async def server(self, uuid: InstanceUuid) -> Instance | None:
-        cell = await databases.open_database("cell1", self.places.of("cell1"), upgrade=False)
+        cell = await opening.open_database("cell1", self.places.of("cell1"), upgrade=False)
         try:
             return await cell.read(partial(instances.get, uuid=uuid))
         finally:

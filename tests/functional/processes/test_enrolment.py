@@ -10,11 +10,11 @@ import pytest
 
 from skep.compute.identity import load as load_identity
 from skep.contracts.eventually import eventually
+from skep.database import opening
 from skep.database.api import retired_hosts
 from skep.database.api.retired_hosts import RetiredHost
 from skep.database.cell import agents, host_keys
 from skep.domain.credentials import new_token
-from skep.processes import databases
 from skep.processes.databases import Places
 from skep.processes.directory import StateDirectory
 from tests.functional.processes.accounts_cloud import CELL, Installation, compute_of, installed, said
@@ -52,7 +52,7 @@ async def test_an_enrolled_host_is_mapped_and_used_with_no_further_command(
 
     await eventually(is_ready, "the agent says that it is ready")
     # Its reports were signed: the conductor of this cell takes nobody who was not enrolled.
-    cell = await databases.open_database(
+    cell = await opening.open_database(
         "cell1", Places(installation.config, StateDirectory(tmp_path / "state")).of("cell1"), upgrade=False
     )
     assert role._made is not None
@@ -97,8 +97,8 @@ async def test_a_host_that_was_retired_is_let_in_only_when_it_was_enrolled_again
     node = role._made.agent.node
     await role.stop()
     places = Places(installation.config, StateDirectory(tmp_path / "state"))
-    cell = await databases.open_database("cell1", places.of("cell1"), upgrade=False)
-    api = await databases.open_database("api", places.of("api"), upgrade=False)
+    cell = await opening.open_database("cell1", places.of("cell1"), upgrade=False)
+    api = await opening.open_database("api", places.of("api"), upgrade=False)
     agent = await cell.read(partial(agents.get, node=node))
     assert agent is not None
     retired = RetiredHost(node=node, host="h1", cell=CELL.uuid, process=agent.process, retired_at=1)

@@ -24,6 +24,7 @@ from skep.compute.identity import load as load_identity
 from skep.config import load
 from skep.config.nats_security import signed_in_by
 from skep.contracts.eventually import eventually
+from skep.database import opening
 from skep.database.api import revoked_nats_users
 from skep.database.cell import sessions
 from skep.domain.clock import Clock
@@ -39,7 +40,6 @@ from skep.messages.to_cell_conductor import (
     RegisterAgent,
     ReportProgress,
 )
-from skep.processes import databases
 from skep.processes.directory import StateDirectory
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, cell_conductor, compute, scheduler_for
 from skep.transport.nats import NatsTransport
@@ -207,7 +207,7 @@ async def said_plainly(installation: Installation, thief: Thief, message: Any) -
 
 
 async def identity_of(installation: Installation, node: NodeUuid) -> AgentIdentity:
-    cell = await databases.open_database("cell1", installation.places.of("cell1"), upgrade=False)
+    cell = await opening.open_database("cell1", installation.places.of("cell1"), upgrade=False)
     try:
         found = await cell.read(partial(sessions.of_node, node=node))
         assert found is not None
@@ -226,7 +226,7 @@ async def test_a_revoked_host_is_out_until_it_is_enrolled_again(installation: In
     assert identity is not None
     # Only its row is written here, as when its compute service is deleted: the super conductor tells the servers.
     revoked = revoked_nats_users.Revoked(node=identity.node, host="h2", cell=CELL.uuid, revoked_at=Clock().now())
-    api = await databases.open_database("api", installation.places.of("api"), upgrade=False)
+    api = await opening.open_database("api", installation.places.of("api"), upgrade=False)
     await api.write(partial(revoked_nats_users.add, new=revoked))
     await api.close()
 

@@ -14,12 +14,13 @@ from skep.config.sections import CellSettings, Config, StateSettings, TransportS
 from skep.contracts.eventually import eventually
 from skep.contracts.transport_server import LONG, QUESTION, Server
 from skep.database.api import cells as cell_rows
+from skep.database.opening import open_database
 from skep.domain.cells import Cell
 from skep.domain.ids import CellUuid, new_uuid
 from skep.messages.to_cell_conductor import Permission
 from skep.processes import addresses
 from skep.processes.cells import LiveCells, own_transports
-from skep.processes.databases import Places, open_database
+from skep.processes.databases import Places
 from skep.processes.directory import StateDirectory, write_private
 from skep.processes.servers.nats import NatsServer
 from skep.processes.wiring import transport_in_cell, transport_of

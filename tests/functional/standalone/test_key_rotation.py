@@ -20,9 +20,9 @@ from skep.cli.main import skep
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
 from skep.database.api import cells as cell_rows
+from skep.database.opening import bare_engine
 from skep.processes import addresses
 from skep.processes.all_in_one import Cloud
-from skep.processes.databases import bare_engine
 from skep.processes.directory import StateDirectory
 from skep.standalone.key_ring import keys_in
 

@@ -10,10 +10,10 @@ import pytest
 
 from skep.database.cell import builds, identity
 from skep.database.engine import Database
+from skep.database.opening import open_database
 from skep.domain.cells import Cell
 from skep.domain.errors import Misconfigured, StorageUnavailable
 from skep.domain.ids import CellUuid, new_uuid
-from skep.processes.databases import open_database
 from skep.processes.installation import begin_cell, cell_named
 from tests.support.rows import staged
 

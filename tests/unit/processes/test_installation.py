@@ -10,11 +10,12 @@ import pytest
 from skep.config.sections import Config
 from skep.config.urls import masked
 from skep.database.api import cells as cell_rows
+from skep.database.opening import open_database
 from skep.domain.cells import Cell
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import CellUuid, new_uuid
 from skep.processes import addresses
-from skep.processes.databases import Places, open_database
+from skep.processes.databases import Places
 from skep.processes.directory import StateDirectory
 from skep.processes.installation import choose_cells, choose_hosts, refuse_missing, renew_addresses
 

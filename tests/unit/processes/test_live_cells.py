@@ -15,12 +15,13 @@ from skep.database.api import cells as cell_rows
 from skep.database.api.cells import Addresses
 from skep.database.cell import identity
 from skep.database.engine import Database
+from skep.database.opening import open_database
 from skep.domain.cells import Cell
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import CellUuid, new_uuid
 from skep.processes import addresses
 from skep.processes.cells import LiveCells, TransportMaker
-from skep.processes.databases import Places, open_database
+from skep.processes.databases import Places
 from skep.processes.directory import StateDirectory
 from skep.processes.wiring import ProcessTransport
 from skep.transport.memory import MemoryTransport

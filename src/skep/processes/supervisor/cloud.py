@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from skep.config.loading import FILE_VARIABLE
 from skep.config.sections import CellSettings, Config
 from skep.database.api import cells as cell_rows
+from skep.database.locations import Location
 from skep.domain.cells import Cell
 from skep.domain.errors import Misconfigured, Unavailable
-from skep.processes.databases import Location, Places
+from skep.processes.databases import Places
 from skep.processes.directory import StateDirectory, write_private
 from skep.processes.http_services import HttpServices
 from skep.processes.installation import (

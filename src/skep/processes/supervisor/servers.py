@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
+from skep.database.locations import Location
 from skep.domain.errors import Misconfigured
-from skep.processes.databases import Location
 from skep.processes.directory import PASSED_MODE, write_private
 from skep.processes.servers.nats import NatsServer
 from skep.processes.servers.postgres import PostgresServer

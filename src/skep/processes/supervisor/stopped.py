@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from msgspec.structs import replace
 
 from skep.config.sections import Config
-from skep.processes.databases import Location
+from skep.database.locations import Location
 from skep.processes.directory import InUse, StateDirectory
 from skep.processes.supervisor.servers import LocalServers
 
