@@ -12,16 +12,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-
-import sqlalchemy as sa
 
 from skep.config.sections import Config
 from skep.database.api import cells as cell_rows
 from skep.database.api.cells import Addresses
 from skep.database.cell import identity
 from skep.database.engine import Database
-from skep.database.locations import Location, shown
+from skep.database.locations import Location, is_same, shown
 from skep.database.opening import is_absent, prepare
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
@@ -356,18 +353,11 @@ def _is_of(entry: _Entry, cell: Cell, where: Addresses) -> bool:
 
 def _is_same_place(one: Location | None, other: Location | None) -> bool:
     """Whether two locations are those of the same database, whoever signs in to it."""
-    return one is not None and other is not None and _place(one) == _place(other)
+    return one is not None and other is not None and is_same(one, other)
 
 
 def _shown(error: Exception) -> str:
     return str(error) if isinstance(error, SkepError) else f"it failed with {type(error).__name__}"
-
-
-def _place(location: Location) -> tuple[object, ...]:
-    if isinstance(location, Path):
-        return (location,)
-    url = sa.make_url(location)
-    return url.host, url.port, url.database
 
 
 def _is_other(before: _Entry, after: _Entry | None) -> bool:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import sqlalchemy as sa
-
 from skep.config.sections import Config
-from skep.database.locations import Location, location_of
+from skep.database.locations import is_same, location_of
 from skep.domain.errors import Misconfigured
 from skep.processes.databases import Places
 from skep.processes.directory import StateDirectory
-
-POSTGRESQL_PORT = 5432
 
 
 def refuse_own_databases(config: Config) -> None:
@@ -23,18 +19,9 @@ def refuse_own_databases(config: Config) -> None:
     places = Places(config, StateDirectory(Path(config.state.directory)))
     settings = {"api": "database.api_url", "cell0": "database.cell0_url"}
     settings |= {cell.name: f"database_url of cell {cell.name}" for cell in config.cells}
-    own = _which(location_of(config.synchronizer.url, Path()))
+    own = location_of(config.synchronizer.url, Path())
     for name, setting in settings.items():
-        if _which(places.of(name)) == own:
+        if is_same(places.of(name), own):
             raise Misconfigured(
                 f"synchronizer.url is the same database as {setting}: give host states a database of their own"
             )
-
-
-def _which(location: Location) -> tuple[object, ...]:
-    """Return by what a database is told from others: its file, or its server and name, whoever signs in."""
-    if isinstance(location, Path):
-        return (location.resolve(),)
-    url = sa.make_url(location)
-    host = url.host or url.query.get("host") or ""
-    return (host, str(url.port or url.query.get("port") or POSTGRESQL_PORT), url.database)

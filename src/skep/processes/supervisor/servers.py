@@ -13,9 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import sqlalchemy as sa
-
-from skep.database.locations import Location
+from skep.database.locations import Location, address_of, postgresql_url
 from skep.domain.errors import Misconfigured
 from skep.processes.directory import PASSED_MODE, write_private
 from skep.processes.servers.nats import NatsServer
@@ -46,7 +44,6 @@ OPEN_TO_OTHERS = Path("/var/lib/skep")
 CONNECTIONS = "400"
 """Each process has three to each database that it opens."""
 
-DRIVER = "postgresql+psycopg"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PACKAGES = {"nats-server": "nats-server", "postgres": "postgresql"}
 """Each program, and the package of Debian that has it."""
@@ -171,12 +168,12 @@ class LocalServers:
         The password, or the file that it stands in, tells it of a URL that is older: what comes from a backup has the
         port of its time.
         """
-        parsed = sa.make_url(url) if url.startswith("postgresql") else None
+        parsed = address_of(url) if url.startswith("postgresql") else None
         if parsed is None or parsed.host not in LOOPBACK or parsed.database in (None, "", SUPERUSER):
             return False
         ports = self._ports or {self._noted("postgres")}
         passfile = str(self._passfile(str(parsed.database)))
-        named = not parsed.password and parsed.query.get("passfile") == passfile
+        named = not parsed.password and parsed.passfile == passfile
         return named or parsed.port in ports or self.passwords.are(str(parsed.database), parsed.password)
 
     def database_url(self, name: str) -> str:
@@ -190,7 +187,7 @@ class LocalServers:
         """Return a database's URL as it is now: one of a database here gets its role and the port of this start."""
         if not self.keeps(url):
             return url
-        return self._given(str(sa.make_url(url).database))
+        return self._given(str(address_of(url).database))
 
     def renewed_location(self, name: str, location: Location) -> Location:
         """Return where a database of the cloud is now: here, unless its URL or a file that is there says otherwise."""
@@ -208,9 +205,7 @@ class LocalServers:
         return self._url_of(database)
 
     def _url_of(self, database: str) -> str:
-        port, query = self._postgres.port, {"passfile": str(self._passfile(database))}
-        url = sa.URL.create(DRIVER, username=database, host="127.0.0.1", port=port, database=database, query=query)
-        return url.render_as_string()
+        return postgresql_url(database, "127.0.0.1", self._postgres.port, database, self._passfile(database))
 
     def _passfile(self, role: str) -> Path:
         return self.folder.absolute() / "passfiles" / role
