@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import sqlalchemy as sa
-
 from skep.config.sections import Config
+from skep.database import Connection
 from skep.database.api import cells as cell_rows
 from skep.database.cell import identity
 from skep.database.engine import Database
 from skep.database.locations import Location, shown
-from skep.database.opening import bare_engine, open_database, revision_of
+from skep.database.opening import looking_at, open_database, revision_of
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured, StorageUnavailable
@@ -86,7 +85,7 @@ def known_cells(places: Places, directory: StateDirectory) -> dict[str, Known]:
     if revision_of(places.api) is None:
         return {}
     with _above(places) as connection:
-        rows = _rows(connection)
+        rows = cell_rows.located_in_any_release(connection)
     return {
         cell.name: Known(cell, places.of(cell.name, addresses.database_url(directory, where))) for cell, where in rows
     }
@@ -103,7 +102,7 @@ def renew_addresses(
         return ()
     changed: list[str] = []
     with _above(places) as connection:
-        for cell, where in _rows(connection):
+        for cell, where in cell_rows.located_in_any_release(connection):
             if where == cell_rows.NOWHERE:
                 continue
             before = addresses.database_url(directory, where), addresses.transport_url(directory, where)
@@ -115,26 +114,13 @@ def renew_addresses(
 
 
 @contextmanager
-def _above(places: Places) -> Iterator[sa.Connection]:
+def _above(places: Places) -> Iterator[Connection]:
     """A transaction in the API database, which may be of another release. Raises Misconfigured when it is none."""
-    engine = bare_engine(places.api)
     try:
-        with engine.begin() as connection:
+        with looking_at(places.api) as connection:
             yield connection
-    except sa.exc.DatabaseError as error:
-        raise Misconfigured(f"{shown(places.api)}: {error.orig}") from error
-    finally:
-        engine.dispose()
-
-
-def _rows(connection: sa.Connection) -> tuple[tuple[Cell, cell_rows.Addresses], ...]:
-    """Return the rows of cells, of whichever release the database is."""
-    inspector = sa.inspect(connection)
-    if not inspector.has_table("cells"):
-        return ()
-    if any(column["name"] == "database_url" for column in inspector.get_columns("cells")):
-        return cell_rows.located(connection)
-    return tuple((cell, cell_rows.NOWHERE) for cell in cell_rows.every(connection))
+    except StorageUnavailable as error:
+        raise Misconfigured(f"{shown(places.api)}: {error}") from error
 
 
 async def open_installation(
@@ -206,7 +192,7 @@ async def begin_cell(database: Database, name: str) -> Cell:
     return whose
 
 
-def _begin(connection: sa.Connection, cell: Cell, now: int) -> Cell | None:
+def _begin(connection: Connection, cell: Cell, now: int) -> Cell | None:
     whose = identity.read(connection)
     if whose is not None and whose.name != cell.name:
         return whose

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-import sqlalchemy as sa
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
-from skep.database.api import tables as above
-from skep.database.cell import tables as inside
+from skep.database.api import build_requests, cells, kept_answers
+from skep.database.cell import guest_secrets
 from skep.database.locations import Location, shown
-from skep.database.opening import bare_engine
+from skep.database.opening import looking_at
 from skep.domain.errors import StorageUnavailable
 from skep.standalone.key_ring import KeyRing
 
@@ -29,52 +28,34 @@ def needing_old_keys(locations: Mapping[str, Location], keys: Sequence[bytes], n
         return found
     newest, older = Fernet(keys[0]), MultiFernet([Fernet(key) for key in keys[1:]])
     for name, location in locations.items():
-        queries = _of_the_api(now) if name == "api" else (_OF_A_CELL,)
-        for noun, query in queries:
-            stored = _read(name, location, query)
+        for noun, stored in _sealed_in(name, location, now):
             found[noun] += sum(not _opens(newest, sealed) and _opens(older, sealed) for sealed in stored)
     return found
 
 
 def seal_addresses_anew(api: Location, ring: KeyRing) -> int:
     """Seal the addresses of cells by the key that seals now; return how many. What no key opens stays as it is."""
-    cells = above.cells
-    count = 0
-    engine = bare_engine(api)
+
+    def renewed(sealed: bytes) -> bytes | None:
+        plain = ring.decrypt(sealed)
+        return None if plain is None else ring.encrypt(plain)
+
     try:
-        with engine.begin() as connection:
-            for column in (cells.c.database_url_sealed, cells.c.transport_url_sealed):
-                stored = sa.select(cells.c.uuid, column).where(column.is_not(None))
-                for uuid, sealed in connection.execute(stored).all():
-                    plain = ring.decrypt(sealed)
-                    if plain is None:
-                        continue
-                    changed = sa.update(cells).where(cells.c.uuid == uuid, column == sealed)
-                    count += connection.execute(changed.values({column.name: ring.encrypt(plain)})).rowcount
-    except sa.exc.SQLAlchemyError as error:
+        with looking_at(api) as connection:
+            return cells.seal_addresses_anew(connection, renewed)
+    except StorageUnavailable as error:
         raise StorageUnavailable(f"{shown(api)} cannot be written: {error}") from error
-    finally:
-        engine.dispose()
-    return count
 
 
-_OF_A_CELL = BUILDS, sa.select(inside.instances.c.secrets).where(inside.instances.c.secrets.is_not(None))
-
-
-def _of_the_api(now: int) -> Iterable[tuple[str, sa.Select[tuple[bytes]]]]:
-    yield ANSWERS, sa.select(above.kept_answers.c.answer).where(above.kept_answers.c.expires_at > now)
-    yield BUILDS, sa.select(above.build_requests.c.secrets).where(above.build_requests.c.secrets.is_not(None))
-
-
-def _read(name: str, location: Location, query: sa.Select[tuple[bytes]]) -> list[bytes]:
-    engine = bare_engine(location)
+def _sealed_in(name: str, location: Location, now: int) -> list[tuple[str, list[bytes]]]:
     try:
-        with engine.connect() as connection:
-            return list(connection.scalars(query))
-    except sa.exc.SQLAlchemyError as error:
+        with looking_at(location) as connection:
+            if name == "api":
+                answers = kept_answers.sealed(connection, now)
+                return [(ANSWERS, answers), (BUILDS, build_requests.sealed(connection))]
+            return [(BUILDS, guest_secrets.sealed(connection))]
+    except StorageUnavailable as error:
         raise StorageUnavailable(f"the database {name}, {shown(location)}, cannot be read: {error}") from error
-    finally:
-        engine.dispose()
 
 
 def _opens(opener: Fernet | MultiFernet, sealed: bytes) -> bool:

@@ -166,6 +166,12 @@ def remove(connection: sa.Connection, instances: Sequence[InstanceUuid]) -> None
     connection.execute(build_requests.delete().where(build_requests.c.instance.in_(instances)))
 
 
+def sealed(connection: sa.Connection) -> list[bytes]:
+    """Return the passwords and files of servers without a cell."""
+    secrets = build_requests.c.secrets
+    return list(connection.scalars(sa.select(secrets).where(secrets.is_not(None))))
+
+
 def needless(connection: sa.Connection) -> list[Needless]:
     """Return the build requests of servers that do not wait for a cell."""
     mapping = instance_mappings.c

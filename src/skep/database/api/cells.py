@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import sqlalchemy as sa
 
@@ -59,6 +61,16 @@ def located(connection: sa.Connection) -> tuple[tuple[Cell, Addresses], ...]:
     )
 
 
+def located_in_any_release(connection: sa.Connection) -> tuple[tuple[Cell, Addresses], ...]:
+    """Return all cells as `located` does, of a database that may be of an older release, or empty."""
+    inspector = sa.inspect(connection)
+    if not inspector.has_table("cells"):
+        return ()
+    if any(column["name"] == "database_url" for column in inspector.get_columns("cells")):
+        return located(connection)
+    return tuple((cell, NOWHERE) for cell in every(connection))
+
+
 def get(connection: sa.Connection, uuid: CellUuid) -> Cell | None:
     """Return one cell."""
     row = connection.execute(sa.select(*_OLDEST).where(cells.c.uuid == uuid)).mappings().first()
@@ -105,6 +117,19 @@ def servers(connection: sa.Connection, uuid: CellUuid) -> list[InstanceUuid]:
     mapping = mapping_rows.c
     query = sa.select(mapping.instance).where(mapping.cell == uuid, mapping.deleted_at.is_(None))
     return [InstanceUuid(instance) for instance in connection.scalars(query)]
+
+
+def seal_addresses_anew(connection: sa.Connection, renew: Callable[[bytes], bytes | None]) -> int:
+    """Replace each sealed address by what `renew` makes of it, None: it stays; return how many were replaced."""
+    count = 0
+    for column in (cells.c.database_url_sealed, cells.c.transport_url_sealed):
+        stored = sa.select(cells.c.uuid, column).where(column.is_not(None))
+        for uuid, sealed in connection.execute(stored).all():
+            renewed = renew(sealed)
+            if renewed is not None:
+                mine = sa.update(cells).where(cells.c.uuid == uuid, column == sealed)
+                count += connection.execute(mine.values({column.name: renewed})).rowcount
+    return count
 
 
 def server_counts(connection: sa.Connection) -> dict[CellUuid, int]:

@@ -54,5 +54,10 @@ def purge(connection: sa.Connection, now: int, limit: int) -> int:
     return connection.execute(sa.delete(kept_answers).where(these.in_(gone))).rowcount if gone else 0
 
 
+def sealed(connection: sa.Connection, now: int) -> list[bytes]:
+    """Return the answers that are kept."""
+    return list(connection.scalars(sa.select(row.answer).where(row.expires_at > now)))
+
+
 def _mine(question: Question) -> tuple[sa.ColumnElement[bool], ...]:
     return row.project_id == question.project_id, row.user_id == question.user_id, row.key == question.key

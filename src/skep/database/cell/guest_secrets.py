@@ -44,3 +44,8 @@ def needless(connection: sa.Connection) -> list[tuple[InstanceUuid, str]]:
 def erase_needless(connection: sa.Connection, uuid: str) -> bool:
     """Erase the secrets of an instance if its build is over; tell whether it had any."""
     return connection.execute(instances.update().where(row.uuid == uuid, _NEEDLESS).values(secrets=None)).rowcount > 0
+
+
+def sealed(connection: sa.Connection) -> list[bytes]:
+    """Return the secrets of all instances."""
+    return list(connection.scalars(sa.select(row.secrets).where(row.secrets.is_not(None))))
