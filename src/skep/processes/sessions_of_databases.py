@@ -6,19 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
+import msgspec
 
 from skep.database.locations import Location, shown
-from skep.database.opening import bare_engine
-
-QUERY = sa.text(
-    """
-    SELECT usename, coalesce(host(client_addr), '-') AS address, count(*) AS sessions
-    FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid() AND usename IS NOT NULL
-    GROUP BY usename, address ORDER BY usename, address
-    """
-)
+from skep.database.opening import looking_at
+from skep.database.signed_in import signed_in
+from skep.domain.errors import StorageUnavailable
 
 
 def sessions(locations: Mapping[str, Location]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -31,16 +24,11 @@ def sessions(locations: Mapping[str, Location]) -> tuple[list[dict[str, Any]], l
     for name, location in locations.items():
         if isinstance(location, Path) or not location.startswith("postgresql"):
             continue
-        engine = bare_engine(location)
         try:
-            with engine.connect() as connection:
-                rows = connection.execute(QUERY).all()
-        except sa.exc.SQLAlchemyError as error:
-            away.append(f"{name}, {shown(location)}: {str(error.__cause__ or error).splitlines()[0]}")
+            with looking_at(location) as connection:
+                rows = signed_in(connection)
+        except StorageUnavailable as error:
+            away.append(f"{name}, {shown(location)}: {error}")
             continue
-        finally:
-            engine.dispose()
-        found += [
-            {"database": name, "role": row.usename, "sessions": row.sessions, "address": row.address} for row in rows
-        ]
+        found += [{"database": name, **msgspec.structs.asdict(row)} for row in rows]
     return found, away
