@@ -16,12 +16,11 @@ from contextlib import closing
 from pathlib import Path
 
 import msgspec
-import sqlalchemy as sa
 
 from skep.database import schema
 from skep.database.api import recovery as api_recovery
 from skep.database.cell import recovery as cell_recovery
-from skep.database.locations import Location, shown
+from skep.database.locations import Location, for_programs, shown
 from skep.database.opening import bare_engine, revision_of
 from skep.domain.errors import Misconfigured
 from skep.processes import privacy
@@ -203,13 +202,10 @@ def _run(program: str, location: str, *arguments: str) -> None:
     found = find_program(program)
     if found is None:
         raise Misconfigured(f"`{program}` is not installed; it comes with PostgreSQL's client programs")
-    url = sa.make_url(location)
     # Other users of the machine see arguments, so the password is none of them.
-    secret = url.password or url.query.get("password")
-    password = {"PGPASSWORD": secret} if isinstance(secret, str) else {}
-    plain = url.set(drivername="postgresql", password=None).difference_update_query(["password"])
-    command = [str(found), f"--dbname={plain.render_as_string(hide_password=False)}", "--no-password", *arguments]
-    environment = os.environ | password
+    url, password = for_programs(location)
+    command = [str(found), f"--dbname={url}", "--no-password", *arguments]
+    environment = os.environ | ({} if password is None else {"PGPASSWORD": password})
     ended = subprocess.run(  # noqa: S603 - a program of PostgreSQL's, with our own words
         command, env=environment, capture_output=True, text=True, check=False
     )
