@@ -66,6 +66,17 @@ def imported(path: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
+@cache
+def names_imported(path: Path) -> tuple[tuple[str, str], ...]:
+    """Return each name that a file imports from a module."""
+    return tuple(
+        (node.module or "", alias.name)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    )
+
+
 def is_pure(module: str) -> bool:
     top = module.partition(".")[0]
     ours = module.startswith(("skep.domain", "skep.placement"))
@@ -91,6 +102,20 @@ def test_no_database_between_scheduler_and_computes(service: str) -> None:
         for path in sorted((ROOT / "src" / "skep" / service).rglob("*.py"))
         for module in imported(path)
         if module.startswith(("skep.database", "sqlalchemy", "sqlite3"))
+    ]
+    assert offences == []
+
+
+def test_no_service_holds_statements() -> None:
+    """A table without SQLAlchemy is enough for one. Who keeps leases or knows the time passes those tables on."""
+    apart = [ROOT / "src" / "skep" / name for name in ("database", "contracts")]
+    offences = [
+        f"{path.relative_to(ROOT)} imports {name} of {module}"
+        for path in sorted((ROOT / "src" / "skep").rglob("*.py"))
+        if not any(path.is_relative_to(folder) for folder in apart)
+        for module, name in names_imported(path)
+        if module.startswith("skep.database.")
+        and (name.endswith("tables") or (module.endswith("tables") and name not in {"leases", "time"}))
     ]
     assert offences == []
 
