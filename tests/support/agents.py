@@ -28,7 +28,7 @@ from skep.domain.sessions import seal_to_run
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import (
     ActPermission,
-    BuildInstances,
+    AttemptFailed,
     Built,
     Destroyed,
     Heartbeat,
@@ -101,7 +101,7 @@ class ScriptedConductor:
             MayBuild: lambda _: Permission(granted=self.may_build),
             MaySpawn: lambda _: Permission(granted=self.may_spawn),
             Built: lambda _: Settled(current=self.current),
-            BuildInstances: lambda _: Settled(current=self.current),
+            AttemptFailed: lambda _: Settled(current=self.current),
             Destroyed: lambda _: Done(),
             MayAct: self._may_act,
             TaskDone: lambda _: Done(),

@@ -26,7 +26,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Fault
 from skep.domain.timelines import Moment, later
 from skep.messages.to_cell_conductor import (
-    BuildInstances,
+    AttemptFailed,
     Built,
     MayBuild,
     MaySpawn,
@@ -199,7 +199,7 @@ class Builds:
             parts.time.moment = later(parts.time.moment, moment)
         return Settled(current=current, moment=moment)
 
-    async def _written(self, unit: Unit[T], message: MayBuild | MaySpawn | Built | BuildInstances) -> T:
+    async def _written(self, unit: Unit[T], message: MayBuild | MaySpawn | Built | AttemptFailed) -> T:
         """Write what a host says. An attempt that its row does not know yet tells that the database went back."""
         try:
             return await self._parts.database.write(unit)
@@ -233,7 +233,7 @@ class Builds:
             return current, None
         return current, parts.time.advance(connection, parts.owner, parts.clock.now())
 
-    async def failed(self, message: BuildInstances, _context: RequestContext | None) -> Settled:
+    async def failed(self, message: AttemptFailed, _context: RequestContext | None) -> Settled:
         """Write that an attempt failed and is undone: another host, or ERROR with the reason.
 
         Where the host could not undo it, the attempt stays open and its claims stay, until the host has.
@@ -262,7 +262,7 @@ class Builds:
             await parts.tell_above()
         return Settled(current=outcome.current)
 
-    def _write_failure(self, connection: Connection, message: BuildInstances) -> Outcome:
+    def _write_failure(self, connection: Connection, message: AttemptFailed) -> Outcome:
         now = self._parts.clock.now()
         resting.refuse_no(connection, message.instance, message.attempt, message.host)
         work = builds.work(connection, message.instance)
@@ -297,7 +297,7 @@ class Builds:
         )
 
     @staticmethod
-    def _fault(message: BuildInstances, now: int) -> Fault | None:
+    def _fault(message: AttemptFailed, now: int) -> Fault | None:
         """Return the fault that ends the build, or None when another host may be tried."""
         failure = message.failure
         if failure.kind is FailureKind.ABORT:

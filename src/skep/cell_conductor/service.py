@@ -26,7 +26,7 @@ from skep.database.cell.tables import leases, time
 from skep.database.clocks import DatabaseClock
 from skep.domain.context import RequestContext
 from skep.messages.to_cell_conductor import (
-    BuildInstances,
+    AttemptFailed,
     Built,
     Destroyed,
     GuestsFound,
@@ -116,7 +116,7 @@ class CellConductor:
             MaySpawn: looked(self._builds.may_spawn),
             ReadContents: self._builds.contents,
             Built: looked(self._builds.built),
-            BuildInstances: looked(self._builds.failed),
+            AttemptFailed: looked(self._builds.failed),
             ReportProgress: self._deadlines.progress,
             Destroyed: self._deletes.destroyed,
             MayAct: self._tasks.may_act,

@@ -74,7 +74,7 @@ class Speakers:
 
     async def _believed(self, message: Any) -> Speaker:
         """Return whom a message without proof is by. Raises Forbidden when its host does not speak so any more."""
-        kind = type(message).__name__
+        kind = message.wire_name
         node, host = getattr(message, "node", None), getattr(message, "host", None)
         found = await self._sessions.unsigned(node, host, lately=isinstance(message, Cast))
         if found is None:
@@ -110,7 +110,7 @@ class Speakers:
             self._refusals.note(identity.node, "a hint came a second time, or too late", host=identity.host)
             return
         inner, context, traceparent = codec.decode_traced(content)
-        with tracing.message(type(inner).__name__, traceparent, answered=False):
+        with tracing.message(inner.wire_name, traceparent, answered=False):
             await self._hear(self._speaker(known, message), inner, context)
 
     async def _answer(self, known: KnownSession, message: AgentCall, content: bytes) -> bytes:
@@ -118,7 +118,7 @@ class Speakers:
         name = "AgentCall"
         try:
             inner, context, traceparent = codec.decode_traced(content)
-            name = type(inner).__name__
+            name = inner.wire_name
             with tracing.message(name, traceparent, answered=True):
                 return codec.encode_reply(await self._hear(self._speaker(known, message), inner, context))
         except SkepError as error:
@@ -181,15 +181,14 @@ class Speakers:
     # --- both ------------------------------------------------------------------------------------------
 
     async def _hear(self, speaker: Speaker, message: Any, context: RequestContext | None) -> Any:
-        kind = type(message)
-        handler = self._handlers.get(kind)
+        handler = self._handlers.get(type(message))
         if handler is None:
-            raise SkepError(f"a cell conductor does not take {kind.__name__} from an agent")
+            raise SkepError(f"a cell conductor does not take {message.wire_name} from an agent")
         self._refuse_claims_of_others(speaker, message)
         refuse_control_characters(message, "", lines=not isinstance(message, ReportHost))
         if getattr(message, "incarnation", 0) is None and speaker.incarnation is not None:
             message = msgspec.structs.replace(message, incarnation=speaker.incarnation)
-        if kind not in self._any_run:
+        if type(message) not in self._any_run:
             await self._check_current(speaker)
         return await handler(message, context)
 
@@ -202,5 +201,5 @@ class Speakers:
         ]
         for field, claimed, own in claims:
             if claimed is not None and own is not None and claimed != own:
-                why = f"{type(message).__name__}.{field} claims to be {str(claimed)[:80]!r}"
+                why = f"{message.wire_name}.{field} claims to be {str(claimed)[:80]!r}"
                 raise self._refusals.refuse(speaker.node, why, host=speaker.host)

@@ -159,10 +159,10 @@ class Conversation:
                 self._echoes[message.conductor] = ECHOED
                 self.on_greeted()
             elif type(inner) in handlers:
-                with tracing.message(type(inner).__name__, traceparent, answered=False):
+                with tracing.message(inner.wire_name, traceparent, answered=False):
                     await handlers[type(inner)](inner, context)
             else:
-                self._refuse(f"an order that this release does not know: {type(inner).__name__}")
+                self._refuse(f"an order that this release does not know: {inner.wire_name}")
 
         taken: dict[type[Any], Handler] = {kind: self._in_clear(handler) for kind, handler in handlers.items()}
         # It says nothing and asks for no more than what comes by itself: whoever sends it has gained nothing.
@@ -176,7 +176,7 @@ class Conversation:
 
         async def handle(message: Any, context: RequestContext | None) -> None:
             if self._must_be_proven and not self._transport.proves_senders:
-                self._refuse(f"{type(message).__name__} came without proof of a conductor of this cell")
+                self._refuse(f"{message.wire_name} came without proof of a conductor of this cell")
                 return
             await handler(message, context)
 
@@ -284,7 +284,7 @@ class Conversation:
             raise Unreachable(f"not answered by a conductor of this cell: {error}") from error
         content = session.open_to_agent(("answer", asked.number), answer.sealed)
         if content is None:
-            raise Unreachable(f"the answer to {type(call).__name__} is not by a conductor of this cell")
+            raise Unreachable(f"the answer to {call.wire_name} is not by a conductor of this cell")
         self._hear(content[:MARK_BYTES])
         reply: ReplyT = codec.decode_reply(content[MARK_BYTES:], call.reply_type)
         return reply

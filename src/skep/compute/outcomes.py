@@ -13,7 +13,7 @@ from skep.compute.host import Host
 from skep.compute.upcalls import LONGEST_PAUSE
 from skep.domain.builds import CLEANUP_FAILED, BuildFailure, FailureKind, failure
 from skep.domain.ids import InstanceUuid
-from skep.messages.to_cell_conductor import BuildInstances, Built, Destroyed, TaskDone
+from skep.messages.to_cell_conductor import AttemptFailed, Built, Destroyed, TaskDone
 
 log = structlog.get_logger("skep.compute")
 
@@ -179,7 +179,7 @@ class Outcomes:
     async def _tell_failed(self, failed: FailedAttempt) -> None:
         entry = failed.entry
         settled = await self._host.upcalls.ask(
-            BuildInstances(instance=entry.instance, attempt=entry.attempt, host=self._host.name, failure=entry.failure),
+            AttemptFailed(instance=entry.instance, attempt=entry.attempt, host=self._host.name, failure=entry.failure),
             wanted=lambda: self._is_failed(failed),
         )
         if settled is not None and self._is_failed(failed):

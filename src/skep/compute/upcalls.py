@@ -19,7 +19,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.timelines import Moment, later
 from skep.messages.base import Call, Cast
 from skep.messages.to_cell_conductor import (
-    BuildInstances,
+    AttemptFailed,
     Built,
     Destroyed,
     GuestsFound,
@@ -40,7 +40,7 @@ SPOKEN = (
     MaySpawn,
     ReadContents,
     Built,
-    BuildInstances,
+    AttemptFailed,
     Destroyed,
     ReportGuests,
     TaskDone,
@@ -123,7 +123,7 @@ class Upcalls:
                     raise
                 # An answer that is an error is no answer either: a conductor that cannot store now will be able to.
                 tell = log.info if isinstance(error, Unavailable) else log.error
-                tell("not answered, sent again", call=type(call).__name__, host=self._host, error=str(error))
+                tell("not answered, sent again", call=call.wire_name, host=self._host, error=str(error))
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE * self._settings.resend_seconds)
         return None

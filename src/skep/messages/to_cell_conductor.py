@@ -99,7 +99,7 @@ class Built(Call[Settled], frozen=True, kw_only=True):
     """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 
 
-class BuildInstances(Call[Settled], frozen=True, kw_only=True):
+class AttemptFailed(Call[Settled], frozen=True, kw_only=True):
     """The attempt failed and is undone. Repeated from the journal until answered."""
 
     wire_name: ClassVar[str] = "BuildInstances"

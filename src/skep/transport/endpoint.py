@@ -88,7 +88,7 @@ class Endpoint:
         except SkepError as error:
             log.warning("message not understood", address=self.address, bytes=len(data), error=str(error))
             return codec.encode_error(error)
-        name = type(message).__name__
+        name = message.wire_name
         handler = self._handlers.get(type(message))
         try:
             if handler is None:

@@ -86,7 +86,7 @@ class MemoryTransport:
                 async with asyncio.timeout(timeout):
                     data = await waiting
             except TimeoutError:
-                raise Unreachable(f"{address} did not answer {type(message).__name__} in {timeout:g} s") from None
+                raise Unreachable(f"{address} did not answer {message.wire_name} in {timeout:g} s") from None
         else:
             data = refusal
         reply: ReplyT = codec.decode_reply(data, message.reply_type)
@@ -115,8 +115,8 @@ class MemoryTransport:
     def _encoded(self, message: Cast | Call[ReplyT], context: RequestContext | None) -> bytes:
         data = codec.encode(message, context)
         if len(data) > self._largest:
-            self.refusals.note("cast" if isinstance(message, Cast) else "call", "too_large", type(message).__name__)
-            raise too_large(type(message).__name__, len(data), self._largest)
+            self.refusals.note("cast" if isinstance(message, Cast) else "call", "too_large", message.wire_name)
+            raise too_large(message.wire_name, len(data), self._largest)
         return data
 
     def _pick(self, address: Address) -> _Server | None:

@@ -122,7 +122,7 @@ class NatsTransport:
 
         Raises Overloaded when too many calls wait or too much is to be sent, TooLarge when the message is.
         """
-        name = type(message).__name__
+        name = message.wire_name
         if self._calls >= self._settings.max_pending:
             self.refusals.note("call", "overloaded", address)
             raise Overloaded(f"{self._calls} calls wait for answers")
@@ -234,8 +234,8 @@ class NatsTransport:
     def _encoded(self, client: EndingClient, message: Any, context: RequestContext | None, kind: Kind) -> bytes:
         data = codec.encode(message, context)
         if len(data) > client.max_payload:
-            self.refusals.note(kind, "too_large", type(message).__name__)
-            raise too_large(type(message).__name__, len(data), client.max_payload)
+            self.refusals.note(kind, "too_large", message.wire_name)
+            raise too_large(message.wire_name, len(data), client.max_payload)
         return data
 
     def _largest(self) -> int:

@@ -22,7 +22,7 @@ from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid
 from skep.domain.instances import Instance, State
-from skep.messages.to_cell_conductor import BuildInstances, Built, Destroyed, MayBuild, MaySpawn
+from skep.messages.to_cell_conductor import AttemptFailed, Built, Destroyed, MayBuild, MaySpawn
 from skep.messages.to_compute import BuildAndRunInstance
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notification, Notifier
@@ -72,7 +72,7 @@ class Stage:
         return await self.do(lambda connection: attempts.history(connection, ONE))
 
     async def fails(self, error: str = "SpawnFailed", *, host: str = HOST, attempt: int = 1) -> bool:
-        message = BuildInstances(instance=ONE, attempt=attempt, host=host, failure=failure(error, "it broke"))
+        message = AttemptFailed(instance=ONE, attempt=attempt, host=host, failure=failure(error, "it broke"))
         return (await self.builds.failed(message, None)).current
 
 
@@ -102,7 +102,7 @@ async def test_a_failure_is_told_again_and_keeps_what_came_of_it(stage: Stage) -
 
 async def test_a_failure_of_a_replaced_attempt_is_noted_as_undone(stage: Stage) -> None:
     await stage.at(State.BUILDING)
-    await stage.do(lambda connection: reschedules.replace_silent(connection, ONE, 1, 50))
+    await stage.do(lambda connection: reschedules.take_from_host(connection, ONE, 1, 50))
     assert await stage.fails() is False
     [record] = await stage.history()
     assert (record.open, record.outcome, record.message) == (False, "undone", "it broke")
@@ -148,7 +148,7 @@ async def test_gone_is_no_failure(stage: Stage) -> None:
     await stage.at(State.BUILDING)
     await stage.do(lambda connection: deletes.begin(connection, ONE, context("req-delete"), 50))
     gone = failure("InstanceNotFound", "deleted")
-    message = BuildInstances(instance=ONE, attempt=1, host=HOST, failure=gone)
+    message = AttemptFailed(instance=ONE, attempt=1, host=HOST, failure=gone)
     assert gone.kind is FailureKind.RESCHEDULE
     assert (await stage.builds.failed(message, None)).current is False
     server = await stage.server()

@@ -15,7 +15,7 @@ from skep.domain.images import Image
 from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
-from skep.messages.to_cell_conductor import BuildInstances, Built, Destroyed, MayBuild, MaySpawn, ReportHost
+from skep.messages.to_cell_conductor import AttemptFailed, Built, Destroyed, MayBuild, MaySpawn, ReportHost
 from tests.support.agents import QUICK, AgentStage, HaltingSteps, uuid_of
 
 
@@ -34,7 +34,7 @@ async def test_a_build_asks_twice_spawns_once_and_tells(stage: AgentStage) -> No
 async def test_what_does_not_fit_is_refused_with_what_is_missing(stage: AgentStage) -> None:
     await stage.start()
     await stage.build(resources={"VCPU": 65, "MEMORY_MB": 512})
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert told.failure.kind is FailureKind.RESCHEDULE
     assert told.failure.error == "ComputeResourcesUnavailable"
     assert told.failure.message == "Insufficient compute resources: lacks 1 VCPU"
@@ -45,7 +45,7 @@ async def test_what_does_not_fit_is_refused_with_what_is_missing(stage: AgentSta
 async def test_a_resource_that_the_host_does_not_have_is_refused(stage: AgentStage) -> None:
     await stage.start()
     await stage.build(resources={"CUSTOM_GOLD": 1})
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert "lacks 1 CUSTOM_GOLD" in told.failure.message
 
 
@@ -58,7 +58,7 @@ async def test_a_host_that_cannot_store_takes_no_build(stage: AgentStage, monkey
 
         full.setattr(os, "write", no_space)
         await stage.build(1)
-        told = await stage.conductor.hears(BuildInstances)
+        told = await stage.conductor.hears(AttemptFailed)
         assert (told.failure.kind, told.failure.error) == (FailureKind.RESCHEDULE, "StorageUnavailable")
         assert "No space left" in told.failure.message
         await stage.conductor.hears(ReportHost, lambda report: report.usage.failed_builds == 1)
@@ -70,7 +70,7 @@ async def test_a_host_that_cannot_store_takes_no_build(stage: AgentStage, monkey
 async def test_another_node_is_refused_before_anything_is_counted(stage: AgentStage) -> None:
     await stage.start()
     await stage.build(node=NodeUuid("33333333-3333-4333-8333-333333333333"))
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert told.failure.error == "ComputeResourcesUnavailable"
     assert not stage.conductor.all(MayBuild)
 
@@ -80,7 +80,7 @@ async def test_errors_of_the_table_abort(stage: AgentStage, error: str) -> None:
     stage.fake = FakeSettings(failures=(FailureRule(operation="spawn", error=error, message="because"),))
     await stage.start()
     await stage.build()
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert (told.failure.kind, told.failure.error) == (FailureKind.ABORT, error)
     assert "because" in told.failure.message
     assert stage.events() == ["spawn_begun", "destroyed"]
@@ -101,7 +101,7 @@ async def test_a_failure_is_told_and_counted_by_its_kind(
     stage.fake = FakeSettings(failures=(FailureRule(operation=operation, error=error, times=1),))
     await stage.start()
     await stage.build()
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert (told.failure.kind, told.failure.error) == (kind, error)
     key = (uuid_of(1), 1)
     report = await stage.conductor.hears(
@@ -131,7 +131,7 @@ async def test_an_exception_that_the_driver_did_not_mean_is_tried_elsewhere(stag
     stage.make_driver = lambda: Broken(stage.directory, "host-1")
     await stage.start()
     await stage.build()
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert (told.failure.kind, told.failure.error) == (FailureKind.RESCHEDULE, "ZeroDivisionError")
 
 
@@ -144,7 +144,7 @@ async def test_a_clean_up_that_fails_aborts_and_stays_counted(stage: AgentStage)
     )
     await stage.start()
     await stage.build()
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert (told.failure.kind, told.failure.error) == (FailureKind.ABORT, "CleanupFailed")
     assert "stuck" in told.failure.message
     assert "no" in told.failure.message
@@ -171,8 +171,8 @@ async def test_a_clean_up_that_failed_is_tried_again_until_it_is_done_and_told(s
     await stage.build()
     told = await stage.conductor.hears(Destroyed)
     assert (told.instance, told.attempts, told.up_to) == (uuid_of(1), (1,), 1)
-    assert [type(one) for one in stage.conductor.heard if isinstance(one, BuildInstances | Destroyed)] == [
-        BuildInstances,
+    assert [type(one) for one in stage.conductor.heard if isinstance(one, AttemptFailed | Destroyed)] == [
+        AttemptFailed,
         Destroyed,
     ]
     assert stage.events() == ["spawn_begun", "destroyed"]
@@ -194,7 +194,7 @@ IMAGE = Image(id="image-1", min_disk=0, min_ram=0)
 async def test_an_image_that_does_not_fit_aborts(stage: AgentStage, change: dict[str, object], error: str) -> None:
     await stage.start()
     await stage.build(image=msgspec.structs.replace(IMAGE, **change))
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert (told.failure.kind, told.failure.error) == (FailureKind.ABORT, error)
     assert stage.events() == []
 
@@ -212,7 +212,7 @@ async def test_no_at_may_build_ends_it_untouched(stage: AgentStage) -> None:
     stage.conductor.may_build = False
     await stage.start()
     await stage.build()
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert told.failure.kind is FailureKind.GONE
     assert stage.events() == []
     assert not stage.conductor.all(MaySpawn)
@@ -223,7 +223,7 @@ async def test_no_at_may_spawn_undoes_what_was_prepared(stage: AgentStage) -> No
     steps = HaltingSteps()
     await stage.start(steps)
     await stage.build()
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert told.failure.kind is FailureKind.GONE
     assert steps.taken[-1] == "destroy"
     assert stage.events() == []
@@ -256,7 +256,7 @@ async def test_a_guest_whose_attempt_was_replaced_is_undone(stage: AgentStage) -
     stage.conductor.current = False
     await stage.start()
     await stage.build()
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert told.failure.kind is FailureKind.GONE
     assert stage.events() == ["spawn_begun", "spawned", "destroyed"]
     await stage.conductor.hears(ReportHost, lambda report: report.seq > 1 and report.usage.servers == 0)
@@ -276,11 +276,11 @@ async def test_a_repeat_of_what_failed_gets_the_same_answer(stage: AgentStage) -
     stage.fake = FakeSettings(failures=(FailureRule(operation="spawn", times=1),))
     await stage.start()
     await stage.build()
-    first = await stage.conductor.hears(BuildInstances)
+    first = await stage.conductor.hears(AttemptFailed)
     await stage.acknowledged("failed")
     await stage.build()
-    await stage.conductor.until(lambda: len(stage.conductor.all(BuildInstances)) == 2)
-    assert stage.conductor.all(BuildInstances) == [first, first]
+    await stage.conductor.until(lambda: len(stage.conductor.all(AttemptFailed)) == 2)
+    assert stage.conductor.all(AttemptFailed) == [first, first]
     assert stage.events() == ["spawn_begun", "destroyed"]
 
 
@@ -289,7 +289,7 @@ async def test_a_lower_attempt_is_answered_as_replaced(stage: AgentStage) -> Non
     await stage.build(attempt=2)
     await stage.conductor.hears(Built)
     await stage.build(attempt=1)
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert (told.attempt, told.failure.kind) == (1, FailureKind.GONE)
     assert stage.events() == ["spawn_begun", "spawned"]
 
@@ -300,7 +300,7 @@ async def test_a_higher_attempt_replaces_the_guest_after_permission(stage: Agent
     await stage.conductor.hears(Built)
     await stage.build(attempt=2)
     await stage.conductor.hears(Built, lambda built: built.attempt == 2)
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert (told.attempt, told.failure.kind) == (1, FailureKind.GONE)
     assert [(event.event, event.attempt) for event in stage.history()] == [
         ("spawn_begun", 1),
@@ -320,7 +320,7 @@ async def test_a_higher_attempt_interrupts_a_lower_that_waits(stage: AgentStage)
     stage.conductor.silent = set()
     await stage.build(attempt=2)
     await stage.conductor.hears(Built, lambda built: built.attempt == 2)
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert (told.attempt, told.failure.kind) == (1, FailureKind.GONE)
 
 
@@ -378,6 +378,6 @@ async def test_a_driver_that_lets_a_cancellation_out_does_not_lose_the_build(sta
     stage.make_driver = lambda: Cancelling(stage.directory, "host-1", stage.fake)
     await stage.start()
     uuid = await stage.build()
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert (told.instance, told.failure.kind, told.failure.error) == (uuid, FailureKind.RESCHEDULE, "CancelledError")
     assert "cancelled" in told.failure.message

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from skep.compute.drivers.fake import FailureRule, FakeSettings
-from skep.messages.to_cell_conductor import BuildInstances, Built, Destroyed, MayBuild, MaySpawn, ReportHost
+from skep.messages.to_cell_conductor import AttemptFailed, Built, Destroyed, MayBuild, MaySpawn, ReportHost
 from tests.support.agents import QUICK, AgentStage, HaltingSteps, uuid_of
 
 
@@ -45,7 +45,7 @@ async def test_an_order_to_build_after_the_delete_builds_nothing(stage: AgentSta
     await stage.terminate(attempt=2)
     await stage.conductor.hears(Destroyed)
     await stage.build(attempt=1)
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert told.failure.error == "InstanceReplaced"
     assert stage.events() == []
 

@@ -22,7 +22,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, Task
 from skep.domain.resources import VCPU
 from skep.messages.to_cell_conductor import (
-    BuildInstances,
+    AttemptFailed,
     Built,
     Destroyed,
     MayAct,
@@ -70,7 +70,7 @@ async def test_a_spawn_that_hangs_stays_open_and_held_and_is_built_when_it_retur
     assert told.usage.hung_calls[0].startswith(f"spawn of {uuid} since ")
     assert (told.usage.used[VCPU], told.usage.unfit) == (1, "")
     assert stage.conductor.all(Built) == []
-    assert stage.conductor.all(BuildInstances) == []
+    assert stage.conductor.all(AttemptFailed) == []
     stage.driver.release()
     await stage.conductor.hears(Built)
     assert stage.events() == ["spawn_begun", "spawned"]
@@ -107,7 +107,7 @@ async def test_beyond_the_bound_the_host_takes_no_builds_and_says_why(stage: Age
     assert told.usage.unfit.startswith(f"a call of the driver hangs: spawn of {uuid} since ")
     assert {one.reserved == one.total for one in told.usage.inventory.values()} == {True}
     await stage.build(2)
-    refused = await stage.conductor.hears(BuildInstances)
+    refused = await stage.conductor.hears(AttemptFailed)
     assert (refused.instance, refused.failure.error) == (uuid_of(2), "HypervisorUnavailable")
     stage.driver.release()
     await stage.conductor.hears(Built)
@@ -129,7 +129,7 @@ async def test_a_build_that_had_begun_nothing_when_the_room_closed_fails_at_once
     stage.conductor.withheld = {MayBuild}
     await stage.conductor.hears(ReportHost, lambda told: bool(told.usage.unfit))
     stage.conductor.withheld = set()
-    refused = await stage.conductor.hears(BuildInstances)
+    refused = await stage.conductor.hears(AttemptFailed)
     assert (refused.instance, refused.failure.error) == (second, "HypervisorUnavailable")
     assert stage.conductor.all(ReportHost)[-1].usage.unfit
     stage.driver.release()
@@ -149,9 +149,9 @@ async def test_a_build_that_waits_for_room_to_be_undone_is_not_told_as_in_hand(s
     await stage.conductor.hears(ReportProgress, lambda told: bool(told.tasks) and second in _builds(told))
     stage.conductor.withheld = {MayAct}
     await stage.conductor.hears(ReportProgress, lambda told: bool(told.tasks) and second not in _builds(told))
-    assert stage.conductor.all(BuildInstances) == []
+    assert stage.conductor.all(AttemptFailed) == []
     stage.driver.release()
-    undone = await stage.conductor.hears(BuildInstances)
+    undone = await stage.conductor.hears(AttemptFailed)
     assert (undone.instance, undone.failure.error) == (second, "HypervisorUnavailable")
 
 

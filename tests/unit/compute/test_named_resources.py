@@ -14,7 +14,7 @@ from skep.compute.entries import BuildAccepted, BuildFailed, Entry, GuestDestroy
 from skep.domain.builds import failure
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
-from skep.messages.to_cell_conductor import BuildInstances, Built, Destroyed, MayBuild
+from skep.messages.to_cell_conductor import AttemptFailed, Built, Destroyed, MayBuild
 from tests.support.agents import CONTEXT, HOST, AgentStage, HaltingSteps, instance
 
 FIRST, SECOND = NamedResource(name="disk", kind="disk"), NamedResource(name="tap", kind="port", data={"dev": "tap0"})
@@ -79,7 +79,7 @@ async def test_one_that_cannot_be_made_has_all_of_them_undone(stage: AgentStage,
     assert isinstance(stage.driver, Listing)
     stage.driver.fails_at = "tap"
     await stage.build()
-    assert (await stage.conductor.hears(BuildInstances)).failure.error == "NoSpaceLeft"
+    assert (await stage.conductor.hears(AttemptFailed)).failure.error == "NoSpaceLeft"
     assert asked == ["prepare disk", "prepare tap", "destroy", "undo tap of 1", "undo disk of 1"]
 
 
@@ -120,7 +120,7 @@ async def test_a_plan_that_is_refused_ends_the_attempt_before_anything_is_asked(
     stage.make_driver = lambda: Refusing(stage.directory, HOST)
     await stage.start()
     await stage.build()
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert (told.failure.error, told.failure.message) == ("ImageUnacceptable", "hw_tpm_model is not supported")
     assert stage.conductor.all(MayBuild) == []
     assert stage.events() == []
@@ -157,7 +157,7 @@ async def test_a_failed_undo_is_a_failed_clean_up_and_tried_again(stage: AgentSt
     stage.make_driver = lambda: Stuck(stage.directory, HOST, stage.fake)
     await stage.start()
     await stage.build()
-    told = await stage.conductor.hears(BuildInstances)
+    told = await stage.conductor.hears(AttemptFailed)
     assert told.failure.error == "CleanupFailed"
     assert "disk disk: busy" in told.failure.message
     await stage.crash()

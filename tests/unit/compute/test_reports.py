@@ -14,7 +14,7 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable, Unreachable
 from skep.domain.ids import GroupUuid
 from skep.messages.base import Cast
-from skep.messages.to_cell_conductor import BuildInstances, Heartbeat, MayBuild, RegisterAgent, ReportHost
+from skep.messages.to_cell_conductor import AttemptFailed, Heartbeat, MayBuild, RegisterAgent, ReportHost
 from skep.messages.to_compute import ReportHostNow
 from skep.transport.base import Address, cell_conductor, compute
 from skep.transport.memory import MemoryTransport
@@ -189,4 +189,4 @@ async def test_an_agent_whose_question_is_refused_as_stale_stops_and_undoes_noth
     async with asyncio.timeout(PATIENCE):
         await agent.stopped()
     assert agent.fenced
-    assert not stage.conductor.all(BuildInstances)
+    assert not stage.conductor.all(AttemptFailed)

@@ -12,7 +12,7 @@ from skep.compute.flusher import Flusher
 from skep.compute.journal import Journal
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured
-from skep.messages.to_cell_conductor import BuildInstances, Built, MayBuild, MaySpawn, ReportHost
+from skep.messages.to_cell_conductor import AttemptFailed, Built, MayBuild, MaySpawn, ReportHost
 from tests.support.agents import CELL, HOST, AgentStage, HaltingSteps, instance, uuid_of
 
 
@@ -82,7 +82,7 @@ async def test_a_partial_guest_of_an_attempt_given_up_meanwhile_is_undone(stage:
     stage.fake = FakeSettings()
     stage.conductor.may_spawn = False
     await stage.start()
-    await stage.conductor.hears(BuildInstances)
+    await stage.conductor.hears(AttemptFailed)
     assert stage.events() == ["spawn_begun", "destroyed"]
 
 
@@ -100,16 +100,16 @@ async def test_built_is_told_again_after_a_restart(stage: AgentStage) -> None:
 
 
 async def test_a_failure_is_told_again_after_a_restart(stage: AgentStage) -> None:
-    stage.conductor.silent = {BuildInstances}
+    stage.conductor.silent = {AttemptFailed}
     stage.fake = FakeSettings(failures=(FailureRule(operation="spawn"),))
     await stage.start()
     await stage.build()
-    first = await stage.conductor.hears(BuildInstances)
+    first = await stage.conductor.hears(AttemptFailed)
     await stage.crash()
     stage.conductor.silent = set()
     await stage.start()
-    await stage.conductor.until(lambda: len(stage.conductor.all(BuildInstances)) == 2)
-    assert replace(stage.conductor.all(BuildInstances)[1], incarnation=first.incarnation) == first
+    await stage.conductor.until(lambda: len(stage.conductor.all(AttemptFailed)) == 2)
+    assert replace(stage.conductor.all(AttemptFailed)[1], incarnation=first.incarnation) == first
 
 
 async def test_what_was_acknowledged_is_not_told_again(stage: AgentStage) -> None:

@@ -70,12 +70,12 @@ class ChaosTransport:
         fate = self.decide(address, message)
         timeout = min(timeout, self._longest_call)
         if fate == "lost":
-            raise Unreachable(f"{type(message).__name__} was lost")
+            raise Unreachable(f"{message.wire_name} was lost")
         if fate in ("late", "very_late"):
             await asyncio.sleep(DELAYS[fate])
         reply = await self._inner.call(address, message, timeout=timeout, context=context)
         if fate == "answer_lost":
-            raise Unreachable(f"the answer to {type(message).__name__} was lost")
+            raise Unreachable(f"the answer to {message.wire_name} was lost")
         if fate == "repeated":
             return await self._inner.call(address, message, timeout=timeout, context=context)
         if fate == "repeated_late":
