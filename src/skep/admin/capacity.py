@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from skep.admin.requested import Wish, cell_of, spec_of
+from skep.admin.requested import HypotheticalServer, cell_of, spec_of
 from skep.admin.requests import AdminRequest
 from skep.database import Connection
 from skep.database.api import aggregates
@@ -33,7 +33,7 @@ async def show(request: AdminRequest) -> Any:
         raise BadRequest("flavor: expected the id or name of a flavor.")
     zone = request.query.get("availability_zone")
     message = GetCapacity(
-        spec=await spec_of(request, Wish(flavor=flavor, availability_zone=zone)),
+        spec=await spec_of(request, HypotheticalServer(flavor=flavor, availability_zone=zone)),
         cell=cell_of(services, request.query.get("cell")),
         keep_free_hosts=request.number("keep_free_hosts", 0, MOST_KEPT_FREE) or 0,
     )

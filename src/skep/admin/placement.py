@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from skep.admin import explanations
-from skep.admin.requested import Wish, cell_of, spec_of
+from skep.admin.requested import HypotheticalServer, cell_of, spec_of
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database import Connection
@@ -30,7 +30,7 @@ from skep.transport.base import SCHEDULER
 MOST_MEMBERS = 100
 
 
-class DryRun(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DryRun(HypotheticalServer, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /placement/dry-run`."""
 
     count: int = 1
@@ -129,12 +129,12 @@ def _view(
 async def dry_run(request: AdminRequest) -> Any:
     """Answer what placement would decide now; nothing is claimed."""
     request.only_query()
-    wish = request.read_body(DryRun)
-    if not 1 <= wish.count <= MOST_MEMBERS:
+    body = request.read_body(DryRun)
+    if not 1 <= body.count <= MOST_MEMBERS:
         raise BadRequest(f"count: expected 1 to {MOST_MEMBERS}.")
-    asked = asdict(wish)
-    members = tuple(MemberBody(instance=f"dry-run-{number}") for number in range(asked.pop("count")))
-    found = await _selected(request, Selection(members=members, **asked))
+    selection = asdict(body)
+    members = tuple(MemberBody(instance=f"dry-run-{number}") for number in range(selection.pop("count")))
+    found = await _selected(request, Selection(members=members, **selection))
     return {"decisions": found["decisions"]}
 
 
@@ -145,7 +145,7 @@ class MemberBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     attempt: int = 0
 
 
-class Selection(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Selection(HypotheticalServer, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /select-destinations`: the scheduler's call, for a flavor."""
 
     members: tuple[MemberBody, ...] = (MemberBody(instance="dry-run"),)
@@ -177,23 +177,23 @@ class Selection(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
 async def select(request: AdminRequest) -> Any:
     """Answer what `select_destinations` would decide now for these members; nothing is claimed."""
     request.only_query()
-    wish = request.read_body(Selection)
-    wish.check()
-    return await _selected(request, wish)
+    body = request.read_body(Selection)
+    body.check()
+    return await _selected(request, body)
 
 
-async def _selected(request: AdminRequest, wish: Selection) -> dict[str, Any]:
+async def _selected(request: AdminRequest, body: Selection) -> dict[str, Any]:
     services = request.services
-    excluded = (cell_of(services, cell, "exclude_cells") for cell in wish.exclude_cells)
+    excluded = (cell_of(services, cell, "exclude_cells") for cell in body.exclude_cells)
     message = SelectDestinations(
-        spec=await spec_of(request, wish),
-        members=tuple(Member(InstanceUuid(member.instance), member.attempt) for member in wish.members),
-        min_count=wish.min_count,
-        cell=cell_of(services, wish.cell),
+        spec=await spec_of(request, body),
+        members=tuple(Member(InstanceUuid(member.instance), member.attempt) for member in body.members),
+        min_count=body.min_count,
+        cell=cell_of(services, body.cell),
         exclude_cells=tuple(cell for cell in excluded if cell is not None),
-        prefer=wish.prefer,
-        ignore=wish.ignore,
-        alternates=wish.alternates,
+        prefer=body.prefer,
+        ignore=body.ignore,
+        alternates=body.alternates,
         dry_run=True,
     )
     reply = await services.transport.call(SCHEDULER, message)

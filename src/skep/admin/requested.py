@@ -28,8 +28,8 @@ from skep.domain.nested.reading import wanted as wanted_inside
 from skep.domain.request_specs import RequestSpec
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server that nobody creates would ask for, in the words of a create."""
+class HypotheticalServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that is not created, in the words of a create: what placement is asked about."""
 
     flavor: str
     """Id or name."""
@@ -44,34 +44,34 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """Whose server it would be; None: the caller's."""
 
 
-async def spec_of(request: AdminRequest, wish: Wish) -> RequestSpec:
+async def spec_of(request: AdminRequest, wanted: HypotheticalServer) -> RequestSpec:
     """Return the spec of such a server, with all that a create reads and the super conductor adds.
 
     Raises BadRequest, naming what is wrong, for a flavor, image or group that there is not, for hints that nothing
     follows or that make no sense, and for extra specs and properties with which no server can be.
     """
     try:
-        return await _spec_of(request, wish)
+        return await _spec_of(request, wanted)
     except InvalidHint as error:
         raise error.under("scheduler_hints") from error
 
 
-async def _spec_of(request: AdminRequest, wish: Wish) -> RequestSpec:
+async def _spec_of(request: AdminRequest, wanted: HypotheticalServer) -> RequestSpec:
     services = request.services
-    hints = read_hints(wish.scheduler_hints, services.filters)
+    hints = read_hints(wanted.scheduler_hints, services.filters)
     where = destination(
         {
-            "availability_zone": wish.availability_zone,
-            "host": wish.host,
-            "hypervisor_hostname": wish.hypervisor_hostname,
+            "availability_zone": wanted.availability_zone,
+            "host": wanted.host,
+            "hypervisor_hostname": wanted.hypervisor_hostname,
         },
         None,
     )
-    flavor, image = await _flavor(services, wish.flavor), await _image(request, wish.image)
+    flavor, image = await _flavor(services, wanted.flavor), await _image(request, wanted.image)
     devices = device_requests(flavor.extra_specs, services.aliases)
     wanted_inside(flavor, image.properties if image is not None else {}, devices)
     spec = request_specs.spec_of(
-        project_id=ProjectId(wish.project_id or request.context.project_id),
+        project_id=ProjectId(wanted.project_id or request.context.project_id),
         user_id=request.context.user_id,
         flavor=flavor,
         image=image,

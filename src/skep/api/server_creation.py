@@ -26,7 +26,7 @@ from skep.domain.instances import Instance
 from skep.domain.request_specs import RequestSpec
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a body asks for, as far as it can be judged without looking anywhere."""
 
     server: dict[str, Any]
@@ -55,7 +55,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """What the wish names, found."""
+    """The objects that a create request names."""
 
     flavor: Flavor
     image: Image
@@ -64,7 +64,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """By the names that hints give them."""
 
 
-def read(body: dict[str, Any], settings: ApiSettings, version: int) -> Wish:
+def read(body: dict[str, Any], settings: ApiSettings, version: int) -> CreateRequest:
     """Read a checked body.
 
     Raises BadRequest, naming the key, for what contradicts itself or what nothing here can do.
@@ -72,7 +72,7 @@ def read(body: dict[str, Any], settings: ApiSettings, version: int) -> Wish:
     server = body["server"]
     refuse(server)
     min_count, max_count = counts(server, settings.max_servers_per_request)
-    return Wish(
+    return CreateRequest(
         server=server,
         min_count=min_count,
         max_count=max_count,
@@ -87,7 +87,9 @@ def read(body: dict[str, Any], settings: ApiSettings, version: int) -> Wish:
     )
 
 
-def spec_of(wish: Wish, found: Resolved, context: RequestContext, settings: ApiSettings, now: int) -> RequestSpec:
+def spec_of(
+    wanted: CreateRequest, found: Resolved, context: RequestContext, settings: ApiSettings, now: int
+) -> RequestSpec:
     """Return what placement will look at, of servers that are asked for `now`.
 
     Raises BadRequest, naming the key, for extra specs and image properties that contradict each other.
@@ -98,44 +100,44 @@ def spec_of(wish: Wish, found: Resolved, context: RequestContext, settings: ApiS
         flavor=found.flavor,
         image=found.image,
         devices=devices(found.flavor, found.image, settings),
-        destination=wish.destination,
-        hints=wish.hints,
+        destination=wanted.destination,
+        hints=wanted.hints,
         group=found.group,
         cells=found.cells,
         now=now,
     )
 
 
-def instances_of(wish: Wish, found: Resolved, context: RequestContext, now: int) -> tuple[Instance, ...]:
+def instances_of(wanted: CreateRequest, found: Resolved, context: RequestContext, now: int) -> tuple[Instance, ...]:
     """Return the servers, the first of which are stored if the quota does not allow all."""
-    server = wish.server
+    server = wanted.server
     first = Instance(
         uuid=InstanceUuid(new_uuid()),
         project_id=context.project_id,
         user_id=context.user_id,
         name=server["name"],
-        hostname=wish.hostname or "",
+        hostname=wanted.hostname or "",
         flavor=found.flavor,
         created_at=now,
         request_id=context.request_id,
         image=found.image,
-        description=wish.description,
-        metadata=wish.metadata,
+        description=wanted.description,
+        metadata=wanted.metadata,
         tags=tuple(server.get("tags") or ()),
-        block_devices=wish.disks.all(found.flavor),
+        block_devices=wanted.disks.all(found.flavor),
         config_drive=bool(server.get("config_drive")),
         disk_config=server.get("OS-DCF:diskConfig", "MANUAL"),
         access_ip_v4=access_address(server.get("accessIPv4")),
         access_ip_v6=access_address(server.get("accessIPv6")),
         user_data=server.get("user_data"),
-        networks=wish.networks,
-        availability_zone=wish.destination.zone,
-        pinned_availability_zone=wish.destination.zone,
-        scheduler_hints=wish.hints.given,
+        networks=wanted.networks,
+        availability_zone=wanted.destination.zone,
+        pinned_availability_zone=wanted.destination.zone,
+        scheduler_hints=wanted.hints.given,
     )
     members = []
-    for index, name in enumerate(display_names(first.name, wish.max_count)):
+    for index, name in enumerate(display_names(first.name, wanted.max_count)):
         uuid = first.uuid if index == 0 else InstanceUuid(new_uuid())
-        hostname = wish.hostname or hostname_of(name, uuid)
+        hostname = wanted.hostname or hostname_of(name, uuid)
         members.append(msgspec.structs.replace(first, uuid=uuid, name=name, hostname=hostname, launch_index=index))
     return tuple(members)

@@ -84,7 +84,7 @@ class Deadlines:
         for one in late:
             log.warning("host is silent", instance=one.instance, host=one.host, state=state.value)
             await parts.database.write(
-                partial(reschedules.replace_silent, uuid=one.instance, attempt=one.attempt, now=parts.clock.now())
+                partial(reschedules.take_from_host, uuid=one.instance, attempt=one.attempt, now=parts.clock.now())
             )
         if late:
             self._choosing.nudge()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from skep.cli.config import config_option
 from skep.cli.failures import Refused
-from skep.cli.up import Asked, cells_option, cloud_of, hosts_option, ports_option
+from skep.cli.up import StartOptions, cells_option, cloud_of, hosts_option, ports_option
 
 if TYPE_CHECKING:
     from skep.config import Config
@@ -62,12 +62,12 @@ def serve(
              skep serve cell-conductor --cell cell1 --config skep.toml
              skep serve compute --host node17 --config skep.toml
     """
-    asked = Asked(cells, hosts, free_ports)
+    options = StartOptions(cells, hosts, free_ports)
     if role == ALL_IN_ONE:
         _refuse(role, cell=cell, host=host, health_port=health_port)
-        _serve_cloud(config_file, asked, log_file)
+        _serve_cloud(config_file, options, log_file)
         return
-    if asked != Asked(None, None, False):
+    if options != StartOptions(None, None, False):
         raise Refused(f"--cells, --hosts and --free-ports are for a whole cloud: {role} has none of them")
     if role != "cell-conductor":
         _refuse(role, cell=cell)
@@ -90,14 +90,14 @@ def _refuse(role: str, **given: object) -> None:
             raise Refused(f"--{name.replace('_', '-')} is not for {role}")
 
 
-def _serve_cloud(config_file: Path | None, asked: Asked, log_file: Path | None) -> None:
+def _serve_cloud(config_file: Path | None, options: StartOptions, log_file: Path | None) -> None:
     import uvloop
 
     from skep.cli.greeting import warn
     from skep.cli.serving import serve as serve_until_told
     from skep.cli.serving import trace
 
-    config, cloud = cloud_of(config_file, asked)
+    config, cloud = cloud_of(config_file, options)
     cloud.upgrade = False
     _log(config, log_file)
     trace(config, ALL_IN_ONE)

@@ -57,8 +57,8 @@ def number_option(role: str, default: int, what: str) -> Callable[[click.decorat
     )
 
 
-class Asked(NamedTuple):
-    """What a start is asked for beside its configuration."""
+class StartOptions(NamedTuple):
+    """The options of a start that come beside its configuration."""
 
     cells: int | None
     hosts: int | None
@@ -109,15 +109,15 @@ def up(
     from skep.telemetry import logs
     from skep.telemetry.log_file import LogFile
 
-    asked = Asked(cells, hosts, free_ports)
+    options = StartOptions(cells, hosts, free_ports)
     cloud: Whole
     if processes:
         from skep.processes.supervisor.plan import Numbers
 
         numbers = Numbers(apis, super_conductors, schedulers, cell_conductors)
-        config, cloud = processes_of(config_file, asked, numbers)
+        config, cloud = processes_of(config_file, options, numbers)
     else:
-        config, cloud = cloud_of(config_file, asked)
+        config, cloud = cloud_of(config_file, options)
         trace(config, "all-in-one")
     file = LogFile(Path(config.state.directory) / "logs" / f"{'supervisor' if processes else 'all-in-one'}.log")
     quiet = sys.stderr.isatty() and not (show_log or verbose)
@@ -136,32 +136,32 @@ def up(
         output.release(write=True)
 
 
-def cloud_of(config_file: Path | None, asked: Asked) -> tuple[Config, Cloud]:
+def cloud_of(config_file: Path | None, options: StartOptions) -> tuple[Config, Cloud]:
     """Return the configuration and a cloud of one process that has not started."""
     from skep.processes.all_in_one import make_cloud
 
-    config, hosts = _read(config_file, asked)
-    return config, make_cloud(config, cells=asked.cells, hosts=hosts)
+    config, hosts = _read(config_file, options)
+    return config, make_cloud(config, cells=options.cells, hosts=hosts)
 
 
-def processes_of(config_file: Path | None, asked: Asked, numbers: Numbers) -> tuple[Config, ProcessCloud]:
+def processes_of(config_file: Path | None, options: StartOptions, numbers: Numbers) -> tuple[Config, ProcessCloud]:
     """Return the configuration and a cloud of many processes that has not started."""
     from skep.processes.supervisor.cloud import ProcessCloud
 
-    config, hosts = _read(config_file, asked)
-    return config, ProcessCloud(config, numbers, cells=asked.cells, hosts=hosts, config_file=config_file)
+    config, hosts = _read(config_file, options)
+    return config, ProcessCloud(config, numbers, cells=options.cells, hosts=hosts, config_file=config_file)
 
 
-def _read(config_file: Path | None, asked: Asked) -> tuple[Config, int | None]:
+def _read(config_file: Path | None, options: StartOptions) -> tuple[Config, int | None]:
     """Return the configuration, and how many fake hosts each cell is asked to have."""
     from skep.config import load
 
     loaded = load(config_file, os.environ)
     config = loaded.config
-    if asked.free_ports:
+    if options.free_ports:
         sections = {name: replace(getattr(config, name), port=0) for name in ("api", "identity", "images")}
         config = replace(config, **sections)
-    hosts = asked.hosts
+    hosts = options.hosts
     if hosts is None and "compute.fake.hosts" in loaded.sources:
         hosts = config.compute.fake.hosts
     return config, hosts

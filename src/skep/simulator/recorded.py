@@ -19,11 +19,11 @@ from skep.messages.to_scheduler import AggregateWish, HostWish
 from skep.placement.hosts.published import DEFAULT_ZONE, ZONE_KEY
 from skep.scheduler.decision_log.entries import (
     Applied,
-    Asked,
     Decided,
     Entry,
     Header,
     Kept,
+    LoggedRequest,
     Observed,
     Unreadable,
 )
@@ -47,21 +47,21 @@ def read(path: Path, *, empty: bool = False) -> tuple[Trace, Plan]:
     files = segments(path)
     spans = _spans(files)
     longest = max(spans, key=lambda run: spans[run])
-    asked, hosts = _Asked(), _Hosts()
+    arrivals, hosts = _Arrivals(), _Hosts()
     for file in files:
         for at, run, entry in _timed(file):
-            asked.take(at, entry)
+            arrivals.take(at, entry)
             if run == longest:
                 hosts.take(at, entry)
-    begin = min(asked.at.values(), default=0)
+    begin = min(arrivals.at.values(), default=0)
     servers = tuple(
         Server(
             name=name,
             at=at - begin,
             until=max(hosts.gone[name], at + 1) - begin if name in hosts.gone else None,
-            spec=asked.specs[name],
+            spec=arrivals.specs[name],
         )
-        for name, at in asked.at.items()
+        for name, at in arrivals.at.items()
     )
     if not servers:
         raise Unreadable(f"{path}: nobody was asked for in it")
@@ -94,16 +94,16 @@ def _spans(files: Iterable[Path]) -> dict[str, int]:
     return spans
 
 
-class _Asked:
+class _Arrivals:
     """Servers in the order in which any scheduler first decided about them."""
 
     def __init__(self) -> None:
         self.at: dict[str, int] = {}
         self.specs: dict[str, RequestSpec] = {}
-        self._requests: dict[int, Asked] = {}
+        self._requests: dict[int, LoggedRequest] = {}
 
     def take(self, at: int, entry: Entry) -> None:
-        if isinstance(entry, Asked):
+        if isinstance(entry, LoggedRequest):
             self._requests[entry.number] = entry
         elif isinstance(entry, Decided):
             message = self._requests[entry.number].message

@@ -13,7 +13,6 @@ from skep.placement.deciding import Seat
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.decision_log.entries import (
     Answer,
-    Asked,
     Decided,
     Dropped,
     Ended,
@@ -21,6 +20,7 @@ from skep.scheduler.decision_log.entries import (
     Found,
     Header,
     Known,
+    LoggedRequest,
     Unreadable,
 )
 from skep.scheduler.decision_log.recording import answer_of, found_of
@@ -156,7 +156,7 @@ class _Retelling:
 
     def take(self, entry: Entry) -> None:
         match entry:
-            case Asked():
+            case LoggedRequest():
                 self._requests[entry.number] = RetoldDeciding(self._states, self._settings, entry)
             case Decided():
                 self._decide(entry)

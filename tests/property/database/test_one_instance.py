@@ -115,8 +115,8 @@ class OneInstance(RuleBasedStateMachine):
         reschedules.exhausted(self.connection, ONE, self.attempt(back), FAULT, self.tick())
 
     @rule(back=BACK)
-    def replace_silent(self, back: int) -> None:
-        reschedules.replace_silent(self.connection, ONE, self.attempt(back), self.tick())
+    def take_from_host(self, back: int) -> None:
+        reschedules.take_from_host(self.connection, ONE, self.attempt(back), self.tick())
 
     @rule(back=BACK)
     def give_up_on_host(self, back: int) -> None:

@@ -50,7 +50,7 @@ WRITES: dict[str, Write] = {
     "rescheduled": lambda c, attempt, _host: reschedules.rescheduled(c, ONE, attempt, placed("host2"), NOW),
     "exhausted": lambda c, attempt, _host: reschedules.exhausted(c, ONE, attempt, FAULT, NOW),
     "give_back": lambda c, attempt, _host: reschedules.give_back(c, ONE, attempt, NOW),
-    "replace_silent": lambda c, attempt, _host: reschedules.replace_silent(c, ONE, attempt, NOW),
+    "take_from_host": lambda c, attempt, _host: reschedules.take_from_host(c, ONE, attempt, NOW),
     "give_up_on_host": lambda c, attempt, _host: reschedules.give_up_on_host(c, ONE, attempt, FAULT, NOW),
     "hand_back": lambda c, attempt, _host: moves.hand_back(c, ONE, attempt, FAULT, NOW),
     "freeze": lambda c, attempt, _host: moves.freeze(c, ONE, attempt, NOW),
@@ -69,7 +69,7 @@ GOOD: dict[str, set[tuple[State, State]]] = {
     "abort": {(state, State.ERROR) for state in (State.SCHEDULED, State.BUILDING, State.SPAWNING)},
     "rescheduled": {(State.RESCHEDULING, State.SCHEDULED)},
     "exhausted": {(State.RESCHEDULING, State.ERROR)},
-    "replace_silent": {(State.SCHEDULED, State.RESCHEDULING), (State.BUILDING, State.RESCHEDULING)},
+    "take_from_host": {(State.SCHEDULED, State.RESCHEDULING), (State.BUILDING, State.RESCHEDULING)},
     "give_up_on_host": {(State.SPAWNING, State.ERROR)},
     "hand_back": {(State.RESCHEDULING, State.HANDED_BACK)},
     "freeze": {(State.HANDED_BACK, State.LEAVING)},
@@ -307,7 +307,7 @@ def test_attempts_are_stale_only_below_their_row(cell: sa.Connection, outcome: s
 
 def test_a_replaced_build_is_stale_while_its_row_lives_on_elsewhere(cell: sa.Connection) -> None:
     bring_to(cell, State.BUILDING)
-    assert reschedules.replace_silent(cell, ONE, 1, NOW)
+    assert reschedules.take_from_host(cell, ONE, 1, NOW)
     [work] = reschedules.take(cell, ME, NOW, 5)
     reschedules.rescheduled(cell, ONE, work.instance.attempt, placed("host2"), NOW)
     builds.may_build(cell, ONE, 3, "host2", NOW)
@@ -318,7 +318,7 @@ def test_a_replaced_build_is_stale_while_its_row_lives_on_elsewhere(cell: sa.Con
 
 def test_a_delete_waits_for_every_open_attempt(cell: sa.Connection) -> None:
     bring_to(cell, State.BUILDING)
-    reschedules.replace_silent(cell, ONE, 1, NOW)
+    reschedules.take_from_host(cell, ONE, 1, NOW)
     reschedules.take(cell, ME, NOW, 5)
     reschedules.rescheduled(cell, ONE, 3, placed("host2"), NOW)
     assert deletes.begin(cell, ONE, context("req-delete"), NOW)

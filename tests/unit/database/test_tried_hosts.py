@@ -24,20 +24,20 @@ def test_a_staged_row_that_was_overwritten_tried_no_host(cell: sa.Connection) ->
 
 def test_a_build_that_was_taken_away_before_it_was_sent_tried_no_host(cell: sa.Connection) -> None:
     bring_to(cell, State.SCHEDULED)
-    assert reschedules.replace_silent(cell, ONE, 1, NOW)
+    assert reschedules.take_from_host(cell, ONE, 1, NOW)
     assert attempts.tried_nodes(cell, ONE) == []
 
 
 def test_a_host_that_was_told_was_tried(cell: sa.Connection) -> None:
     bring_to(cell, State.SCHEDULED)
     assert builds.dispatch_due(cell, NOW, NOW, 1)
-    assert reschedules.replace_silent(cell, ONE, 1, NOW)
+    assert reschedules.take_from_host(cell, ONE, 1, NOW)
     assert attempts.tried_nodes(cell, ONE) == ["node-host1"]
 
 
 def test_a_host_that_was_tried_twice_counts_once(cell: sa.Connection) -> None:
     bring_to(cell, State.BUILDING)
-    assert reschedules.replace_silent(cell, ONE, 1, NOW)
+    assert reschedules.take_from_host(cell, ONE, 1, NOW)
     [work] = reschedules.take(cell, ME, NOW, 1)
     assert reschedules.rescheduled(cell, ONE, work.instance.attempt, placed("host1"), NOW)
     assert attempts.tried_nodes(cell, ONE) == ["node-host1"]

@@ -112,7 +112,7 @@ def test_a_log_holds_its_settings_a_snapshot_and_what_came_after(tmp_path: Path,
     assert isinstance(header, Header)
     assert (header.release, header.run, header.segment, header.settings) == ("1.2.3", "run-1", 1, SchedulerSettings())
     kinds = [type(entry).__name__ for entry in rest]
-    assert kinds == [*["Kept"] * 10, "Known", "Observed", "Asked", "Decided", "Decided", "Ended"]
+    assert kinds == [*["Kept"] * 10, "Known", "Observed", "LoggedRequest", "Decided", "Decided", "Ended"]
     assert path.stat().st_mode & 0o777 == 0o600
     tally = replayed(tmp_path)
     assert (tally.decisions, tally.reproduced, tally.changes) == (2, 2, 12)

@@ -17,7 +17,7 @@ from skep.api.creating.hints import sent_as
 from skep.api.creating.repeats import Given
 from skep.api.handlers.server_hosts import host_states
 from skep.api.requests import Answer, ApiRequest
-from skep.api.server_creation import Resolved, Wish
+from skep.api.server_creation import CreateRequest, Resolved
 from skep.api.services import ApiServices
 from skep.database import Connection
 from skep.database.api import (
@@ -52,8 +52,8 @@ SERVERS = "os_compute_api:servers"
 
 async def create(request: ApiRequest) -> Answer:
     """Store a request for one or more servers; they are placed and built afterwards."""
-    wish = server_creation.read(request.body, request.services.settings, request.version)
-    _authorize(request, wish)
+    wanted = server_creation.read(request.body, request.services.settings, request.version)
+    _authorize(request, wanted)
     question = repeats.question_of(request)
     if question is not None:
         unit = partial(kept_answers.find, question=question, now=request.services.clock.now())
@@ -62,8 +62,8 @@ async def create(request: ApiRequest) -> Answer:
             return _answer(request, repeats.kept_answer(request, kept), replayed=True)
         request.refuse_overload()
     try:
-        found = await _resolve(request, wish)
-        stored = await _store(request, wish, found, question)
+        found = await _resolve(request, wanted)
+        stored = await _store(request, wanted, found, question)
     except InvalidHint as error:
         raise error.under(sent_as(request.body)) from error
     if isinstance(stored, Kept):
@@ -88,32 +88,32 @@ def _answer(request: ApiRequest, given: Given, *, replayed: bool = False) -> Ans
     return Answer({"server": shown}, headers={"Location": request.links.own("servers", uuid), **headers})
 
 
-def _authorize(request: ApiRequest, wish: Wish) -> None:
+def _authorize(request: ApiRequest, wanted: CreateRequest) -> None:
     """Ask the further rules that a create may need."""
-    if "networks" in wish.server:
+    if "networks" in wanted.server:
         request.authorize(rule=f"{SERVERS}:create:attach_network")
-    if wish.destination.is_forced:
+    if wanted.destination.is_forced:
         request.authorize(rule=f"{SERVERS}:create:forced_host")
-    if wish.destination.is_requested:
+    if wanted.destination.is_requested:
         request.authorize(rule="compute:servers:create:requested_destination")
-    if wish.hints.cells and not request.context.is_admin:
+    if wanted.hints.cells and not request.context.is_admin:
         raise Forbidden("The hints target_cell and different_cell are for administrators.")
 
 
-async def _resolve(request: ApiRequest, wish: Wish) -> Resolved:
-    """Find what the wish names.
+async def _resolve(request: ApiRequest, wanted: CreateRequest) -> Resolved:
+    """Find the objects that a create request names.
 
     Raises BadRequest for what is not there or does not fit together.
     """
-    flavor = await _flavor(request, wish.flavor_id)
-    image = await _image(request, wish.disks.image_id)
+    flavor = await _flavor(request, wanted.flavor_id)
+    image = await _image(request, wanted.disks.image_id)
     check_image(image, flavor, may_have_no_disk=request.allowed(f"{SERVERS}:create:zero_disk_flavor"))
-    wish.disks.all(flavor)
-    where = wish.destination
+    wanted.disks.all(flavor)
+    where = wanted.destination
     default_zone = request.services.settings.default_availability_zone
-    if not (where.hosts or where.nodes or wish.hints.group or wish.hints.cells or where.zone):
+    if not (where.hosts or where.nodes or wanted.hints.group or wanted.hints.cells or where.zone):
         return Resolved(flavor=flavor, image=image)
-    unit = partial(_look_up, wish=wish, project=request.context.project_id, default_zone=default_zone)
+    unit = partial(_look_up, wanted=wanted, project=request.context.project_id, default_zone=default_zone)
     group, unknown_nodes, named = await request.services.database.read(unit)
     if unknown_nodes:
         await _check_hypervisors(request, unknown_nodes, where)
@@ -149,10 +149,10 @@ async def _image(request: ApiRequest, image_id: str) -> Image:
 
 
 def _look_up(
-    connection: Connection, wish: Wish, project: ProjectId, default_zone: str
+    connection: Connection, wanted: CreateRequest, project: ProjectId, default_zone: str
 ) -> tuple[GroupRule | None, list[str], dict[str, CellUuid]]:
     """Check zone, hosts, cells and group; return the group's rule, hypervisors that no mapping names, and the cells."""
-    where = wish.destination
+    where = wanted.destination
     if where.zone and not where.is_forced and not aggregates.zone_has_host(connection, where.zone, default_zone):
         raise invalid_field("server.availability_zone", where.zone, "an availability zone with hosts")
     for host in where.hosts:
@@ -160,13 +160,13 @@ def _look_up(
             field = "host" if host == where.requested_host else "availability_zone"
             raise invalid_field(f"server.{field}", host, "the name of a compute host")
     unknown = [node for node in where.nodes if host_mappings.of_host(connection, node) is None]
-    hinted = wish.hints.cells
-    named = cells_named(hinted, cells.every(connection), target=wish.hints.target_cell) if hinted else {}
-    if wish.hints.group is None:
+    hinted = wanted.hints.cells
+    named = cells_named(hinted, cells.every(connection), target=wanted.hints.target_cell) if hinted else {}
+    if wanted.hints.group is None:
         return None, unknown, named
-    group = server_groups.get(connection, wish.hints.group)
+    group = server_groups.get(connection, wanted.hints.group)
     if group is None or group.project_id != project:
-        raise invalid_hint("group", wish.hints.group, "the UUID of a server group of this project")
+        raise invalid_hint("group", wanted.hints.group, "the UUID of a server group of this project")
     return group.rule(), unknown, named
 
 
@@ -178,7 +178,9 @@ async def _check_hypervisors(request: ApiRequest, nodes: list[str], where: Desti
             raise invalid_field(f"server.{field}", node, "the name of a hypervisor")
 
 
-async def _store(request: ApiRequest, wish: Wish, found: Resolved, question: Question | None) -> Given | Kept:
+async def _store(
+    request: ApiRequest, wanted: CreateRequest, found: Resolved, question: Question | None
+) -> Given | Kept:
     """Store the request in one transaction with its quota, its group, and the answer where that is kept.
 
     Return the answer, or one that was kept under the key meanwhile. Raises OutcomeUnknown with the ids that the servers
@@ -186,16 +188,16 @@ async def _store(request: ApiRequest, wish: Wish, found: Resolved, question: Que
     """
     services, context = request.services, request.context
     now = services.clock.now()
-    secrets = Secrets(admin_password=wish.password, files=wish.files)
+    secrets = Secrets(admin_password=wanted.password, files=wanted.files)
     new = NewRequest(
         context=context,
-        instances=server_creation.instances_of(wish, found, context, now),
-        spec=server_creation.spec_of(wish, found, context, services.settings, now),
-        min_count=wish.min_count,
+        instances=server_creation.instances_of(wanted, found, context, now),
+        spec=server_creation.spec_of(wanted, found, context, services.settings, now),
+        min_count=wanted.min_count,
         now=now,
         secrets=services.seal(msgspec.json.encode(secrets)),
     )
-    unit = partial(_write_unless_kept, wish=wish, new=new, question=question, services=services)
+    unit = partial(_write_unless_kept, wanted=wanted, new=new, question=question, services=services)
     try:
         return await services.database.write(unit, intake=True)
     except OutcomeUnknown as error:
@@ -208,36 +210,43 @@ async def _store(request: ApiRequest, wish: Wish, found: Resolved, question: Que
 
 
 def _write_unless_kept(
-    connection: Connection, *, wish: Wish, new: NewRequest, question: Question | None, services: ApiServices
+    connection: Connection,
+    *,
+    wanted: CreateRequest,
+    new: NewRequest,
+    question: Question | None,
+    services: ApiServices,
 ) -> Given | Kept:
     """Write the request and keep its answer under the key, or return what is kept there."""
     kept = None if question is None else kept_answers.find(connection, question, new.now)
     if kept is not None:
         return kept
-    given = _given(wish, new, _write(connection, wish, new, services.settings.quotas.limits()))
+    given = _given(wanted, new, _write(connection, wanted, new, services.settings.quotas.limits()))
     if question is not None:
         kept_answers.keep(connection, question, services.seal(msgspec.json.encode(given)), new.now)
     return given
 
 
-def _given(wish: Wish, new: NewRequest, stored: Sequence[Instance]) -> Given:
-    reserved = reservation_id(new.context.request_id) if wish.server.get("return_reservation_id") else None
+def _given(wanted: CreateRequest, new: NewRequest, stored: Sequence[Instance]) -> Given:
+    reserved = reservation_id(new.context.request_id) if wanted.server.get("return_reservation_id") else None
     return Given(
         servers=tuple(instance.uuid for instance in stored),
         reservation_id=reserved,
         disk_config=stored[0].disk_config,
-        admin_password=wish.password,
+        admin_password=wanted.password,
     )
 
 
-def _write(connection: Connection, wish: Wish, new: NewRequest, defaults: dict[str, int]) -> tuple[Instance, ...]:
+def _write(
+    connection: Connection, wanted: CreateRequest, new: NewRequest, defaults: dict[str, int]
+) -> tuple[Instance, ...]:
     """Charge the quota, join the group, store; what is raised here undoes all of it."""
     flavor, project = new.spec.flavor, None if new.context.is_admin else new.context.project_id
     if not flavors.is_usable(connection, flavor.flavorid, project):
         # It was there a moment ago: remembered here, deleted or made private by another process.
         raise invalid_field("server.flavorRef", flavor.flavorid, "the id of a flavor that the project may use")
     limits = quotas.limits(connection, new.context.project_id, defaults=defaults)
-    check_limits(wish.metadata, wish.files, limits)
+    check_limits(wanted.metadata, wanted.files, limits)
     members = new.instances[: _charge(connection, new, limits, defaults)]
     group = new.spec.group
     if group is not None:

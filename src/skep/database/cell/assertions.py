@@ -109,7 +109,7 @@ def stamp(connection: sa.Connection, builds: Sequence[tuple[InstanceUuid, int]],
 
 def refuse(connection: sa.Connection, keys: Sequence[ClaimKey], now: int) -> int:
     """Replace attempts whose claim no longer fits, as far as their host has not passed the point of no return."""
-    return sum(reschedules.replace_silent(connection, key.instance, key.attempt, now) for key in keys)
+    return sum(reschedules.take_from_host(connection, key.instance, key.attempt, now) for key in keys)
 
 
 _OPEN = (

@@ -38,7 +38,7 @@ def give_up(connection: sa.Connection, instance: InstanceUuid, attempt: int, now
     if found is None or (server is not None and server.state == State.STAGED):
         return False
     current = server is not None and server.attempt == attempt and server.task != Task.DELETING
-    if current and not reschedules.replace_silent(connection, instance, attempt, now):
+    if current and not reschedules.take_from_host(connection, instance, attempt, now):
         _lose(connection, instance, attempt, found.host, now)
     closed = {"open": False, "outcome": OUTCOME, "ended_at": now}
     connection.execute(attempt_rows.update().where(mine).values(closed))

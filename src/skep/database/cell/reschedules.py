@@ -132,10 +132,10 @@ def overdue(connection: sa.Connection, state: State, before: int, limit: int) ->
     return [Overdue(instance=one.uuid, attempt=one.attempt, host=one.host) for one in found]
 
 
-def replace_silent(connection: sa.Connection, uuid: InstanceUuid, attempt: int, now: int) -> bool:
-    """Take a build away from a host that did not begin or go on in time, before the point of no return.
+def take_from_host(connection: sa.Connection, uuid: InstanceUuid, attempt: int, now: int) -> bool:
+    """Take a build away from its host, before the point of no return; False when it is past that, or was replaced.
 
-    A host that was never told of it does not count as tried.
+    The build waits for another host, under the next attempt. A host that was never told of it does not count as tried.
     """
     mine = sa.and_(
         row.uuid == uuid,

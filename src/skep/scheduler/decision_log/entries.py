@@ -81,7 +81,7 @@ class Shared(msgspec.Struct, frozen=True, array_like=True, tag="shared"):
     others: tuple[str, ...]
 
 
-class Asked(msgspec.Struct, frozen=True, array_like=True, tag="asked"):
+class LoggedRequest(msgspec.Struct, frozen=True, array_like=True, tag="asked"):
     """A request, named by a number of this log. It stands in each segment that decides about it."""
 
     number: int
@@ -137,12 +137,12 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """Of the choices, by member."""
 
 
-Entry = Header | Kept | Known | Applied | Begun | Observed | Shared | Asked | Decided | Found | Dropped | Ended
+Entry = Header | Kept | Known | Applied | Begun | Observed | Shared | LoggedRequest | Decided | Found | Dropped | Ended
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[str, msgspec.json.Decoder[Any]] = {
     str(kind.__struct_config__.tag): msgspec.json.Decoder(kind)
-    for kind in (Header, Known, Begun, Observed, Shared, Asked, Decided, Found, Dropped, Ended)
+    for kind in (Header, Known, Begun, Observed, Shared, LoggedRequest, Decided, Found, Dropped, Ended)
 }
 _kept = msgspec.json.Decoder(tuple[str, str, str, msgspec.Raw])
 _applied = msgspec.json.Decoder(tuple[str, str, str, float | None, msgspec.Raw])

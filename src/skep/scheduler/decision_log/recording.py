@@ -14,7 +14,6 @@ from skep.placement.settings import SchedulerSettings
 from skep.scheduler.decision_log.entries import (
     Answer,
     Applied,
-    Asked,
     Begun,
     Decided,
     Dropped,
@@ -22,6 +21,7 @@ from skep.scheduler.decision_log.entries import (
     Entry,
     Found,
     Known,
+    LoggedRequest,
     Observed,
     Shared,
 )
@@ -111,7 +111,7 @@ class RecordedDeciding(Deciding):
         states.checkpoint()
         self._states = states
         self._members = {id(seat): member for member, seat in enumerate(self.seats)}
-        self._asked = Asked(next(states.numbers), message, seed)
+        self._logged = LoggedRequest(next(states.numbers), message, seed)
         self._ends = False
         self._told_in = -1
         """The segment in which the request stands."""
@@ -125,14 +125,14 @@ class RecordedDeciding(Deciding):
         """Count a decision no longer that is not stored."""
         super().drop(seat)
         if seat.claim is not None and not self._ends:
-            self._note(Dropped(self._asked.number, self._members[id(seat)], seat.claim.node))
+            self._note(Dropped(self._logged.number, self._members[id(seat)], seat.claim.node))
 
     def drop_all(self) -> None:
         """Count none of the choices any longer that are not stored: the request is over."""
         self._ends = True
         super().drop_all()
         nodes = tuple(seat.claim.node if seat.claim is not None else None for seat in self.seats)
-        self._note(Ended(self._asked.number, nodes))
+        self._note(Ended(self._logged.number, nodes))
 
     def _decide_together(self, seats: list[Seat]) -> int:
         decided = super()._decide_together(seats)
@@ -143,17 +143,17 @@ class RecordedDeciding(Deciding):
     def _find(self, seat: Seat) -> bool:
         found = super()._find(seat)
         if found:
-            self._note(found_of(self._asked.number, self._members[id(seat)], seat))
+            self._note(found_of(self._logged.number, self._members[id(seat)], seat))
         return found
 
     def _note_decided(self, seat: Seat) -> None:
-        self._note(Decided(self._asked.number, self._members[id(seat)], seat.shunned, answer_of(seat)))
+        self._note(Decided(self._logged.number, self._members[id(seat)], seat.shunned, answer_of(seat)))
 
     def _note(self, entry: Entry) -> None:
         log = self._states.log
         if self._told_in != log.segment:
             self._told_in = log.segment
-            log.note(self._asked)
+            log.note(self._logged)
         log.note(entry)
 
 

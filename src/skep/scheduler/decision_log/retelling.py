@@ -10,7 +10,7 @@ from skep.placement.deciding import Deciding, Seat
 from skep.placement.groups import GroupSlot
 from skep.placement.knowledge import Knowledge
 from skep.placement.settings import SchedulerSettings
-from skep.scheduler.decision_log.entries import Answer, Applied, Asked, Begun, Kept, Known, Observed, Shared
+from skep.scheduler.decision_log.entries import Answer, Applied, Begun, Kept, Known, LoggedRequest, Observed, Shared
 from skep.scheduler.records import BEATS, HEARING
 from skep.scheduler.seating import seats_of
 from skep.scheduler.states import NOT_APPLICABLE, Held, HostStates
@@ -67,10 +67,10 @@ class RetoldStates(HostStates):
 class RetoldDeciding(Deciding):
     """A request that is decided once more, one member at a time, as the log says."""
 
-    def __init__(self, known: Knowledge, settings: SchedulerSettings, asked: Asked) -> None:
-        message = asked.message
+    def __init__(self, known: Knowledge, settings: SchedulerSettings, logged: LoggedRequest) -> None:
+        message = logged.message
         seats = seats_of(message, settings)
-        super().__init__(known, seats, min_count=message.min_count, seed=asked.seed, dry_run=message.dry_run)
+        super().__init__(known, seats, min_count=message.min_count, seed=logged.seed, dry_run=message.dry_run)
 
     def find(self, seat: Seat) -> bool:
         """Find the claim that an earlier call of the same attempt made; tell whether there is one."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from skep.cli.benchmarks.scheduler.hosts import MadeUpCloud
-from skep.cli.benchmarks.scheduler.requests import Asked
+from skep.cli.benchmarks.scheduler.requests import BenchmarkRequest
 from skep.cli.benchmarks.scheduler.workloads import REPORTING_PART, Workload
 from skep.domain.claims import Claim
 from skep.domain.ids import GroupUuid, InstanceUuid
@@ -79,16 +79,16 @@ class Load:
         cpu, began = time.process_time(), time.perf_counter()
         now, ends = began, began + seconds
         while now < ends:
-            asked = next(self._asking)
-            is_timed = asked.members > 1 or len(counted.latencies) % CPU_TIMED_PART == 0
+            request = next(self._asking)
+            is_timed = request.members > 1 or len(counted.latencies) % CPU_TIMED_PART == 0
             starts, spent = time.perf_counter(), time.thread_time() if is_timed else 0.0
-            placed = self._ask(asked)
+            placed = self._ask(request)
             now = time.perf_counter()
             if is_timed:
                 counted.cpu_latencies.append(time.thread_time() - spent)
             counted.latencies.append(now - starts)
             counted.placed += placed
-            counted.refused += asked.members - placed
+            counted.refused += request.members - placed
             self._leave(len(self._living) - most)
             if self._workload.reporting:
                 self._report(now - began)
@@ -96,19 +96,19 @@ class Load:
         counted.cpu_seconds = time.process_time() - cpu
         return counted
 
-    def _ask(self, asked: Asked) -> int:
+    def _ask(self, request: BenchmarkRequest) -> int:
         """Decide for all members of a request, as `select_destinations` does; return how many got a host."""
         first = self._number
-        self._number += asked.members
-        request = placement_request(asked.spec)
+        self._number += request.members
+        asked = placement_request(request.spec)
         seats = [
-            Seat(InstanceUuid(f"00000000-0000-4000-8000-{number:012x}"), 1, request)
+            Seat(InstanceUuid(f"00000000-0000-4000-8000-{number:012x}"), 1, asked)
             for number in range(first, self._number)
         ]
         deciding = Deciding(self.known, seats, min_count=1, seed=0)
         deciding.decide_all()
         deciding.answers()
-        group = asked.spec.group.uuid if asked.spec.group is not None else None
+        group = request.spec.group.uuid if request.spec.group is not None else None
         living = [(seat.claim, group, seat.slot) for seat in seats if seat.claim is not None]
         self._living.extend(living)
         return len(living)

@@ -24,14 +24,14 @@ _DRAWN = 1024
 """So many requests are drawn at once: to draw each by itself costs a hundredth of a decision."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class BenchmarkRequest(msgspec.Struct, frozen=True):
     """One request."""
 
     spec: RequestSpec
     members: int = 1
 
 
-Asking = Iterator[Asked]
+Requests = Iterator[BenchmarkRequest]
 """Requests without end."""
 
 
@@ -76,21 +76,21 @@ def hopeless(dice: random.Random) -> list[RequestSpec]:
     return [large, unknown, nowhere, memory]
 
 
-def any_of(specs: list[RequestSpec], dice: random.Random, members: int = 1) -> Asking:
+def any_of(specs: list[RequestSpec], dice: random.Random, members: int = 1) -> Requests:
     """Ask for one kind or another, each as often."""
-    asked = [Asked(spec, members) for spec in specs]
+    requests = [BenchmarkRequest(spec, members) for spec in specs]
     while True:
-        yield from dice.choices(asked, k=_DRAWN)
+        yield from dice.choices(requests, k=_DRAWN)
 
 
-def now_and_then(asking: Asking, specs: list[RequestSpec], dice: random.Random) -> Asking:
+def now_and_then(asking: Requests, specs: list[RequestSpec], dice: random.Random) -> Requests:
     """Ask for one of `specs` instead, once in a while."""
-    asked = [Asked(spec) for spec in specs]
+    requests = [BenchmarkRequest(spec) for spec in specs]
     while True:
-        yield dice.choice(asked) if dice.randrange(UNSCHEDULABLE_PART) == 0 else next(asking)
+        yield dice.choice(requests) if dice.randrange(UNSCHEDULABLE_PART) == 0 else next(asking)
 
 
-def grouped(specs: list[RequestSpec], policy: Policy, dice: random.Random, *spread: SpreadConstraint) -> Asking:
+def grouped(specs: list[RequestSpec], policy: Policy, dice: random.Random, *spread: SpreadConstraint) -> Requests:
     """Ask for the members of one server group after another."""
     number = 0
     while True:
@@ -98,7 +98,7 @@ def grouped(specs: list[RequestSpec], policy: Policy, dice: random.Random, *spre
         group = GroupRule(uuid=GroupUuid(f"group-{number}"), policy=policy, spread=spread)
         spec = msgspec.structs.replace(dice.choice(specs), group=group)
         for _ in range(MOST_OF_GROUP):
-            yield Asked(spec)
+            yield BenchmarkRequest(spec)
 
 
 def _spec(number: int, dice: random.Random, extra_specs: dict[str, str]) -> RequestSpec:

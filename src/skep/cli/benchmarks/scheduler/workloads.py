@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from skep.cli.benchmarks.scheduler.inside import parts, report
 from skep.cli.benchmarks.scheduler.requests import (
-    Asking,
+    Requests,
     any_of,
     grouped,
     hopeless,
@@ -33,7 +33,7 @@ REPORTING_PART = 100
 class Workload:
     """What is asked for, and what happens meanwhile."""
 
-    asking: Callable[[int, random.Random], Asking]
+    asking: Callable[[int, random.Random], Requests]
     """From the number of shapes and the dice."""
     reporting: bool = False
     """Whether hosts report all the time."""
