@@ -12,7 +12,14 @@ from skep.database.cell import host_keys, sessions
 from skep.domain.errors import BadRequest
 from skep.domain.ids import NodeUuid
 from skep.domain.sessions import EXCHANGE_KEY_BYTES
-from skep.domain.signatures import PUBLIC_KEY_BYTES, signed_next_key, signed_registration, signed_report, signed_run
+from skep.domain.signatures import (
+    PUBLIC_KEY_BYTES,
+    names_orders,
+    signed_next_key,
+    signed_registration,
+    signed_report,
+    signed_run,
+)
 from skep.messages.to_cell_conductor import RegisterAgent, ReportHost, SignedReport
 from skep.telemetry.logs import get_logger
 from skep.transport.speaker import proven_speaker
@@ -60,6 +67,10 @@ class HostKeys:
             raise await self._not_believed(message, why)
         self._refusals.forget(node)
         return True
+
+    def orders_of(self, message: RegisterAgent) -> tuple[str, ...]:
+        """Return the orders that an admitted agent is proven to take; none without a proof."""
+        return message.understands if message.number or self._is_proven(message) else ()
 
     def bound(self, node: NodeUuid) -> bytes:
         """Return the key that is bound to a node whose agent was admitted."""
@@ -128,6 +139,8 @@ class HostKeys:
             message.seen,
         ):
             raise self._refused(message, "the run is not signed by the key of the registration")
+        if not names_orders(message.challenge, message.understands):
+            raise self._refused(message, "understands: these are not the orders that the run was signed for")
 
     def _is_proven(self, message: RegisterAgent) -> bool:
         """Tell whether the transport says that the message is by whom it names."""

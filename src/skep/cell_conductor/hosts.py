@@ -44,6 +44,8 @@ OnSeen = Callable[[Moment | None, str], Awaitable[None]]
 
 BATCH = 200
 """Reports in one call: some hundred kB."""
+LOOK_AGAIN_SECONDS = 60.0
+"""Between two looks at the row of an agent whose orders are not known: another conductor may have heard them."""
 
 
 class Hosts:
@@ -64,6 +66,8 @@ class Hosts:
         self._reports: list[tuple[HostReport, asyncio.Future[HostReported]]] = []
         self._stale: dict[NodeUuid, int] = {}
         """Older runs that were noted, so that each is noted once."""
+        self._looked: dict[NodeUuid, tuple[int, float]] = {}
+        """Agents that have not said which orders they take: which run, and when its row was read."""
         self._refusals = refusals or Refusals(parts.cell.name)
         self.keys = HostKeys(parts, self._refusals)
         self.hearing = Hearing()
@@ -89,7 +93,9 @@ class Hosts:
         signed = await self.keys.admit(message)
         await self.on_seen(message.seen, f"host {identity.host}")
         session = await self._session(message)
-        agent = await parts.database.write(partial(_registered, message=message, now=parts.clock.now()))
+        orders = self.keys.orders_of(message)
+        writing = partial(_registered, message=message, understands=orders, now=parts.clock.now())
+        agent = await parts.database.write(writing)
         if agent is None:
             return await self._refuse_older(message, session)
         self._know(agent)
@@ -308,13 +314,18 @@ class Hosts:
         )
 
     async def _understands(self, node: NodeUuid) -> bool:
-        """Tell whether the cell knows which orders the agent of a node takes."""
-        agent = self._agents.get(node)
-        if agent is not None and agent.understands is None:
-            # It may have said it to another conductor.
-            agent = await self._parts.database.read(partial(agents.get, node=node))
-            if agent is not None:
-                self._know(agent)
+        """Tell whether the cell knows which orders the agent of a node takes; also true where the row was just read."""
+        agent, now = self._agents.get(node), time.monotonic()
+        if agent is None or agent.understands is not None:
+            self._looked.pop(node, None)
+            return True
+        run, looked_at = self._looked.get(node, (agent.incarnation, -LOOK_AGAIN_SECONDS))
+        if run == agent.incarnation and now - looked_at < LOOK_AGAIN_SECONDS:
+            return True
+        self._looked[node] = (agent.incarnation, now)
+        agent = await self._parts.database.read(partial(agents.get, node=node))
+        if agent is not None:
+            self._know(agent)
         return agent is None or agent.understands is not None
 
     async def _resolve(self, report: HostReport, known: int, epoch: str) -> HostReported:
@@ -338,7 +349,7 @@ class Hosts:
         return HostReported(epoch=epoch, incarnation=raised, error=f"schedulers know of agent {known}")
 
 
-def _registered(connection: Connection, message: RegisterAgent, now: int) -> Agent | None:
+def _registered(connection: Connection, message: RegisterAgent, understands: tuple[str, ...], now: int) -> Agent | None:
     """Write an agent; None when a younger run of it has registered.
 
     One that the cell has forgotten has to undo what was given up of its host meanwhile.
@@ -347,7 +358,7 @@ def _registered(connection: Connection, message: RegisterAgent, now: int) -> Age
     if message.number and sessions.is_stale(connection, identity, message.number):
         return None
     is_new = agents.get(connection, identity.node) is None
-    agent = agents.register(connection, identity, now, message.understands)
+    agent = agents.register(connection, identity, now, understands)
     host_keys.note_believed(connection, identity.node)
     if is_new:
         fences.came_back(connection, identity.node)

@@ -9,7 +9,6 @@ Conductors of a release without sessions are spoken to as that release does, unt
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -23,7 +22,7 @@ from skep.domain.errors import SkepError, StaleAgent, Unauthenticated, Unavailab
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import CellUuid, Incarnation
 from skep.domain.sessions import MARK_BYTES, Numbers, Session, new_exchange_key, open_by_run, public_half
-from skep.domain.signatures import Signer
+from skep.domain.signatures import Signer, new_challenge
 from skep.domain.timelines import Moment
 from skep.messages.base import Call, Cast
 from skep.messages.to_cell_conductor import (
@@ -44,7 +43,6 @@ from skep.transport.speaker import Speaker, speaking
 ReplyT = TypeVar("ReplyT")
 log = structlog.get_logger("skep.compute")
 
-CHALLENGE_BYTES = 16
 ECHOED: Final = 20
 """In so many messages the mark of a conductor is shown after it greeted: one of them reaches it."""
 CONDUCTORS = 256
@@ -198,7 +196,7 @@ class Conversation:
         return SignedReport(node=call.node, body=body, signature=self._signer.report(body))
 
     async def _register(self, timeout: float, seen: Moment | None) -> Registration:
-        challenge, exchange = os.urandom(CHALLENGE_BYTES), public_half(self._exchange_key)
+        challenge, exchange = new_challenge(self._understands), public_half(self._exchange_key)
         number = self._identity.runs
         asked = RegisterAgent(
             identity=self._run,

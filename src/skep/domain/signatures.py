@@ -5,6 +5,10 @@ The cell stands in what is signed, so that nothing said in one cell can be told 
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Sequence
+
 import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -14,6 +18,9 @@ from skep.domain.ids import CellUuid
 from skep.domain.timelines import Moment
 
 PUBLIC_KEY_BYTES = 32
+CHALLENGE_BYTES = 16
+"""Of the random part of a challenge."""
+_DIGEST_BYTES = 32
 
 
 def new_seed() -> bytes:
@@ -52,6 +59,21 @@ class Signer:
     def report(self, body: bytes) -> bytes:
         """Return the signature of an encoded report."""
         return self._key.sign(_report(self._cell, body))
+
+
+def new_challenge(orders: Sequence[str]) -> bytes:
+    """Return the challenge of a registration: random bytes, then a digest of the orders that the agent takes.
+
+    The signature of the run covers the challenge, and so the orders, also at conductors of releases before 0.7.0.
+    """
+    return os.urandom(CHALLENGE_BYTES) + _digest(orders)
+
+
+def names_orders(challenge: bytes, orders: Sequence[str]) -> bool:
+    """Tell whether a challenge was made for these orders. Agents of releases before 0.7.0 name none."""
+    if len(challenge) <= CHALLENGE_BYTES:
+        return not orders
+    return challenge[CHALLENGE_BYTES:] == _digest(orders)
 
 
 def signed_registration(public_key: bytes, cell: CellUuid, identity: AgentIdentity, signature: bytes) -> bool:
@@ -100,6 +122,10 @@ def _next_key(cell: CellUuid, identity: AgentIdentity, key: bytes) -> bytes:
 
 def _report(cell: CellUuid, body: bytes) -> bytes:
     return f"skep report\0{cell}\0".encode() + body
+
+
+def _digest(orders: Sequence[str]) -> bytes:
+    return hashlib.blake2b(msgspec.msgpack.encode(sorted(orders)), digest_size=_DIGEST_BYTES).digest()
 
 
 def _signed(public_key: bytes, signature: bytes, content: bytes) -> bool:

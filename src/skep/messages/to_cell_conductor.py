@@ -250,7 +250,7 @@ class RegisterAgent(Call[Registration], frozen=True, kw_only=True):
     exchange_key: bytes = b""
     """The public half of the key that this run brings into its session."""
     challenge: bytes = b""
-    """Random bytes; the answer has to be bound to them."""
+    """Random bytes, and since 0.7.0 a digest of `understands`; the answer has to be bound to them."""
     run_signature: bytes = b""
     """By the host's key, over the whole registration; see `domain/signatures.py`."""
     next_key: bytes = b""
@@ -262,7 +262,8 @@ class RegisterAgent(Call[Registration], frozen=True, kw_only=True):
     seen: Moment | None = None
     """The latest moment of the cell's database that the agent knows."""
     understands: tuple[str, ...] = ()
-    """The wire names of the orders that this run of the agent takes. Empty: an agent of before 0.7.0."""
+    """The wire names of the orders that this run of the agent takes; `run_signature` covers them through `challenge`.
+    Empty: an agent of before 0.7.0."""
 
 
 class HostReported(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from skep.domain.errors import BadRequest, Forbidden
 from skep.domain.hosts import AgentIdentity, HostUsage
 from skep.domain.ids import CellUuid, Incarnation, NodeUuid
 from skep.domain.resources import Inventory
-from skep.domain.signatures import Signer, new_seed
+from skep.domain.signatures import Signer, new_challenge, new_seed
 from skep.messages.to_cell_conductor import RegisterAgent, ReportHost, SignedReport
 
 CELL, NODE = CellUuid("c"), NodeUuid("node-1")
@@ -171,6 +171,39 @@ async def test_a_run_is_believed_only_as_it_was_signed(parts: Parts, signer: Sig
     with pytest.raises(BadRequest, match="exchange_key: expected 32 bytes"):
         await HostKeys(parts).admit(msgspec.structs.replace(good, exchange_key=b"short"))
     assert await HostKeys(parts).admit(good)
+
+
+def with_orders(signer: Signer, *orders: str) -> RegisterAgent:
+    challenge = new_challenge(orders)
+    run_signature = signer.run(IDENTITY, 7, EXCHANGE_KEY, challenge)
+    return msgspec.structs.replace(
+        registration(signer), challenge=challenge, run_signature=run_signature, understands=orders
+    )
+
+
+@pytest.mark.parametrize("orders", [(), ("Levitate",), ("ChangePower", "Levitate", "RunAction")])
+async def test_a_repeat_of_a_registration_cannot_change_the_orders_that_an_agent_takes(
+    parts: Parts, signer: Signer, orders: tuple[str, ...]
+) -> None:
+    keys, good = HostKeys(parts), with_orders(signer, "ChangePower", "RunAction")
+    assert await keys.admit(good)
+    assert keys.orders_of(good) == ("ChangePower", "RunAction")
+    with pytest.raises(Forbidden, match="understands"):
+        await keys.admit(msgspec.structs.replace(good, understands=orders))
+
+
+async def test_an_agent_of_before_actions_registers_and_nobody_can_name_orders_for_it(
+    parts: Parts, signer: Signer
+) -> None:
+    keys, of_060 = HostKeys(parts), registration(signer)
+    assert await keys.admit(of_060)
+    assert keys.orders_of(of_060) == ()
+    with pytest.raises(Forbidden, match="understands"):
+        await keys.admit(msgspec.structs.replace(of_060, understands=("RunAction",)))
+    await was_there_before(parts)
+    unsigned = msgspec.structs.replace(of_release_050(signer), understands=("RunAction",))
+    assert await keys.admit(unsigned)
+    assert keys.orders_of(unsigned) == ()
 
 
 def with_next(old: Signer, new: Signer, *, number: int = 7) -> RegisterAgent:

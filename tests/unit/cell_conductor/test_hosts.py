@@ -108,6 +108,27 @@ async def test_only_the_youngest_agent_of_a_host_is_listened_to(parts: Parts) ->
     await hosts.reporting.stop()
 
 
+async def test_an_agent_that_has_not_said_which_orders_it_takes_is_asked_to_once_a_run(parts: Parts) -> None:
+    hosts = await conducting(parts, ReportAnswer(node=NODES[0]))
+    async with asyncio.timeout(PATIENCE):
+        answers = [await hosts.report(report_of(NODES[0]), None) for _ in range(3)]
+        assert [answer.understood for answer in answers] == [False, True, True]
+        await registered(hosts, AgentIdentity(node=NODES[0], host="host-0", process=Incarnation("q")))
+        assert not (await hosts.report(replace(report_of(NODES[0]), incarnation=2), None)).understood
+    await hosts.reporting.stop()
+
+
+async def test_orders_that_an_agent_named_to_another_conductor_are_known_here(parts: Parts) -> None:
+    hosts, identity = (
+        await conducting(parts, ReportAnswer(node=NODES[0])),
+        AgentIdentity(node=NODES[0], host="host-0", process=Incarnation("p")),
+    )
+    await parts.database.write(partial(agents.register, identity=identity, now=5, understands=["RunAction"]))
+    async with asyncio.timeout(PATIENCE):
+        assert (await hosts.report(report_of(NODES[0]), None)).understood
+    await hosts.reporting.stop()
+
+
 async def test_a_host_whose_report_was_for_another_epoch_is_told_to_report(parts: Parts) -> None:
     hosts = await conducting(parts, ReportAnswer(node=NODES[0]))
     told: list[ReportHostNow] = []
