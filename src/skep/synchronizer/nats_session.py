@@ -241,7 +241,10 @@ class Session:
     async def _watch_over(self) -> None:
         """Keep the feed alive for those who wait, and the epoch current for those who only write."""
         serves = True
-        while not self._closed:  # a cancellation may get lost in the client, which waits by `asyncio.wait_for`
+        # A cancellation may get lost in the client, which waits by `asyncio.wait_for`: the task still counts it.
+        watch = asyncio.current_task()
+        assert watch is not None
+        while not self._closed and not watch.cancelling():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WATCH_SECONDS if serves else RETRY_SECONDS):
                     await self._nudge.wait()
