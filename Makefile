@@ -5,7 +5,7 @@
 #              (SAMPLE_SEED=7 draws that of another run again), after the 25 slowest tests and the time by folder
 # make crash   every case of the walks in which processes die
 # make test-everywhere   the walks and matrices with every case: hours (also: make test-slow)
-# make check   format, lint, types, import rules, fast tests
+# make check   format, lint, types, import rules, fast tests: of searches by hypothesis a quarter of the examples
 # make demo    20 servers with injected failures, where each landed and why
 # make bench   how fast servers are built
 # make chaos   build and delete while the cloud is killed: make chaos SEED=7 BUILDS=200 DURATION=60; over many processes,
@@ -78,7 +78,7 @@ types:
 
 # The import rules are among them (tests/architecture/test_import_rules.py).
 fast-tests:
-	$(PYTEST) $(TEST_ARGS) $(FAST_TESTS)
+	QUICK=1 $(PYTEST) $(TEST_ARGS) $(FAST_TESTS)
 
 format: install-all
 	.venv/bin/ruff format .

@@ -14,15 +14,22 @@ from hypothesis import HealthCheck, settings
 from skep.processes.servers.postgres import PostgresServer
 from skep.processes.servers.programs import find_program
 from skep.telemetry import logs
-from tests.support import durations, samples
+from tests.support import durations, limits, samples
 
 IN_CI = os.environ.get("CI") == "true"
 
+EXAMPLES = samples.examples(100)
+
 # A run in CI is repeatable and does not depend on how fast the machine is; at home every run looks elsewhere.
 settings.register_profile(
-    "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "ci",
+    max_examples=EXAMPLES,
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("dev", deadline=None)
+settings.register_profile("dev", max_examples=EXAMPLES, deadline=None)
 settings.load_profile("ci" if IN_CI else "dev")
 
 logs.configure("info", "json")
@@ -81,6 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Draw the seed of the samples; workers of a run in parallel have that of their parent."""
     samples.draw_seed(repeatable=IN_CI)
     durations.register(config)
+    limits.register(config)
 
 
 @pytest.hookimpl(trylast=True)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from skep.contracts.eventually import PATIENCE
-from tests.support.durations import Durations
+from tests.support.durations import BY_FILE, Durations
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,7 +55,7 @@ def test_the_end_of_a_run_in_workers_shows_them(tmp_path: Path) -> None:
             ".",
         ],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), BY_FILE: ""},
         capture_output=True,
         text=True,
         check=True,

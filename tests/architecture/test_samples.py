@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,16 @@ def test_a_seed_draws_the_same_again_and_another_one_something_else() -> None:
 def test_one_walk_alone_has_variables_of_its_own(environ: dict[str, str], everywhere: bool, seed: str) -> None:
     assert samples.everywhere("ACCESS", environ) == everywhere
     assert samples.seed("ACCESS", environ) == seed
+
+
+@pytest.mark.parametrize(("environ", "drawn"), [({}, [1, 4, 30]), ({"QUICK": "1"}, [1, 1, 8])])
+def test_a_quick_search_draws_a_quarter_of_its_examples(environ: dict[str, str], drawn: list[int]) -> None:
+    assert [samples.examples(number, environ) for number in (1, 4, 30)] == drawn
+
+
+@pytest.mark.parametrize("folder", ["contract", "property", "unit"])
+def test_a_search_of_the_quick_tests_can_be_a_quick_one(folder: str) -> None:
+    files = [path for path in (ROOT / "tests" / folder).rglob("*.py") if "max_examples=" in path.read_text()]
+    assert files
+    for path in files:
+        assert not re.search(r"max_examples=(?!examples\()", path.read_text()), path

@@ -1,6 +1,7 @@
 """Walks and matrices in tests: a sample of their cases in `make test`, all of them in `make test-everywhere`.
 
 A sample is drawn from `SAMPLE_SEED`, which the end of a run prints; the same number draws the same cases again.
+Searches by hypothesis draw all their examples in `make test`, a quarter of them in `make check`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,18 @@ MOST = 1_000_000
 EVERYWHERE = "EVERYWHERE"
 """This variable of the environment has every case run."""
 SEED = "SAMPLE_SEED"
+QUICK = "QUICK"
+"""With this variable of the environment a search draws a quarter of its examples."""
 
 
 def everywhere(walk: str = "", environ: Mapping[str, str] = os.environ) -> bool:
     """Whether all cases are wanted: of everything, or of this walk alone (`ACCESS`: by `ACCESS_EVERYWHERE=1`)."""
     return bool(environ.get(EVERYWHERE) or environ.get(f"{walk}_{EVERYWHERE}"))
+
+
+def examples(number: int, environ: Mapping[str, str] = os.environ) -> int:
+    """Return how many examples a search draws that draws `number` of them in `make test`."""
+    return -(-number // 4) if environ.get(QUICK) else number
 
 
 def seed(walk: str = "", environ: Mapping[str, str] = os.environ) -> str:

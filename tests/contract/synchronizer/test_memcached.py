@@ -11,6 +11,7 @@ from hypothesis import settings
 from skep.contracts.synchronizer import BackendContract, BackendModel, Store
 from skep.processes.servers.memcached import MemcachedServer
 from tests.contract.synchronizer.memcached_cloud import MemcachedStore
+from tests.support.samples import examples
 
 pytestmark = pytest.mark.needs_part("memcached")
 
@@ -43,4 +44,4 @@ class MemcachedModel(BackendModel):
 
 
 TestMemcachedModel = MemcachedModel.TestCase
-TestMemcachedModel.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
+TestMemcachedModel.settings = settings(max_examples=examples(15), stateful_step_count=30, deadline=None)

@@ -14,6 +14,7 @@ from skep.contracts.synchronizer import BackendContract, BackendModel, Store
 from skep.processes.servers.nats import NatsServer
 from skep.synchronizer.base import Backend
 from skep.synchronizer.nats import make
+from tests.support.samples import examples
 
 pytestmark = pytest.mark.needs_part("nats-server")
 
@@ -63,4 +64,4 @@ class NatsModel(BackendModel):
 
 
 TestNatsModel = pytest.mark.needs_part("nats-server")(NatsModel.TestCase)
-TestNatsModel.settings = settings(max_examples=10, stateful_step_count=25, deadline=None)
+TestNatsModel.settings = settings(max_examples=examples(10), stateful_step_count=25, deadline=None)

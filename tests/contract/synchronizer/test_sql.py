@@ -14,6 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from skep.contracts.synchronizer import BackendContract, BackendModel, Store
 from skep.processes.servers.postgres import PostgresServer
+from tests.support.samples import examples
 from tests.support.stores.sql import PostgresStore, SqliteStore
 
 _names = (f"skep{number}" for number in itertools.count())
@@ -45,7 +46,7 @@ class SqliteModel(BackendModel):
 
 
 TestSqliteModel = SqliteModel.TestCase
-TestSqliteModel.settings = settings(max_examples=15, stateful_step_count=20)
+TestSqliteModel.settings = settings(max_examples=examples(15), stateful_step_count=20)
 
 
 class PostgresModel(BackendModel):
@@ -60,4 +61,4 @@ def test_postgres_does_as_the_model_in_any_order(postgres: PostgresServer) -> No
     class Model(PostgresModel):
         url = postgres.url()
 
-    run_state_machine_as_test(Model, settings=settings(max_examples=10, stateful_step_count=20))
+    run_state_machine_as_test(Model, settings=settings(max_examples=examples(10), stateful_step_count=20))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.admin import CELL1, admin_under_test
+from tests.support.samples import examples
 from tests.support.served_admin import Served, served_admin, usage
 
 TEXT = st.text(max_size=12)
@@ -111,7 +112,7 @@ async def send(served: Served, data: st.DataObject) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=4)
+@settings(max_examples=examples(4))
 async def test_any_json_is_answered(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as directory:
         async with admin_under_test(Path(directory)) as admin, served_admin(admin) as served:

@@ -13,6 +13,7 @@ from skep.api.microversions import MAXIMUM, MINIMUM
 from skep.api.routes import ROUTES
 from skep.api.routing import Route
 from skep_lab.compute_api.api import CELL1, PROJECT, api_under_test
+from tests.support.samples import examples
 
 TEXT = st.text(max_size=20)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
@@ -138,7 +139,7 @@ def query_for(route: Route) -> st.SearchStrategy[dict[str, str]]:
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 async def test_no_5xx(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as directory:
         async with api_under_test(Path(directory)) as api:

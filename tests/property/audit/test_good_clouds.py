@@ -16,6 +16,7 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import CELL0, GroupUuid
 from skep.domain.instances import State
 from tests.support.admin import CELL1, CELL2, admin_under_test, claim_of, host_state
+from tests.support.samples import examples
 
 TOGETHER, NEAR = (
     GroupRule(uuid=GroupUuid(f"group-{policy}"), policy=policy) for policy in ("affinity", "soft-affinity")
@@ -41,7 +42,7 @@ async def build_and_look(directory: Path, servers: list[Any], claimed: set[int])
         return look, await repair(admin.services.sources, look.differences, dry_run=False)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(servers=st.lists(st.one_of(waiting, failed, placed, together), max_size=8), claimed=st.sets(st.integers(0, 7)))
 def test_nothing_differs(servers: list[Any], claimed: set[int]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -11,6 +11,7 @@ from skep.compute.drivers.fake import FailureRule, FakeSettings
 from skep.contracts.eventually import PATIENCE
 from skep.messages.to_cell_conductor import ReportHost
 from tests.support.agents import AgentStage, uuid_of
+from tests.support.samples import examples
 
 NUMBERS = st.integers(1, 2)
 ATTEMPTS = st.integers(1, 3)
@@ -35,7 +36,7 @@ RULES = st.lists(
 ).map(tuple)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS, RULES)
 def test_messages_in_any_order_leave_one_guest_at_most_and_nothing_after_a_delete(
     steps: list[tuple[str, int, int]], rules: tuple[FailureRule, ...]

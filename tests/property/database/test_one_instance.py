@@ -19,6 +19,7 @@ from skep.database.cell.tables import instances
 from skep.domain.instances import PowerState, State, Task
 from skep.domain.states import TABLE
 from tests.support.rows import FAULT, ME, ONE, any_open, asking, context, placed, staged
+from tests.support.samples import examples
 
 HOSTS = st.sampled_from(["host1", "host2"])
 BACK = st.integers(0, 2)
@@ -259,5 +260,5 @@ class OneInstance(RuleBasedStateMachine):
             assert there.secrets is None
 
 
-OneInstance.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+OneInstance.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestOneInstance = OneInstance.TestCase

@@ -13,6 +13,7 @@ from skep.domain.nested.wanted import Affinity
 from skep.domain.providers import Allocation
 from skep.domain.request_specs import RequestSpec
 from skep.simulator.inside import GPU, NIC, devices, host_with_inside, spec_for_parts
+from tests.support.samples import examples
 
 AFFINITIES: tuple[Affinity, ...] = ("legacy", "preferred", "required", "socket")
 
@@ -50,7 +51,7 @@ def specs(draw: st.DrawFn) -> RequestSpec:
     threads=st.integers(1, 2),
     requests=st.lists(st.tuples(specs(), st.booleans()), min_size=1, max_size=14),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_parts_are_given_once_and_given_back_exactly(
     cells: int, threads: int, requests: list[tuple[RequestSpec, bool]]
 ) -> None:

@@ -17,6 +17,7 @@ from skep.placement.deciding import Deciding, Seat
 from skep.placement.knowledge import Knowledge
 from skep.placement.request import placement_request
 from skep.placement.settings import SchedulerSettings
+from tests.support.samples import examples
 
 CELLS = (CellUuid("cell-0"), CellUuid("cell-1"))
 hosts = st.lists(
@@ -80,7 +81,7 @@ def cloud_of(made: list[dict[str, Any]]) -> Knowledge:
     return known
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(hosts, specs, st.sampled_from([None, *CELLS]))
 def test_so_many_are_placed_as_were_counted(
     made: list[dict[str, Any]], spec: RequestSpec, cell: CellUuid | None
@@ -108,7 +109,7 @@ def test_so_many_are_placed_as_were_counted(
     assert (after.servers, after.left_over) == (0, counted.left_over)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(hosts, specs, st.integers(0, 8))
 def test_keeping_hosts_free_takes_their_room_and_no_other(
     made: list[dict[str, Any]], spec: RequestSpec, keep: int

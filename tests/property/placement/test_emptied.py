@@ -22,6 +22,7 @@ from skep.placement.placement import Placement
 from skep.placement.request import placement_request
 from skep.placement.settings import SchedulerSettings
 from skep.simulator.inside import GPU, NIC, devices, host_with_inside, spec_for_parts
+from tests.support.samples import examples
 
 CELL = CellUuid("cell-1")
 FILTERS = ("ComputeFilter", "AggregateNumInstancesFilter", "IoOpsFilter", "JsonFilter", "ComputeCapabilitiesFilter")
@@ -79,7 +80,7 @@ class World:
         )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(kinds, states, st.sampled_from(SPECS)), min_size=1, max_size=4), st.sampled_from(SPECS))
 def test_an_empty_host_holds_what_it_is_said_to_hold(made: list[tuple[Any, ...]], spec: RequestSpec) -> None:
     used, empty = World(), World()
@@ -100,7 +101,7 @@ def test_an_empty_host_holds_what_it_is_said_to_hold(made: list[tuple[Any, ...]]
         assert choice.explanation.could_hold == int(np.count_nonzero(could))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.tuples(kinds, st.integers(0, 2), st.sampled_from(SPECS)), min_size=1, max_size=3),
     st.sampled_from([spec for spec in SPECS if not spec.scheduler_hints]),

@@ -24,6 +24,7 @@ from skep.placement.hosts.table import HostTable
 from skep.placement.placement import Placement
 from skep.placement.request import placement_request
 from skep.placement.settings import SchedulerSettings
+from tests.support.samples import examples
 
 CELL = CellUuid("cell-1")
 HOSTS = 14
@@ -117,7 +118,7 @@ def distance(miss: NearMiss, spec: RequestSpec) -> tuple[str, int, float]:
     return miss.stage, len(miss.lacks), round(sum(amount / asked[name] for name, amount in miss.lacks.items()), 9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.tuples(events, st.sampled_from(SPECS), st.sets(numbers, max_size=2)), min_size=1, max_size=25),
 )
@@ -138,7 +139,7 @@ def test_kept_explanations_are_what_new_ones_are(steps: list[tuple[tuple[Any, ..
 
 
 @given(st.sampled_from(SPECS), st.lists(events, max_size=12))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_change_that_is_named_does_fit(spec: RequestSpec, steps: list[tuple[Any, ...]]) -> None:
     world = World()
     for event, *arguments in steps:

@@ -24,6 +24,7 @@ from skep.placement.options import PlacementOptions
 from skep.placement.placement import Placement
 from skep.placement.request import PlacementRequest, placement_request
 from skep.placement.settings import DEFAULT_WEIGHERS, SchedulerSettings
+from tests.support.samples import examples
 
 CELL = CellUuid("cell-1")
 HOSTS = tuple(f"h{number}" for number in range(6))
@@ -173,7 +174,7 @@ chosen_filters = st.lists(st.sampled_from(FILTERS), unique=True, max_size=5).map
 
 
 @pytest.mark.parametrize("normalization", ["host", "min-max"])
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(chosen_filters, st.lists(reports, min_size=3, max_size=6), st.lists(events, min_size=5, max_size=25))
 def test_kept_answers_are_what_new_ones_are(
     normalization: Any, filters: tuple[str, ...], told: list[HostUsage], story: list[tuple[str, Any]]

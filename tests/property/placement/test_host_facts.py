@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.placement.hosts.table import HostTable
+from tests.support.samples import examples
 
 NODES = tuple(NodeUuid(f"n{number}") for number in range(4))
 CELLS = (CellUuid("c0"), CellUuid("c1"))
@@ -70,7 +71,7 @@ def take(table: HostTable, step: tuple[Any, ...], at: int) -> None:
             table.touch_heard(cell, at)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(steps, max_size=30))
 def test_what_is_said_of_hosts_holds_whenever_it_was_said(story: list[tuple[Any, ...]]) -> None:
     table, naive = HostTable(), Naive()

@@ -30,6 +30,7 @@ from skep.scheduler.service import SchedulerService
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER
 from skep.transport.memory import MemoryTransport
+from tests.support.samples import examples
 
 CELL, OTHER = CellUuid("cell-1"), CellUuid("cell-2")
 NODES = tuple(NodeUuid(f"n{number}") for number in range(7))
@@ -116,7 +117,7 @@ class Scheduler:
             assert ((amounts.used >= 0) & (amounts.used < 2**31)).all(), name
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(raw=reports)
 @example(
     raw={

@@ -32,6 +32,7 @@ from skep.placement.settings import SchedulerSettings
 from skep.scheduler.records import BEATS, CELLS, COMPUTE, OPERATOR, BeatValue, CellValue, ComputeValue, Report
 from skep.scheduler.states import HostStates
 from skep.synchronizer.base import Key
+from tests.support.samples import examples
 
 NODES = tuple(NodeUuid(f"n{number}") for number in range(5))
 CELL = CellUuid("c")
@@ -205,7 +206,7 @@ def test_an_order_that_follows_changes_is_the_order_of_what_is_left(story: list[
         assert list(order.walk(salt, everybody, 0, 100)) == naive(scores, HASHES, salt)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, 2500]))
 def test_an_order_in_many_pieces_is_one_order(seed: int, different: int) -> None:
     dice = np.random.default_rng(seed)
@@ -225,7 +226,7 @@ def test_an_order_in_many_pieces_is_one_order(seed: int, different: int) -> None
         assert list(order.walk(salt, fits, 1, 300)) == [row for row in ordered[:300] if fits[row] == 1]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, 2500]), st.sampled_from([1, 40, 900, 2500]))
 def test_many_moves_at_once_are_the_same_moves(seed: int, different: int, moved: int) -> None:
     dice = np.random.default_rng(seed)

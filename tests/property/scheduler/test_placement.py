@@ -53,6 +53,7 @@ from skep.synchronizer.base import Key
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER
 from skep.transport.memory import MemoryTransport
+from tests.support.samples import examples
 
 NODES = tuple(NodeUuid(f"n{number}") for number in range(6))
 CELLS_OF = {node: CellUuid(f"cell-{number % 2}") for number, node in enumerate(NODES)}
@@ -388,4 +389,4 @@ class Cloud(RuleBasedStateMachine):
 
 
 TestCloud = Cloud.TestCase
-TestCloud.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
+TestCloud.settings = settings(max_examples=examples(40), stateful_step_count=15, deadline=None)

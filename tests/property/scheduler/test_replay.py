@@ -37,6 +37,7 @@ from skep.scheduler.records import (
 from skep.simulator.replay import Tally, replay
 from skep.synchronizer.base import Key
 from tests.support.decision_logs import MemoryLog
+from tests.support.samples import examples
 
 CELLS_OF = (CellUuid("cell-0"), CellUuid("cell-1"))
 NODES = tuple(NodeUuid(f"node-{number}") for number in range(6))
@@ -227,7 +228,7 @@ POLICIES = (
 """The second learns from the decisions themselves."""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     every=st.sampled_from((5, 17, 60, 10_000)),

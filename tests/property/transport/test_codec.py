@@ -22,6 +22,7 @@ from skep.messages import (
 )
 from skep.messages.base import REGISTRY, Call
 from skep.transport import codec
+from tests.support.samples import examples
 
 RECEIVERS = (
     to_cell_conductor,
@@ -38,7 +39,7 @@ ANY_JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
     max_leaves=4,
 )
-QUICK = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+QUICK = settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def values_of(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep.placement.slots import Hosts, Kind, Worth, Worthing
+from tests.support.samples import examples
 
 FLAT, PART = np.array([16.0, 64.0]), np.array([8.0])
 
@@ -45,7 +46,7 @@ def test_a_kind_that_asks_for_nothing_says_nothing() -> None:
     assert slots(worth_of(Kind(flat=(0, 0))), (8, 8)) == [0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=4), st.integers(1, 4), st.integers(1, 3))
 def test_rounds_are_those_of_taking_from_the_fullest_parts_first(left: list[int], parts: int, amount: int) -> None:
     remaining, rounds = sorted(left, reverse=True), 0

@@ -37,6 +37,7 @@ from skep.synchronizer.base import Key, Published, Write
 from skep.synchronizer.memory import MemoryBackend
 from skep.transport.base import SCHEDULER
 from skep.transport.memory import MemoryTransport
+from tests.support.samples import examples
 
 ONE, TWO = CellUuid("cell-1"), CellUuid("cell-2")
 NODES = (NodeUuid("n0"), NodeUuid("n1"))
@@ -254,7 +255,7 @@ async def test_a_value_that_no_column_can_hold_is_quarantined(cells: Cells) -> N
     assert isinstance(await cells.select("a", cell=TWO), Placed)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     namespace=st.sampled_from(sorted(KINDS)),
     name=st.sampled_from(("n0", "1", "cell-1", "x/y/0")),
