@@ -17,7 +17,9 @@ from skep.cell_conductor.parts import Parts
 from skep.database import Connection
 from skep.database.cell import agents, attempts, builds, deletes, resting
 from skep.database.cell.builds import Work
+from skep.database.cell.endings import with_instances
 from skep.database.engine import T, Unit
+from skep.domain.actions import Over
 from skep.domain.builds import CLEANUP_FAILED, BuildFailure, FailureKind
 from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
@@ -55,7 +57,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     work: Work | None
     released: tuple[ClaimKey, ...] = ()
     fault: Fault | None = None
-    deleted: tuple[endings.Over, ...] = ()
+    deleted: tuple[Over, ...] = ()
     """The delete that is over with it."""
 
 
@@ -293,7 +295,7 @@ class Builds:
             work=work,
             released=tuple(msgspec.structs.replace(key, group=group) for key in closed),
             fault=fault if current else None,
-            deleted=tuple(endings.with_instances(connection, [deleted] if deleted is not None else [])),
+            deleted=tuple(with_instances(connection, [deleted] if deleted is not None else [])),
         )
 
     @staticmethod

@@ -15,9 +15,10 @@ from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.reschedule import Reschedules
 from skep.database import Connection
 from skep.database.cell import builds, reschedules, tasks
+from skep.database.cell.endings import with_instances
 from skep.database.cell.reschedules import Overdue
 from skep.database.cell.tasks import HostTask
-from skep.domain.actions import ACTIONS
+from skep.domain.actions import ACTIONS, Over
 from skep.domain.context import RequestContext
 from skep.domain.instances import Fault, State, Task
 from skep.messages.to_cell_conductor import ReportProgress
@@ -120,6 +121,6 @@ class Deadlines:
             endings.ended(parts, await parts.database.write(partial(_given_up, task=task, now=parts.clock.now())))
 
 
-def _given_up(connection: Connection, task: HostTask, now: int) -> list[endings.Over]:
+def _given_up(connection: Connection, task: HostTask, now: int) -> list[Over]:
     over = tasks.give_up(connection, task, now)
-    return endings.with_instances(connection, [over] if over is not None else [])
+    return with_instances(connection, [over] if over is not None else [])

@@ -18,6 +18,8 @@ from skep.database import Connection
 from skep.database.cell import attempts, builds, deletes, recovery
 from skep.database.cell.attempts import StaleAttempt
 from skep.database.cell.builds import Work
+from skep.database.cell.endings import with_instances
+from skep.domain.actions import Over
 from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
 from skep.domain.ids import ProjectId, UserId, new_request_id
@@ -47,7 +49,7 @@ class Deletes:
 
         def unit(
             connection: Connection,
-        ) -> tuple[list[tuple[StaleAttempt, Work | None]], list[endings.Over]]:
+        ) -> tuple[list[tuple[StaleAttempt, Work | None]], list[Over]]:
             stale = attempts.stale_due(connection, now, resend_before, BATCH)
             deleted = [
                 over
@@ -55,7 +57,7 @@ class Deletes:
                 if (over := deletes.finish_if_closed(connection, instance, now)) is not None
             ]
             told = [(one, self._first_heard_of(connection, one)) for one in stale]
-            return told, endings.with_instances(connection, deleted)
+            return told, with_instances(connection, deleted)
 
         due, finished = await parts.database.write(unit)
         for stale, work in due:
@@ -100,13 +102,13 @@ class Deletes:
             await parts.tell_above()
         return Done()
 
-    def _close(self, connection: Connection, message: Destroyed) -> tuple[list[ClaimKey], list[endings.Over]]:
+    def _close(self, connection: Connection, message: Destroyed) -> tuple[list[ClaimKey], list[Over]]:
         now = self._parts.clock.now()
         work = builds.work(connection, message.instance)
         keys = attempts.close(connection, message.instance, message.host, _upto(message), now)
         recovery.note_undone(connection, message.instance, message.host, _upto(message))
         deleted = deletes.finish_if_closed(connection, message.instance, now)
-        over = endings.with_instances(connection, [deleted] if deleted is not None else [])
+        over = with_instances(connection, [deleted] if deleted is not None else [])
         group = work.spec.group.uuid if work is not None and work.spec.group is not None else None
         return [msgspec.structs.replace(key, group=group) for key in keys], over
 

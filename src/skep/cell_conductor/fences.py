@@ -18,7 +18,9 @@ from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.reschedule import Reschedules
 from skep.database import Connection
 from skep.database.cell import fences
+from skep.database.cell.endings import with_instances
 from skep.database.cell.fences import Closed, FencedHost
+from skep.domain.actions import Over
 from skep.domain.ids import NodeUuid
 from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.telemetry.logs import get_logger
@@ -74,9 +76,9 @@ class Fences:
                 return True
         write = fences.close if host.in_effect else fences.settle
 
-        def unit(connection: Connection) -> tuple[Closed, list[endings.Over]]:
+        def unit(connection: Connection) -> tuple[Closed, list[Over]]:
             closed = write(connection, host=host, now=now, limit=BATCH)
-            return closed, endings.with_instances(connection, closed.ended)
+            return closed, with_instances(connection, closed.ended)
 
         closed, over = await parts.database.write(unit)
         endings.ended(parts, over)

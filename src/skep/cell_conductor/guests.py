@@ -7,6 +7,8 @@ from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.tasks import Tasks
 from skep.database import Connection
 from skep.database.cell import agents, guests, tasks
+from skep.database.cell.endings import with_instances
+from skep.domain.actions import Over
 from skep.domain.context import RequestContext
 from skep.domain.guests import Correction, GuestKnown, correction
 from skep.messages.to_cell_conductor import ReportGuests
@@ -29,11 +31,11 @@ class Guests:
             return
         now = self._parts.clock.now()
 
-        def unit(connection: Connection) -> tuple[list[tuple[GuestKnown, Correction]], list[endings.Over]]:
+        def unit(connection: Connection) -> tuple[list[tuple[GuestKnown, Correction]], list[Over]]:
             agents.check_current(connection, message.host, message.incarnation)
             written = _differences(connection, message)
             settled = [tasks.correct(connection, known, found, message.host, now) for known, found in written]
-            return written, endings.with_instances(connection, [one for one in settled if one is not None])
+            return written, with_instances(connection, [one for one in settled if one is not None])
 
         corrected, over = await self._parts.database.write(unit)
         endings.ended(self._parts, over)

@@ -10,9 +10,10 @@ import msgspec
 
 from skep.database.cell.builds import Work
 from skep.domain import notifications
-from skep.domain.actions import Action, Ended
+from skep.domain.actions import Action
 from skep.domain.context import RequestContext
 from skep.domain.instances import Fault, Instance, PowerState, State
+from skep.telemetry.endings import CONDUCTOR, publisher
 from skep.telemetry.notifier import Notifier
 
 
@@ -23,7 +24,7 @@ def create_start(notifier: Notifier, work: Work) -> None:
     notifier.emit(
         "instance.create.start",
         notifications.create(instance, work.context),
-        publisher_id=_publisher(instance),
+        publisher_id=publisher(instance),
     )
 
 
@@ -33,9 +34,7 @@ def create_end(notifier: Notifier, work: Work, launched_at: int, power_state: Po
         work.instance, state=State.ACTIVE, launched_at=launched_at, power_state=power_state
     )
     _update(notifier, instance, State.SPAWNING)
-    notifier.emit(
-        "instance.create.end", notifications.create(instance, work.context), publisher_id=_publisher(instance)
-    )
+    notifier.emit("instance.create.end", notifications.create(instance, work.context), publisher_id=publisher(instance))
 
 
 def create_error(notifier: Notifier, work: Work, message: str, now: int) -> None:
@@ -44,7 +43,7 @@ def create_error(notifier: Notifier, work: Work, message: str, now: int) -> None
     notifier.emit(
         "instance.create.error",
         notifications.create(work.instance, work.context, fault),
-        publisher_id=_publisher(work.instance),
+        publisher_id=publisher(work.instance),
         priority="ERROR",
     )
 
@@ -55,7 +54,7 @@ def exhausted(notifier: Notifier, work: Work, message: str) -> None:
     notifier.emit(
         "compute_task.build_instances.error",
         notifications.compute_task_error(instance, work.spec, message),
-        publisher_id="nova-conductor:cell",
+        publisher_id=CONDUCTOR,
         priority="ERROR",
     )
     _update(notifier, instance, State.SCHEDULED)
@@ -66,18 +65,7 @@ def action_start(notifier: Notifier, action: Action, instance: Instance, context
     notifier.emit(
         f"instance.{action.notification}.start",
         notifications.action(instance, context),
-        publisher_id=_publisher(instance),
-    )
-
-
-def action_end(notifier: Notifier, action: Action, instance: Instance, over: Ended) -> None:
-    """An action is over, well or with an error."""
-    fault = None if over.error is None else Fault(code=500, message=over.error, created_at=over.ended_at)
-    notifier.emit(
-        f"instance.{action.notification}.{'end' if fault is None else 'error'}",
-        notifications.action(instance, over.context, fault),
-        publisher_id=_publisher(instance),
-        priority="INFO" if fault is None else "ERROR",
+        publisher_id=publisher(instance),
     )
 
 
@@ -86,13 +74,9 @@ def delete_start(notifier: Notifier, work: Work) -> None:
     notifier.emit(
         "instance.delete.start",
         notifications.action(work.instance, work.context),
-        publisher_id=_publisher(work.instance),
+        publisher_id=publisher(work.instance),
     )
 
 
 def _update(notifier: Notifier, instance: Instance, old: State) -> None:
-    notifier.emit("instance.update", notifications.update(instance, old), publisher_id=_publisher(instance))
-
-
-def _publisher(instance: Instance) -> str:
-    return f"nova-compute:{instance.host}" if instance.host else "nova-conductor:cell"
+    notifier.emit("instance.update", notifications.update(instance, old), publisher_id=publisher(instance))

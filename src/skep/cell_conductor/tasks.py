@@ -8,7 +8,9 @@ from skep.cell_conductor import endings
 from skep.cell_conductor.parts import Parts
 from skep.database import Connection
 from skep.database.cell import agents, listing, tasks
+from skep.database.cell.endings import with_instances
 from skep.database.cell.tasks import HostTask
+from skep.domain.actions import Over
 from skep.domain.context import RequestContext
 from skep.domain.instances import Instance
 from skep.messages.base import Done
@@ -53,9 +55,9 @@ class Tasks:
         why = f"NotSupportedByAgent: the agent of host {task.host} is of a release without `{task.request.action}`"
         now = self._parts.clock.now()
 
-        def unit(connection: Connection) -> list[endings.Over]:
+        def unit(connection: Connection) -> list[Over]:
             over = tasks.refuse(connection, task, now, why)
-            return endings.with_instances(connection, [over] if over is not None else [])
+            return with_instances(connection, [over] if over is not None else [])
 
         endings.ended(self._parts, await self._parts.database.write(unit))
 
@@ -85,7 +87,7 @@ def permit(connection: Connection, message: MayAct, now: int) -> tuple[bool, lis
     return granted, [(one, instance) for one in new] if granted else []
 
 
-def conclude(connection: Connection, message: TaskDone, now: int) -> list[endings.Over]:
+def conclude(connection: Connection, message: TaskDone, now: int) -> list[Over]:
     """Write what a host says came of an action."""
     over = tasks.done(
         connection,
@@ -97,7 +99,7 @@ def conclude(connection: Connection, message: TaskDone, now: int) -> list[ending
         now,
         begun=message.begun,
     )
-    return endings.with_instances(connection, [over] if over is not None else [])
+    return with_instances(connection, [over] if over is not None else [])
 
 
 def _order(task: HostTask, *, takes_actions: bool) -> RunAction | ChangePower | None:

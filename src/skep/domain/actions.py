@@ -14,7 +14,7 @@ import msgspec
 from skep.domain.capabilities import Capability
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
-from skep.domain.instances import State, Task
+from skep.domain.instances import Instance, State, Task
 from skep.domain.states import SETTLED
 
 
@@ -94,6 +94,9 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
         """In a word."""
         return "ok" if self.error is None else "error"
 
+
+Over = tuple[Ended, Instance | None]
+"""An action that is over, and its instance as it is now; None for a row that cannot be read."""
 
 ANY_TASK = frozenset(Task)
 

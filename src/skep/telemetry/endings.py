@@ -1,0 +1,54 @@
+"""What is told of an action that is over: a log line, a count and a notification in Nova's events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from skep.domain import notifications
+from skep.domain.actions import ACTIONS, Ended, Over
+from skep.domain.clock import SECOND
+from skep.domain.instances import Fault, Instance
+from skep.telemetry.logs import get_logger
+from skep.telemetry.metrics import Metrics
+from skep.telemetry.notifier import Notifier
+
+log = get_logger(__name__)
+
+CONDUCTOR = "nova-conductor:cell"
+
+
+def ended(metrics: Metrics, notifier: Notifier, over: Iterable[Over]) -> None:
+    """Tell of actions that are over; one that is in doubt is not."""
+    for one, instance in over:
+        if one.in_doubt:
+            continue
+        metrics.actions.labels(one.action, one.outcome).inc()
+        log.info(
+            "action ended",
+            action=one.action,
+            instance=one.instance,
+            host=one.host,
+            attempt=one.attempt,
+            outcome=one.outcome,
+            seconds=round((one.ended_at - one.started_at) / SECOND, 3),
+            request=one.context.request_id,
+            error=one.error,
+        )
+        if instance is not None:
+            _notify(notifier, instance, one)
+
+
+def publisher(instance: Instance) -> str:
+    """Return who speaks of an instance, in Nova's words: the compute of its host, or a conductor where it has none."""
+    return f"nova-compute:{instance.host}" if instance.host else CONDUCTOR
+
+
+def _notify(notifier: Notifier, instance: Instance, over: Ended) -> None:
+    action = ACTIONS[over.action]
+    fault = None if over.error is None else Fault(code=500, message=over.error, created_at=over.ended_at)
+    notifier.emit(
+        f"instance.{action.notification}.{'end' if fault is None else 'error'}",
+        notifications.action(instance, over.context, fault),
+        publisher_id=publisher(instance),
+        priority="INFO" if fault is None else "ERROR",
+    )
