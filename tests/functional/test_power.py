@@ -11,7 +11,7 @@ import pytest
 from skep.config.sections import ConductorSettings
 from skep.contracts.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
 from skep.contracts.eventually import eventually
-from skep.database.cell import tasks
+from skep.database.cell import actions, tasks
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, new_request_id
 from skep.domain.instances import Instance, PowerState, State, Task
@@ -111,3 +111,24 @@ async def test_a_server_halts_and_goes_on_or_is_rebooted(
             assert guest.power_state is power_state
             await ask(cloud, uuid, back)
             await becomes(cloud, uuid, State.ACTIVE, PowerState.RUNNING)
+
+
+async def test_an_action_that_a_delete_overtakes_is_told_of(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(QUICK, conductor=msgspec.structs.replace(QUICK.conductor, task_deadline=60.0))
+    async with running_cloud(tmp_path, config, cells=1, hosts=1) as cloud:
+        [uuid] = await cloud.create()
+        await cloud.settled([uuid])
+        await cloud.stop_agent(HOST)
+        context = await ask(cloud, uuid, Task.POWERING_OFF)
+        await cloud.delete(uuid)
+
+        async def told() -> bool:
+            return any(one.event_type == "instance.power_off.error" for one in cloud.notifications)
+
+        await eventually(told, "the end of the overtaken action is notified")
+        counted = cloud.plane.process.metrics.actions.labels("stop", "error")
+        assert counted._value.get() == 1
+        [event] = await cloud.plane.databases.cells["cell1"].read(
+            partial(actions.events_of, instance=uuid, request_id=context.request_id)
+        )
+        assert (event.result, event.details) == ("Error", tasks.OVERTAKEN)

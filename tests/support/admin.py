@@ -22,6 +22,7 @@ from skep.database.cell import agents, attempts
 from skep.database.cell.attempts import NewAttempt
 from skep.database.cell.tables import instances
 from skep.database.stored import dump
+from skep.domain.actions import Over
 from skep.domain.builds import Decision, Explanation, NearMiss, NotReady, NoValidHost, Placed, StageCount
 from skep.domain.cells import Cell, HostMapping
 from skep.domain.claims import Claim, ClaimKey
@@ -181,6 +182,8 @@ class Admin:
     services: AdminServices
     scheduler: Scheduler
     client: httpx.AsyncClient
+    ended: list[Over]
+    """Actions that ended with repairs."""
 
     async def ask(self, method: str, path: str, *, token: str | None = "admin", **more: Any) -> httpx.Response:
         headers = {} if token is None else {"X-Auth-Token": token}
@@ -359,6 +362,7 @@ async def admin_under_test(directory: Path) -> AsyncIterator[Admin]:
     transport = MemoryTransport()
     scheduler = Scheduler(states=[host_state("h1", CELL1), host_state("h2", CELL2)])
     await scheduler.serve(transport)
+    ended: list[Over] = []
     services = AdminServices(
         database=database,
         cells=databases,
@@ -368,6 +372,7 @@ async def admin_under_test(directory: Path) -> AsyncIterator[Admin]:
         identity=Tokens(),
         sees_server=lambda context, project: context.is_admin or context.project_id == project,
         metrics=lambda: b"skep_things_total 1\n",
+        ended=ended.extend,
         openapi=lambda: {"openapi": "3.1.0"},
         audit_pause=0,
         aliases={"gpu": DeviceAlias(matches=(DeviceMatch(vendor_id="10de", product_id="1eb8"),))},
@@ -377,7 +382,7 @@ async def admin_under_test(directory: Path) -> AsyncIterator[Admin]:
     asgi = httpx.ASGITransport(AdminApi(services), raise_app_exceptions=True)
     try:
         async with httpx.AsyncClient(transport=asgi, base_url="http://cloud") as client:
-            yield Admin(services, scheduler, client)
+            yield Admin(services, scheduler, client, ended)
     finally:
         for opened in (database, *databases.values()):
             await opened.close()

@@ -119,7 +119,7 @@ def bring_to(connection: sa.Connection, state: State, *, now: int = 10) -> None:
         assert tasks.begin(connection, ONE, ACTIONS["stop"], context("req-stop"), now)
         assert tasks.done(connection, ONE, 1, "req-stop", LEFT_IN[state], None, now)
     if state is State.DELETED:
-        assert deletes.begin(connection, ONE, context("req-delete"), now)
+        assert deletes.begin(connection, ONE, context("req-delete"), now) is not None
         assert attempts.close(connection, ONE, HOST, 2, now)
         assert deletes.finish_if_closed(connection, ONE, now)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from skep.admin.joining import Messaging, nobody_joins
 from skep.audit.sources import Sources
 from skep.database.engine import Database
+from skep.domain.actions import Over
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
@@ -76,6 +77,8 @@ class AdminServices:
     """Whether the compute API would show a caller the servers of a project."""
     metrics: Callable[[], bytes]
     """Everything counted, in Prometheus' text format."""
+    ended: Callable[[Iterable[Over]], None]
+    """Tells of actions that are over with a repair."""
     openapi: Callable[[], Mapping[str, Any]]
     """The document of the compute API."""
     missing: Callable[[], Sequence[str]] = _nothing_missing
@@ -103,7 +106,9 @@ class AdminServices:
     @property
     def sources(self) -> Sources:
         """What an audit reads."""
-        return Sources(api=self.database, cells=self.cells, names=self.names, transport=self.transport)
+        return Sources(
+            api=self.database, cells=self.cells, names=self.names, transport=self.transport, ended=self.ended
+        )
 
     def cell(self, uuid: CellUuid) -> Database:
         """Return the database of a cell. Raises Unavailable where this process does not know it."""

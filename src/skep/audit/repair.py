@@ -18,6 +18,8 @@ from skep.audit.sources import Sources
 from skep.database import Connection
 from skep.database.api import build_requests, quotas, server_groups
 from skep.database.cell import agents, guest_secrets, missing_hosts
+from skep.database.cell.endings import with_instances
+from skep.domain.actions import Over
 from skep.domain.claims import ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.errors import SkepError
@@ -168,7 +170,14 @@ async def _give_up_attempt(sources: Sources, difference: Difference) -> bool:
     """Close an attempt on a host that its cell does not know."""
     cell, subject = sources.cell_named(difference.evidence["cell"]), InstanceUuid(difference.subject)
     attempt, now = difference.evidence["attempt"], Clock().now()
-    return await cell.write(partial(missing_hosts.give_up, instance=subject, attempt=attempt, now=now))
+
+    def unit(connection: Connection) -> list[Over] | None:
+        ended = missing_hosts.give_up(connection, subject, attempt, now)
+        return None if ended is None else with_instances(connection, ended)
+
+    over = await cell.write(unit)
+    sources.ended(over or ())
+    return over is not None
 
 
 AUTOMATIC: dict[Kind, Mend] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +11,7 @@ import msgspec
 from skep.database.api import build_requests
 from skep.database.cell import instances
 from skep.database.engine import Database, T, Unit
+from skep.domain.actions import Over
 from skep.domain.cells import Cell
 from skep.domain.errors import StorageUnavailable, Unavailable
 from skep.domain.ids import CellUuid, InstanceUuid
@@ -30,6 +31,8 @@ class Sources:
     cells: Mapping[CellUuid, Database]
     names: Mapping[CellUuid, Cell]
     transport: Transport
+    ended: Callable[[Iterable[Over]], None]
+    """Is told of actions that are over with a mend."""
 
     async def read_cell(self, cell: CellUuid, unit: Unit[T]) -> T:
         """Read in a cell's database.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from skep.admin.app import AdminApi
@@ -16,6 +16,7 @@ from skep.api.services import ApiServices
 from skep.database.api import cells as cell_rows
 from skep.database.api import revoked_nats_users
 from skep.database.engine import Database
+from skep.domain.actions import Over
 from skep.domain.cells import Cell
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, NodeUuid, ProjectId
@@ -32,6 +33,7 @@ from skep.processes.roster import Roster
 from skep.standalone.binding import check_bind
 from skep.standalone.identity.app import identity_app
 from skep.standalone.images.app import images_app
+from skep.telemetry import endings
 from skep.transport.base import Transport
 
 
@@ -222,6 +224,7 @@ class HttpServices:
             identity=self.neighbours.identity,
             sees_server=self._sees_server,
             metrics=self.process.metrics.exposition,
+            ended=self._ended,
             openapi=partial(document, ROUTES),
             missing=missing,
             owner=self.process.owner,
@@ -249,6 +252,9 @@ class HttpServices:
             issuing = partial(revoked_nats_users.issue_second, node=node, now=self.process.clock.now())
             user = host_user(config, self.directory, cell, node, host, await self._api.read(issuing))
         return messaging_of_hosts(config, self.directory, cell, own_url, user)
+
+    def _ended(self, over: Iterable[Over]) -> None:
+        endings.ended(self.process.metrics, self.process.notifier, over)
 
     def _observe(self, method: str, template: str, status: int, seconds: float) -> None:
         self.process.metrics.http_request_seconds.labels("compute", method, template, str(status)).observe(seconds)

@@ -17,9 +17,12 @@ from skep.database.api.instance_mappings import DeleteIntent
 from skep.database.cell import deletes as cell_deletes
 from skep.database.cell import recovery
 from skep.database.cell.deletes import Gone
+from skep.database.cell.endings import with_instances
+from skep.domain.actions import Ended, Over
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.super_conductor.parts import CellAccess, Parts
+from skep.telemetry import endings
 from skep.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -60,21 +63,24 @@ class Deletes:
         ):
             now = parts.clock.now()
 
-            def unit(connection: Connection) -> list[InstanceUuid]:
-                return [
-                    intent.instance
-                    for intent in intents
-                    if not cell_deletes.begin(connection, intent.instance, intent.context, now)
-                    and cell_deletes.is_absent(connection, intent.instance)
+            def unit(connection: Connection) -> tuple[list[InstanceUuid], list[Over]]:
+                absent: list[InstanceUuid] = []
+                ended: list[Ended] = []
+                for intent in intents:
+                    over = cell_deletes.begin(connection, intent.instance, intent.context, now)
+                    ended += over or ()
                     # A row that was lost may be made anew before it is known what hosts have.
-                    and recovery.under_way(connection) is None
-                ]
+                    gone = over is None and cell_deletes.is_absent(connection, intent.instance)
+                    if gone and recovery.under_way(connection) is None:
+                        absent.append(intent.instance)
+                return absent, with_instances(connection, ended)
 
             try:
-                absent = await access.write(unit)
+                absent, over = await access.write(unit)
             except SkepError as error:
                 log.warning("cell cannot be told of deletes", cell=access.cell.name, error=str(error))
                 return
+        endings.ended(parts.steps.metrics, parts.notifier, over)
         if absent:
             await self._forget_above([Gone(instance=instance, group=None) for instance in absent])
         await parts.nudge(cell)

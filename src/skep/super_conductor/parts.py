@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from skep.audit.sources import Sources
 from skep.config.sections import ConductorSettings
@@ -19,6 +20,7 @@ from skep.domain.request_specs import RequestSpec
 from skep.domain.timelines import Moment, later
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.reconciler.lease import Time
+from skep.telemetry import endings
 from skep.telemetry.clock_watch import Told, ignore
 from skep.telemetry.logs import get_logger
 from skep.telemetry.notifier import Notifier
@@ -105,6 +107,7 @@ class Parts:
             cells=LiveMapping(lambda: {uuid: access.database for uuid, access in self.cells.items()}),
             names=LiveMapping(lambda: {uuid: access.cell for uuid, access in self.cells.items()}),
             transport=self.transport,
+            ended=partial(endings.ended, self.steps.metrics, self.notifier),
         )
 
     def takes_disabled(self, spec: RequestSpec) -> bool:

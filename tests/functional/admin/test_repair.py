@@ -360,3 +360,19 @@ async def test_a_repair_needs_a_body_that_makes_sense(admin: Admin) -> None:
 async def test_only_admins_repair(admin: Admin) -> None:
     response = await admin.ask("POST", "/admin/v1/audit/repair", token="owner", json={"dry_run": True})
     assert response.status_code == 403
+
+
+async def test_an_action_that_a_repair_ends_is_told_of(admin: Admin) -> None:
+    server = await admin.server(CELL1)
+    gone = {"host": "h9", "node": "n9"}
+    await admin.write_cell(
+        instances.update().where(of(server, instances)).values(task="powering-off", task_id="req-stop", **gone),
+        attempts.update().where(of(server, attempts)).values(gone),
+    )
+    difference = next(
+        one for one in (await look_once(admin.services.sources)).differences if one.kind == "attempt_without_host"
+    )
+    assert await ON_DEMAND["attempt_without_host"](admin.services.sources, difference)
+    [(over, instance)] = admin.ended
+    assert instance is not None
+    assert (over.action, over.outcome, instance.state) == ("stop", "error", State.ERROR)

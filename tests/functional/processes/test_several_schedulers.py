@@ -15,6 +15,7 @@ from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import Config
 from skep.contracts.cloud import Cloud, running_cloud
 from skep.contracts.eventually import eventually
+from skep.domain.actions import Over
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State
 from skep.processes.servers.nats import NatsServer
@@ -88,8 +89,13 @@ async def all_active(cloud: Cloud, uuids: list[InstanceUuid]) -> None:
     assert {uuid: guests[uuid] for uuid in uuids} == dict.fromkeys(uuids, 1)
     await cloud.no_claims()
     databases = {uuid: access.database for uuid, access in cloud.plane.cell_databases().items()}
+    ended: list[Over] = []
     sources = Sources(
-        api=cloud.plane.databases.api, cells=databases, names=cloud.plane.cells, transport=cloud.plane.transport
+        api=cloud.plane.databases.api,
+        cells=databases,
+        names=cloud.plane.cells,
+        transport=cloud.plane.transport,
+        ended=ended.extend,
     )
     look = await look_twice(sources, 2.0)
     assert (look.differences, look.unread) == ((), ())

@@ -197,7 +197,9 @@ def test_an_action_ends_a_task_that_it_overrides_and_no_other(cell: sa.Connectio
 def test_a_delete_ends_what_is_under_way(cell: sa.Connection) -> None:
     running(cell)
     assert asks(cell)
-    assert deletes.begin(cell, ONE, context("req-d"), NOW)
+    over = deletes.begin(cell, ONE, context("req-d"), NOW)
+    assert over is not None
+    assert [(one.action, one.error, one.context.request_id) for one in over] == [("stop", tasks.OVERTAKEN, "req-t")]
     assert server(cell).task is Task.DELETING
     assert results(cell) == [("Error", tasks.OVERTAKEN)]
     assert says(cell, OFF) is False

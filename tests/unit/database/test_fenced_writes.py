@@ -131,7 +131,7 @@ def test_another_host_changes_nothing(cell: sa.Connection, state: State) -> None
 @pytest.mark.parametrize("state", [state for state in State if state not in (State.DELETED, State.MOVED)])
 def test_what_is_being_deleted_is_not_built(cell: sa.Connection, state: State) -> None:
     bring_to(cell, state)
-    assert deletes.begin(cell, ONE, context("req-delete"), NOW)
+    assert deletes.begin(cell, ONE, context("req-delete"), NOW) is not None
     before = everything(cell)
     for attempt in (1, 2, 3):
         for name in tried_on(cell):
@@ -321,7 +321,7 @@ def test_a_delete_waits_for_every_open_attempt(cell: sa.Connection) -> None:
     reschedules.take_from_host(cell, ONE, 1, NOW)
     reschedules.take(cell, ME, NOW, 5)
     reschedules.rescheduled(cell, ONE, 3, placed("host2"), NOW)
-    assert deletes.begin(cell, ONE, context("req-delete"), NOW)
+    assert deletes.begin(cell, ONE, context("req-delete"), NOW) is not None
     assert deletes.deleting(cell, 5) == []
     attempts.close(cell, ONE, "host2", 4, NOW)
     assert deletes.finish_if_closed(cell, ONE, NOW) is None
@@ -337,22 +337,22 @@ def test_a_delete_waits_for_every_open_attempt(cell: sa.Connection) -> None:
 def test_a_server_that_no_host_has_is_deleted_at_once(cell: sa.Connection) -> None:
     builds.stage(cell, [staged(host=None)], 10)
     builds.settle(cell, [(ONE, 1)], 10)
-    assert deletes.begin(cell, ONE, context("req-delete"), NOW)
+    assert deletes.begin(cell, ONE, context("req-delete"), NOW) is not None
     assert state_of(cell) is State.DELETED
 
 
 def test_a_repeated_delete_raises_the_attempt_once(cell: sa.Connection) -> None:
     bring_to(cell, State.ACTIVE)
-    assert deletes.begin(cell, ONE, context("req-delete"), NOW)
+    assert deletes.begin(cell, ONE, context("req-delete"), NOW) is not None
     before = everything(cell)
-    assert deletes.begin(cell, ONE, context("req-again"), NOW + 1) is False
+    assert deletes.begin(cell, ONE, context("req-again"), NOW + 1) is None
     assert everything(cell) == before
 
 
 def test_a_delete_replaces_a_task_and_its_late_end_changes_nothing(cell: sa.Connection) -> None:
     bring_to(cell, State.ACTIVE)
     assert tasks.begin(cell, ONE, asking(Task.REBOOTING, frozenset({State.ACTIVE})), context("req-r"), NOW)
-    assert deletes.begin(cell, ONE, context("req-delete"), NOW)
+    assert deletes.begin(cell, ONE, context("req-delete"), NOW) is not None
     assert _done(cell, 1, HOST) is False
     assert _done(cell, 2, HOST) is False
 

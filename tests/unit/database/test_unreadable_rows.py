@@ -54,13 +54,13 @@ def test_what_needs_no_decoding_goes_on_with_a_damaged_row(cell: sa.Connection, 
     assert builds.built(cell, ONE, 1, HOST, NOW, PowerState.RUNNING, NOW)
     assert tasks.begin(cell, ONE, asking(Task.REBOOTING, frozenset({State.ACTIVE})), context("req-r"), NOW)
     assert [task.task_id for task in tasks.due(cell, NOW, NOW, 5)] == ["req-r"]
-    assert deletes.begin(cell, ONE, context("req-d"), NOW)
+    assert deletes.begin(cell, ONE, context("req-d"), NOW) is not None
     assert len(attempts.stale_due(cell, NOW, NOW, 5)) == 1
     attempts.close(cell, ONE, HOST, 2, NOW)
     assert deletes.deleting(cell, 5) == [ONE]
     assert deletes.finish_if_closed(cell, ONE, NOW)
     assert [gone.instance for gone in deletes.unforgotten(cell, 5)] == [ONE]
-    assert deletes.begin(cell, ONE, context("req-d"), NOW) is False
+    assert deletes.begin(cell, ONE, context("req-d"), NOW) is None
 
 
 def test_a_damaged_staged_row_can_be_removed(cell: sa.Connection) -> None:

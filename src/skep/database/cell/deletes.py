@@ -30,16 +30,16 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     group: GroupRule | None
 
 
-def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext, now: int) -> bool:
+def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext, now: int) -> list[Ended] | None:
     """Raise the attempt and mark the row as being deleted; at once deleted when no host can have anything of it.
 
-    False when there is no such row, it is deleted, or it rests (see `resting`). Repeating it changes nothing.
+    Return the actions that are over with it: what was under way, and the delete itself where it is done at once. None
+    when there is no such row, it is deleted, or it rests (see `resting`). Repeating it changes nothing.
     """
     if connection.execute(_WAITS_FOR_HOSTS, {"of": uuid}).first() is not None:
-        return False
+        return None
     mine = sa.and_(row.uuid == uuid, row.deleted_at.is_(None), ~resting.undecided(row.uuid))
-    for task in tasks.of(connection, mine):
-        tasks.settle(connection, task, now, tasks.OVERTAKEN)
+    over = [tasks.settle(connection, task, now, tasks.OVERTAKEN) for task in tasks.of(connection, mine)]
     marked = connection.execute(
         instances.update()
         .where(mine, row.task.is_distinct_from(Task.DELETING.value))
@@ -58,7 +58,8 @@ def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext
     if marked:
         connection.execute(_LET_GO, {"of": uuid})
         actions.begin(connection, [actions.action_of(uuid, DELETE.record, context, now)])
-    return finish_if_closed(connection, uuid, now) is not None or marked == 1
+    deleted = finish_if_closed(connection, uuid, now)
+    return [one for one in (*over, deleted) if one is not None] if marked or deleted is not None else None
 
 
 _WAITS_FOR_HOSTS = sa.select(row.uuid).where(

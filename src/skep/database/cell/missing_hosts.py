@@ -11,6 +11,7 @@ from skep.database.cell import builds, deletes, reschedules, tasks
 from skep.database.cell.tables import agents, instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.transitions import moving
+from skep.domain.actions import Ended
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Fault, State, Task
 from skep.domain.states import before
@@ -24,9 +25,10 @@ NO_AGENT = ~sa.exists().where(agents.c.node == attempt_row.node)
 """Says of an attempt that its cell does not know the host."""
 
 
-def give_up(connection: sa.Connection, instance: InstanceUuid, attempt: int, now: int) -> bool:
-    """Close an open attempt on a host that the cell does not know; False when there is none.
+def give_up(connection: sa.Connection, instance: InstanceUuid, attempt: int, now: int) -> list[Ended] | None:
+    """Close an open attempt on a host that the cell does not know; None when there is none.
 
+    Return the actions that are over with it.
     A build that had not begun goes to another host. A server that may have a guest there is ERROR, so that it can be
     deleted; its attempt is not raised: a host that comes back with the guest has what the row says.
     """
@@ -36,14 +38,15 @@ def give_up(connection: sa.Connection, instance: InstanceUuid, attempt: int, now
         sa.select(row.attempt, row.state, row.task).where(row.uuid == instance, row.deleted_at.is_(None))
     ).first()
     if found is None or (server is not None and server.state == State.STAGED):
-        return False
+        return None
+    ended: list[Ended | None] = []
     current = server is not None and server.attempt == attempt and server.task != Task.DELETING
     if current and not reschedules.take_from_host(connection, instance, attempt, now):
-        _lose(connection, instance, attempt, found.host, now)
+        ended += _lose(connection, instance, attempt, found.host, now)
     closed = {"open": False, "outcome": OUTCOME, "ended_at": now}
     connection.execute(attempt_rows.update().where(mine).values(closed))
-    deletes.finish_if_closed(connection, instance, now)
-    return True
+    ended.append(deletes.finish_if_closed(connection, instance, now))
+    return [one for one in ended if one is not None]
 
 
 def came_back(connection: sa.Connection, node: NodeUuid) -> int:
@@ -58,10 +61,10 @@ def came_back(connection: sa.Connection, node: NodeUuid) -> int:
     ).rowcount
 
 
-def _lose(connection: sa.Connection, instance: InstanceUuid, attempt: int, host: str, now: int) -> None:
+def _lose(connection: sa.Connection, instance: InstanceUuid, attempt: int, host: str, now: int) -> list[Ended | None]:
     current = sa.and_(row.uuid == instance, row.attempt == attempt)
-    for task in tasks.of(connection, current):
-        tasks.settle(connection, task, now, f"The host of the server is not known: {tasks.UNKNOWN}")
+    why = f"The host of the server is not known: {tasks.UNKNOWN}"
+    ended = [tasks.settle(connection, task, now, why) for task in tasks.of(connection, current)]
     fault = Fault(
         code=500,
         message="The host of the server is not part of this cloud any more",
@@ -71,3 +74,4 @@ def _lose(connection: sa.Connection, instance: InstanceUuid, attempt: int, host:
     values = {**builds.ended(fault, now), "task": None}
     del values["host"], values["node"]
     connection.execute(instances.update().where(current, moving(before(State.ERROR), State.ERROR)).values(values))
+    return ended
