@@ -34,6 +34,7 @@ from skep.messages import (
     to_super_conductor,
 )
 from skep.messages.base import REGISTRY, Call
+from skep.scheduler.records import KINDS
 
 ROOT = Path(__file__).parent
 RECEIVERS = (
@@ -54,12 +55,14 @@ ROWS: dict[str, Any] = {
     for found in (Instance, RequestSpec, RequestContext, Fault, Explanation, Alternate, Given, ActionRequest)
 }
 FILES: dict[str, Any] = {found.__name__: found for found in (*get_args(Entry), GuestEvent)}
+RECORDS: dict[str, Any] = {f"record-{namespace}": kind for namespace, kind in KINDS.items()}
+"""Values of the synchronizer's records, by namespace: schedulers of two releases share them during an upgrade."""
 
 SEALED: dict[str, Any] = {"Welcome": to_cell_conductor.Welcome}
 WIRE = {**MESSAGES, **REPLIES, **SEALED}
 """What is sent, as MessagePack. A sample holds its bytes as hexadecimal digits and, to be read by people, its value."""
-STORED = {**ROWS, **FILES}
-"""What stands in columns and in the files of a host, as JSON."""
+STORED = {**ROWS, **FILES, **RECORDS}
+"""What stands in columns, in the files of a host and in the synchronizer's records, as JSON."""
 
 
 def example(kind: msgspec.inspect.Type) -> Any:
