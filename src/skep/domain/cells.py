@@ -21,11 +21,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         return self.uuid == CELL0
 
 
-class HostMapping(msgspec.Struct, frozen=True, kw_only=True):
-    """Which cell a node belongs to, and what the operator wants of it.
-
-    The operator's wishes are never overridden by what the host reports.
-    """
+class HostIntent(msgspec.Struct, frozen=True, kw_only=True):
+    """The cell of a node, and the operator's intent for it. No report of the host overrides it."""
 
     node: NodeUuid
     host: str
@@ -33,7 +30,24 @@ class HostMapping(msgspec.Struct, frozen=True, kw_only=True):
     disabled: bool = False
     disabled_reason: str | None = None
     forced_down: bool = False
+
+
+class HostMapping(HostIntent, frozen=True, kw_only=True):
+    """A node's row in the API database: the intent and its times."""
+
     created_at: int = 0
     updated_at: int | None = None
     deleting_at: int | None = None
     """Since when the host is being deleted; no server is mapped to it any more."""
+
+    @property
+    def intent(self) -> HostIntent:
+        """What schedulers get of this row."""
+        return HostIntent(
+            node=self.node,
+            host=self.host,
+            cell=self.cell,
+            disabled=self.disabled,
+            disabled_reason=self.disabled_reason,
+            forced_down=self.forced_down,
+        )

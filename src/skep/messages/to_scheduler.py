@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from skep.domain.builds import Decision
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim, ClaimKey, Role
 from skep.domain.heard_time import SchedulerTime
 from skep.domain.hosts import HostState, HostUsage
@@ -99,33 +100,14 @@ class UpdateHostState(Call[UpdateHostStateReply], frozen=True, kw_only=True):
     reports: tuple[HostReport, ...]
 
 
-class HostWish(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's intent for one host."""
-
-    node: NodeUuid
-    host: str
-    cell: CellUuid
-    disabled: bool = False
-    disabled_reason: str | None = None
-    forced_down: bool = False
-
-
-class AggregateWish(msgspec.Struct, frozen=True, kw_only=True):
-    """One aggregate: hosts by name, metadata; `availability_zone` in the metadata makes it a zone."""
+class AggregatePage(msgspec.Struct, frozen=True, kw_only=True):
+    """An aggregate, or a page of a large one: hosts by name, and metadata; `availability_zone` makes it a zone."""
 
     id: int
     hosts: tuple[str, ...]
     metadata: dict[str, str] = {}
     page: int = 0
-    """One with many hosts comes in several wishes; each names some of the hosts, and the metadata."""
-
-
-class CellWish(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell: whether it may get new servers."""
-
-    uuid: CellUuid
-    name: str
-    disabled: bool = False
+    """A large aggregate has several pages; each names some of the hosts, and the metadata."""
 
 
 class OperatorStatePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,9 +129,9 @@ class PublishOperatorState(Call[Done], frozen=True, kw_only=True):
 
     wire_name: ClassVar[str] = "PublishOperatorState"
     reply_type: ClassVar[Any] = Done
-    hosts: tuple[HostWish, ...]
-    aggregates: tuple[AggregateWish, ...]
-    cells: tuple[CellWish, ...]
+    hosts: tuple[HostIntent, ...]
+    aggregates: tuple[AggregatePage, ...]
+    cells: tuple[Cell, ...]
     part: OperatorStatePart | None = None
     """Only this part is sent: records in it that are not named here are removed. None: everything is sent."""
 

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 
+from skep.domain.cells import HostIntent
 from skep.domain.claims import Claim
 from skep.domain.groups import GroupRule, Policy
 from skep.domain.ids import CellUuid, GroupUuid, NodeUuid
-from skep.messages.to_scheduler import AssertClaims, AssertReply, HostWish, Slot
+from skep.messages.to_scheduler import AssertClaims, AssertReply, Slot
 from skep.placement.groups import GroupSlot
 from skep.scheduler import changes
 from skep.scheduler.changes import Change, Changing
@@ -142,8 +143,8 @@ async def _complete(
 
 
 def _is_of(states: HostStates, node: NodeUuid, cell: CellUuid) -> bool:
-    wish: HostWish | None = states.held(Key(OPERATOR, node)).value
-    return wish is not None and wish.cell == cell
+    intent: HostIntent | None = states.held(Key(OPERATOR, node)).value
+    return intent is not None and intent.cell == cell
 
 
 def _by_node(claims: Iterable[Claim]) -> dict[NodeUuid, list[Claim]]:

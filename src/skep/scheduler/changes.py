@@ -8,12 +8,13 @@ from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
+from skep.domain.cells import Cell
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.groups import GroupRule
 from skep.domain.hosts import HostUsage, RefusedReport
 from skep.domain.ids import CellUuid
 from skep.domain.nested.wanted import Wanted
-from skep.messages.to_scheduler import CellWish, HeardPage, HostReport
+from skep.messages.to_scheduler import HeardPage, HostReport
 from skep.placement.groups import GroupSlot, allows
 from skep.scheduler.parts import has_parts, with_parts
 from skep.scheduler.records import BeatValue, CellValue, ComputeValue, GroupValue, HearingValue, Report
@@ -257,11 +258,11 @@ def free_slot(key: ClaimKey) -> Changing[bool]:
     return change
 
 
-def set_wish(wish: Any) -> Changing[None]:
-    """Set what the operator wants of a host or an aggregate; None removes it."""
+def set_value(wanted: Any) -> Changing[None]:
+    """Set the whole value of a record, such as the operator's intent for a host; None removes the record."""
 
     def change(value: Any) -> Change[None]:
-        return Change(value if value == wish else wish, None)
+        return Change(value if value == wanted else wanted, None)
 
     return change
 
@@ -280,12 +281,12 @@ def remove_unchanged(judged: Any) -> Changing[bool]:
     return change
 
 
-def set_cell_wish(wish: CellWish | None) -> Changing[None]:
-    """Set what the operator wants of a cell; whether it has asserted is not touched."""
+def set_cell_intent(intent: Cell | None) -> Changing[None]:
+    """Set the operator's intent for a cell; whether it has asserted is not touched."""
 
     def change(value: CellValue | None) -> Change[None]:
         before = value if value is not None else CellValue()
-        after = replace(before, wish=wish)
+        after = replace(before, intent=intent)
         if after == before:
             return Change(value, None)
         return Change(after if after != CellValue() else None, None)

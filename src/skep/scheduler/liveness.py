@@ -33,7 +33,7 @@ async def take_beat(states: HostStates, commits: Commits, beat: Beat, at: int, n
     )
     await commits.change(key, changes.set_beat(versions, at, listening=beat.listening))
     for page in surplus:
-        await commits.change(hearing_key(beat.cell, beat.conductor, page), changes.set_wish(None))
+        await commits.change(hearing_key(beat.cell, beat.conductor, page), changes.set_value(None))
     await _forget_gone(states, commits, beat, now)
     wanted = states.hearing.missing(key.name, versions)
     if wanted:
@@ -75,5 +75,5 @@ async def _forget_gone(states: HostStates, commits: Commits, beat: Beat, now: fl
         removed = await commits.change(key, changes.remove_unchanged(states.held(key).value))
         if removed.answer:
             await asyncio.gather(
-                *(commits.change(hearing_key(beat.cell, conductor, page), changes.set_wish(None)) for page in pages)
+                *(commits.change(hearing_key(beat.cell, conductor, page), changes.set_value(None)) for page in pages)
             )

@@ -61,7 +61,7 @@ class Membership:
         """Say once that this scheduler lives; share the hosts with whom is known to live now."""
         self.share()
         value = SchedulerValue(at=self._clock.now(), host=self._host)
-        await self._commits.change(self._key(self.run), changes.set_wish(value))
+        await self._commits.change(self._key(self.run), changes.set_value(value))
         for run in self._states.members.gone(self._monotonic()):
             if run != self.run:
                 key = self._key(run)
@@ -89,7 +89,7 @@ class Membership:
         """Tell the others to take over this one's share at once; without an answer they find out in seconds."""
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                await self._commits.change(self._key(self.run), changes.set_wish(None))
+                await self._commits.change(self._key(self.run), changes.set_value(None))
         except (SkepError, TimeoutError) as error:
             log.warning("the other schedulers could not be told of the end", error=str(error))
 

@@ -92,9 +92,9 @@ async def publish_namespaces(
             raise BadRequest(f"namespace {one.name[:80]!r}: {fault}")
     # Records that agree in memory may be gone from the backend, with another epoch begun.
     await commits.look()
-    wishes = {Key(NAMESPACES, one.name): one for one in message.namespaces}
+    values = {Key(NAMESPACES, one.name): one for one in message.namespaces}
     names = {one.name for one in message.namespaces}
-    gone = [key for key in states.keys(NAMESPACES) if key not in wishes]
+    gone = [key for key in states.keys(NAMESPACES) if key not in values]
     strays: dict[str, list[Key]] = {}
     for key in states.keys(STATES):
         name = key.name.partition("/")[0]
@@ -111,8 +111,8 @@ async def publish_namespaces(
     if gone or stray:
         log.info("namespaces removed", namespaces=[key.name for key in gone], states=len(stray))
     await asyncio.gather(
-        *(commits.change(key, changes.set_wish(wish)) for key, wish in wishes.items()),
-        *(commits.change(key, changes.set_wish(None)) for key in (*gone, *stray)),
+        *(commits.change(key, changes.set_value(value)) for key, value in values.items()),
+        *(commits.change(key, changes.set_value(None)) for key in (*gone, *stray)),
     )
 
 

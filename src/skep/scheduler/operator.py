@@ -25,22 +25,22 @@ async def publish_operator_state(states: HostStates, commits: Commits, message: 
     read first: records that agree in memory may be gone from the backend, with another epoch begun.
     """
     await commits.look()
-    wishes: dict[Key, Any] = {Key(OPERATOR, wish.node): wish for wish in message.hosts}
-    wishes |= {aggregate_key(wish.id, wish.page): wish for wish in message.aggregates}
-    gone = {*_told(states, message, "hosts"), *_told(states, message, "aggregates")} - wishes.keys()
-    await _write(states, commits, {**wishes, **dict.fromkeys(gone)}, changes.set_wish)
-    cells: dict[Key, Any] = {Key(CELLS, wish.uuid): wish for wish in message.cells}
+    values: dict[Key, Any] = {Key(OPERATOR, one.node): one for one in message.hosts}
+    values |= {aggregate_key(one.id, one.page): one for one in message.aggregates}
+    gone = {*_told(states, message, "hosts"), *_told(states, message, "aggregates")} - values.keys()
+    await _write(states, commits, {**values, **dict.fromkeys(gone)}, changes.set_value)
+    cells: dict[Key, Any] = {Key(CELLS, one.uuid): one for one in message.cells}
     gone = set(_told(states, message, "cells")) - cells.keys()
-    await _write(states, commits, {**cells, **dict.fromkeys(gone)}, changes.set_cell_wish)
+    await _write(states, commits, {**cells, **dict.fromkeys(gone)}, changes.set_cell_intent)
 
 
 async def _write(
-    states: HostStates, commits: Commits, wishes: Mapping[Key, Any], changing: Callable[[Any], Changing[None]]
+    states: HostStates, commits: Commits, values: Mapping[Key, Any], changing: Callable[[Any], Changing[None]]
 ) -> None:
     """Change the records that differ. A republished page mostly finds each as it is."""
     differing = []
-    for key, wish in wishes.items():
-        change = changing(wish)
+    for key, wanted in values.items():
+        change = changing(wanted)
         value = states.held(key).value
         if change(value).value is not value:
             differing.append(commits.change(key, change))

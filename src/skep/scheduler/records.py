@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim
 from skep.domain.hosts import HostUsage, RefusedReport
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.namespaces import Namespace
-from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish
+from skep.messages.to_scheduler import AggregatePage
 from skep.placement.groups import GroupSlot
 from skep.synchronizer.base import Key, Record
 
@@ -77,8 +78,8 @@ class GroupValue(msgspec.Struct, frozen=True, kw_only=True):
 class CellValue(msgspec.Struct, frozen=True, kw_only=True):
     """One cell."""
 
-    wish: CellWish | None = None
-    """None: the operator has not named it."""
+    intent: Cell | None = msgspec.field(default=None, name="wish")
+    """The operator's; None: the operator has not named the cell."""
     asserted: bool = False
 
 
@@ -122,8 +123,8 @@ class SchedulerValue(msgspec.Struct, frozen=True, kw_only=True):
 KINDS: dict[str, type[Any]] = {
     COMPUTE: ComputeValue,
     GROUPS: GroupValue,
-    OPERATOR: HostWish,
-    AGGREGATES: AggregateWish,
+    OPERATOR: HostIntent,
+    AGGREGATES: AggregatePage,
     CELLS: CellValue,
     BEATS: BeatValue,
     SCHEDULERS: SchedulerValue,

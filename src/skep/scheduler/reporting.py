@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import structlog
 
+from skep.domain.cells import HostIntent
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.errors import TooLarge
-from skep.messages.to_scheduler import HostReport, HostWish, ReportAnswer
+from skep.messages.to_scheduler import HostReport, ReportAnswer
 from skep.placement.hosts.bounds import no_room_for
 from skep.scheduler import changes
 from skep.scheduler.changes import Merged
@@ -103,9 +104,9 @@ class Reporting:
 
 def _misplaced(states: HostStates, report: HostReport) -> str | None:
     """Return what is wrong when a node speaks from another cell than the one it is mapped to."""
-    wish: HostWish | None = states.held(Key(OPERATOR, report.node)).value
-    if wish is not None and wish.cell != report.cell:
-        return f"cell: the node is mapped to cell {wish.cell}, the report came from {report.cell[:LONGEST_NAME]}"
+    intent: HostIntent | None = states.held(Key(OPERATOR, report.node)).value
+    if intent is not None and intent.cell != report.cell:
+        return f"cell: the node is mapped to cell {intent.cell}, the report came from {report.cell[:LONGEST_NAME]}"
     return None
 
 

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from skep.domain.cells import HostIntent
 from skep.domain.hosts import HostUsage
 from skep.domain.providers import Topology
 from skep.domain.resources import Inventory
-from skep.messages.to_scheduler import HostWish
 from skep.scheduler.records import ComputeValue, HearingValue, Report
 
 MOST_KINDS = 20_000
@@ -43,7 +43,7 @@ class Sharing:
         kind = type(after)
         if kind is ComputeValue:
             return self._compute(before, after)
-        if kind is HostWish:
+        if kind is HostIntent:
             node, host, cell = sys.intern(after.node), sys.intern(after.host), sys.intern(after.cell)
             return msgspec.structs.replace(after, node=node, host=host, cell=cell)
         if kind is HearingValue:

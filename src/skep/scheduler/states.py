@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 import structlog
 
+from skep.domain.cells import HostIntent
 from skep.domain.hosts import HostState
 from skep.domain.ids import CellUuid, GroupUuid, NodeUuid
 from skep.domain.namespaces import Namespace
-from skep.messages.to_scheduler import AggregateWish, HostWish
+from skep.messages.to_scheduler import AggregatePage
 from skep.placement.hosts.hearing import Hearing
 from skep.placement.hosts.table import Intake
 from skep.placement.knowledge import Knowledge
@@ -97,7 +98,7 @@ class HostStates(Knowledge):
         self.quarantined: dict[Key, Quarantine] = {}
         self.lost_nodes: set[NodeUuid] = set()
         """Nodes whose record was lost: the claims on them are to be told again."""
-        self._aggregate_pages: dict[int, dict[int, AggregateWish]] = {}
+        self._aggregate_pages: dict[int, dict[int, AggregatePage]] = {}
 
     # --- records come in --------------------------------------------------------------------------
 
@@ -217,7 +218,7 @@ class HostStates(Knowledge):
             case "groups":
                 self._apply_group(GroupUuid(key.name), after)
             case "operator":
-                self._apply_wish(NodeUuid(key.name), after)
+                self._apply_intent(NodeUuid(key.name), after)
             case "aggregates":
                 number, _, page = key.name.partition("/")
                 self._apply_aggregate(int(number), int(page or 0), after)
@@ -266,17 +267,17 @@ class HostStates(Knowledge):
         else:
             self._intake.report(node, after.cell, usage)
 
-    def _apply_wish(self, node: NodeUuid, wish: HostWish | None) -> None:
-        if wish is None:
-            self.table.drop_wish(node)
+    def _apply_intent(self, node: NodeUuid, intent: HostIntent | None) -> None:
+        if intent is None:
+            self.table.drop_intent(node)
             return
-        self.table.set_wish(
+        self.table.set_intent(
             node,
-            wish.host,
-            wish.cell,
-            disabled=wish.disabled,
-            forced_down=wish.forced_down,
-            disabled_reason=wish.disabled_reason,
+            intent.host,
+            intent.cell,
+            disabled=intent.disabled,
+            forced_down=intent.forced_down,
+            disabled_reason=intent.disabled_reason,
         )
 
     def _apply_group(self, group: GroupUuid, value: GroupValue | None) -> None:
@@ -286,10 +287,10 @@ class HostStates(Knowledge):
             self.lost_groups.pop(group, None)
         self.groups.set_stored(group, value.slots if value is not None else ())
 
-    def _apply_aggregate(self, number: int, page: int, wish: AggregateWish | None) -> None:
+    def _apply_aggregate(self, number: int, page: int, value: AggregatePage | None) -> None:
         pages = self._aggregate_pages.setdefault(number, {})
-        if wish is not None:
-            pages[page] = wish
+        if value is not None:
+            pages[page] = value
         else:
             pages.pop(page, None)
         if not pages:
@@ -300,11 +301,11 @@ class HostStates(Knowledge):
             self.table.set_aggregate(number, hosts, pages[min(pages)].metadata)
 
     def _apply_cell(self, cell: CellUuid, value: CellValue | None) -> None:
-        wish = value.wish if value is not None else None
+        intent = value.intent if value is not None else None
         self.table.set_cell(
             cell,
-            known=wish is not None,
-            disabled=wish is not None and wish.disabled,
+            known=intent is not None,
+            disabled=intent is not None and intent.disabled,
             asserted=value is not None and value.asserted,
         )
 
@@ -343,35 +344,35 @@ class HostStates(Knowledge):
     def host_state(self, node: NodeUuid) -> HostState | None:
         """Join what is known of a node; None unless it is mapped and has reported in this epoch."""
         held = self.held(Key(COMPUTE, node))
-        wish: HostWish | None = self.held(Key(OPERATOR, node)).value
+        intent: HostIntent | None = self.held(Key(OPERATOR, node)).value
         value: ComputeValue | None = held.value
-        if wish is None or value is None or value.report is None:
+        if intent is None or value is None or value.report is None:
             return None
         row = self.table.row_of[node]
         return HostState(
             node=node,
-            cell=wish.cell,
+            cell=intent.cell,
             usage=value.report.usage,
             incarnation=value.report.incarnation,
             seq=value.report.seq,
             claims=value.claims,
             generation=held.generation,
-            disabled=wish.disabled,
-            disabled_reason=wish.disabled_reason,
-            forced_down=wish.forced_down,
+            disabled=intent.disabled,
+            disabled_reason=intent.disabled_reason,
+            forced_down=intent.forced_down,
             up=bool(self.table.up[row]),
             silent=not bool(self.table.heard[row]) if self.table.is_living(row) else None,
             last_heard=int(self.table.last_heard[row]),
             zone=self.table.zone_of(row),
-            aggregates=self.table.aggregates_of(wish.host),
+            aggregates=self.table.aggregates_of(intent.host),
             refused=value.refused,
         )
 
     def place(self, node: NodeUuid) -> tuple[str, CellUuid | None]:
         """Return the host's name and cell, from the operator's mapping or else from its own report."""
-        wish: HostWish | None = self.held(Key(OPERATOR, node)).value
-        if wish is not None:
-            return wish.host, wish.cell
+        intent: HostIntent | None = self.held(Key(OPERATOR, node)).value
+        if intent is not None:
+            return intent.host, intent.cell
         value: ComputeValue | None = self.held(Key(COMPUTE, node)).value
         if value is None:
             return "", None

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
+from skep.domain.cells import HostIntent
 from skep.domain.clock import SECOND
 from skep.domain.hosts import HostState
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Resources, add, subtract
-from skep.messages.to_scheduler import AggregateWish, HostWish
+from skep.messages.to_scheduler import AggregatePage
 from skep.placement.hosts.published import DEFAULT_ZONE, ZONE_KEY
 from skep.scheduler.decision_log.entries import (
     Applied,
@@ -118,19 +119,19 @@ class _Hosts:
 
     def __init__(self) -> None:
         self.gone: dict[str, int] = {}
-        self._wishes: dict[NodeUuid, HostWish] = {}
+        self._intents: dict[NodeUuid, HostIntent] = {}
         self._first: dict[NodeUuid, ComputeValue] = {}
         self._now: dict[NodeUuid, ComputeValue] = {}
         self._there: dict[NodeUuid, dict[InstanceUuid, Resources]] = {}
-        self._aggregates: dict[str, AggregateWish] = {}
+        self._aggregates: dict[str, AggregatePage] = {}
 
     def take(self, at: int, entry: Entry) -> None:
         if not isinstance(entry, Kept | Applied):
             return
         node, value = NodeUuid(entry.name), entry.value
-        if entry.namespace == OPERATOR and isinstance(value, HostWish):
-            self._wishes.setdefault(node, value)
-        elif entry.namespace == AGGREGATES and isinstance(value, AggregateWish):
+        if entry.namespace == OPERATOR and isinstance(value, HostIntent):
+            self._intents.setdefault(node, value)
+        elif entry.namespace == AGGREGATES and isinstance(value, AggregatePage):
             self._aggregates[entry.name] = value
         elif entry.namespace == COMPUTE and isinstance(value, ComputeValue) and value.report is not None:
             self._first.setdefault(node, value)
@@ -140,34 +141,34 @@ class _Hosts:
     def states(self) -> list[HostState]:
         """Return every host that is mapped and has reported."""
         zones = {
-            host: wish.metadata[ZONE_KEY]
-            for wish in self._aggregates.values()
-            if wish.metadata.get(ZONE_KEY)
-            for host in wish.hosts
+            host: page.metadata[ZONE_KEY]
+            for page in self._aggregates.values()
+            if page.metadata.get(ZONE_KEY)
+            for host in page.hosts
         }
         return [
             HostState(
                 node=node,
-                cell=wish.cell,
+                cell=intent.cell,
                 usage=value.report.usage,
                 incarnation=value.report.incarnation,
                 seq=value.report.seq,
                 claims=tuple(claim for claim in value.claims),
-                disabled=wish.disabled,
-                forced_down=wish.forced_down,
-                up=not wish.forced_down,
-                zone=zones.get(wish.host, DEFAULT_ZONE),
+                disabled=intent.disabled,
+                forced_down=intent.forced_down,
+                up=not intent.forced_down,
+                zone=zones.get(intent.host, DEFAULT_ZONE),
             )
             for node, value in self._first.items()
-            if value.report is not None and (wish := self._wishes.get(node)) is not None
+            if value.report is not None and (intent := self._intents.get(node)) is not None
         ]
 
     def aggregates(self) -> Mapping[int, Aggregate]:
         """Return aggregates as they were last."""
         found: dict[int, Aggregate] = {}
-        for wish in self._aggregates.values():
-            before = found.get(wish.id, Aggregate(hosts=()))
-            found[wish.id] = Aggregate(hosts=(*before.hosts, *wish.hosts), metadata=wish.metadata)
+        for page in self._aggregates.values():
+            before = found.get(page.id, Aggregate(hosts=()))
+            found[page.id] = Aggregate(hosts=(*before.hosts, *page.hosts), metadata=page.metadata)
         return found
 
     def _compare(self, at: int, node: NodeUuid, before: ComputeValue | None, after: ComputeValue) -> None:

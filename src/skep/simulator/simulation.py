@@ -120,7 +120,7 @@ class Simulation:
     def change(self, change: HostChange) -> None:
         """Let a host fail or come back. Raises KeyError for one that the cloud does not have."""
         host = self._hosts[change.host]
-        self.known.table.set_wish(
+        self.known.table.set_intent(
             host.node, host.usage.host, host.cell, disabled=host.disabled, forced_down=not change.up
         )
 
@@ -251,7 +251,7 @@ def _furnish(known: Knowledge, plan: Plan, units: dict[str, int]) -> None:
         cells.setdefault(host.cell, []).append(host.node)
         if host.zone is not None:
             zones.setdefault(host.zone, []).append(host.usage.host)
-        table.set_wish(host.node, host.usage.host, host.cell, disabled=host.disabled, forced_down=not host.up)
+        table.set_intent(host.node, host.usage.host, host.cell, disabled=host.disabled, forced_down=not host.up)
         intake.report(host.node, host.cell, scaled(host.usage, units))
     intake.flush()
     for cell, nodes in cells.items():

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skep.domain.builds import Decision, Placed
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.errors import Unavailable
 from skep.domain.flavors import Flavor
@@ -24,9 +25,7 @@ from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import (
     AssertClaims,
     Beat,
-    CellWish,
     HostReport,
-    HostWish,
     Member,
     PublishOperatorState,
     ReleaseClaims,
@@ -85,8 +84,8 @@ class Crowd:
 
     async def publish(self) -> None:
         """Publish what the operator wants."""
-        hosts = tuple(HostWish(node=node, host=f"host-{node}", cell=self.cell_of(node)) for node in self.nodes)
-        cells = tuple(CellWish(uuid=cell, name=cell) for cell in CELLS)
+        hosts = tuple(HostIntent(node=node, host=f"host-{node}", cell=self.cell_of(node)) for node in self.nodes)
+        cells = tuple(Cell(uuid=cell, name=cell) for cell in CELLS)
         await self.call(PublishOperatorState(hosts=hosts, aggregates=(), cells=cells))
 
     async def join(self) -> Process:

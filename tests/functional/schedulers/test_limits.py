@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from skep.domain.builds import NoValidHost, Placed
-from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish, PublishOperatorState
+from skep.domain.cells import Cell, HostIntent
+from skep.messages.to_scheduler import AggregatePage, PublishOperatorState
 from skep.placement.options import PlacementOptions
 from skep.placement.settings import DEFAULT_FILTERS
 from tests.functional.schedulers.crowd import CELLS, Crowd
@@ -53,10 +54,10 @@ async def crowd(request: pytest.FixtureRequest) -> AsyncIterator[Crowd]:
     settings, metadata = LIMITS[request.param]
     crowd = Crowd(seed=7, hosts=HOSTS, vcpus=16, partition=False, settings=settings)
     await crowd.start(2)
-    hosts = tuple(HostWish(node=node, host=f"host-{node}", cell=crowd.cell_of(node)) for node in crowd.nodes)
+    hosts = tuple(HostIntent(node=node, host=f"host-{node}", cell=crowd.cell_of(node)) for node in crowd.nodes)
     named = tuple(wish.host for wish in hosts)
-    aggregates = (AggregateWish(id=1, hosts=named, metadata=metadata), AggregateWish(id=2, hosts=named, metadata={}))
-    cells = tuple(CellWish(uuid=cell, name=cell) for cell in CELLS)
+    aggregates = (AggregatePage(id=1, hosts=named, metadata=metadata), AggregatePage(id=2, hosts=named, metadata={}))
+    cells = tuple(Cell(uuid=cell, name=cell) for cell in CELLS)
     await crowd.call(PublishOperatorState(hosts=hosts, aggregates=aggregates, cells=cells))
     await crowd.heal()
     yield crowd

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from skep.domain.builds import Placed
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.groups import GroupRule, SpreadConstraint
 from skep.domain.ids import GroupUuid
-from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish, PublishOperatorState
+from skep.messages.to_scheduler import AggregatePage, PublishOperatorState
 from tests.functional.schedulers.crowd import CELLS, Crowd
 
 ZONES = ("east", "north", "west")
@@ -28,16 +29,16 @@ def zone_of(crowd: Crowd, node: str) -> str:
 async def crowd(request: pytest.FixtureRequest) -> AsyncIterator[Crowd]:
     crowd = Crowd(seed=request.param, hosts=9, vcpus=16)
     await crowd.start(2)
-    hosts = tuple(HostWish(node=node, host=f"host-{node}", cell=crowd.cell_of(node)) for node in crowd.nodes)
+    hosts = tuple(HostIntent(node=node, host=f"host-{node}", cell=crowd.cell_of(node)) for node in crowd.nodes)
     aggregates = tuple(
-        AggregateWish(
+        AggregatePage(
             id=number,
             hosts=tuple(f"host-{node}" for node in crowd.nodes[number :: len(ZONES)]),
             metadata={"availability_zone": zone},
         )
         for number, zone in enumerate(ZONES)
     )
-    cells = tuple(CellWish(uuid=cell, name=cell) for cell in CELLS)
+    cells = tuple(Cell(uuid=cell, name=cell) for cell in CELLS)
     await crowd.call(PublishOperatorState(hosts=hosts, aggregates=aggregates, cells=cells))
     await crowd.heal()
     yield crowd

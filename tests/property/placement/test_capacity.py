@@ -63,7 +63,7 @@ def cloud_of(made: list[dict[str, Any]]) -> Knowledge:
         table.set_cell(cell, known=True, asserted=True, living=True)
     for number, one in enumerate(made):
         node, name, cell = NodeUuid(f"n{number}"), f"h{number}", CELLS[one["cell"]]
-        table.set_wish(node, name, cell, disabled=one["disabled"], forced_down=False)
+        table.set_intent(node, name, cell, disabled=one["disabled"], forced_down=False)
         inventory = {
             "VCPU": Inventory(total=one["vcpus"], allocation_ratio=one["ratio"]),
             "MEMORY_MB": Inventory(total=one["memory"]),
@@ -120,7 +120,7 @@ def test_keeping_hosts_free_takes_their_room_and_no_other(
     assert len(kept.kept_free) == min(keep, whole.suitable)
     assert kept.suitable == whole.suitable - len(kept.kept_free)
     for name in kept.kept_free:
-        known.table.set_wish(
+        known.table.set_intent(
             NodeUuid(f"n{name[1:]}"), name, CELLS[made[int(name[1:])]["cell"]], disabled=True, forced_down=False
         )
     assert known.placement.capacity(request).servers == kept.servers

@@ -66,7 +66,7 @@ class World:
 
     def host(self, number: int, usage: HostUsage, *, disabled: bool, heard: list[int]) -> None:
         node, name = NodeUuid(f"n{number}"), f"h{number}"
-        self.table.set_wish(node, name, CELL, disabled=disabled, forced_down=False)
+        self.table.set_intent(node, name, CELL, disabled=disabled, forced_down=False)
         self.table.set_report(node, CELL, replace(usage, host=name))
         self.table.set_heard(CELL, tuple(NodeUuid(f"n{one}") for one in heard), 1)
 

@@ -97,10 +97,10 @@ class World:
         self.table.set_report(NodeUuid(f"n{number}"), CELL, usage)
 
     def wish(self, number: int, disabled: bool) -> None:
-        self.table.set_wish(NodeUuid(f"n{number}"), f"h{number}", CELL, disabled=disabled, forced_down=False)
+        self.table.set_intent(NodeUuid(f"n{number}"), f"h{number}", CELL, disabled=disabled, forced_down=False)
 
     def unmap(self, number: int) -> None:
-        self.table.drop_wish(NodeUuid(f"n{number}"))
+        self.table.drop_intent(NodeUuid(f"n{number}"))
 
     def zone(self, members: set[int]) -> None:
         self.table.set_aggregate(1, [f"h{number}" for number in members], {"availability_zone": "east"})

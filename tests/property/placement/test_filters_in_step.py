@@ -139,7 +139,7 @@ class Cloud:
         self.servers = 0
         self.table.set_cell(CELL, known=True, asserted=True, living=True)
         for host, node in NODES.items():
-            self.table.set_wish(node, host, CELL, disabled=False, forced_down=False)
+            self.table.set_intent(node, host, CELL, disabled=False, forced_down=False)
         self.table.set_heard(CELL, tuple(NODES.values()), 1)
 
     def tell(self, kind: str, event: Any) -> None:

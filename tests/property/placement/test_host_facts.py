@@ -60,7 +60,7 @@ class Naive:
 def take(table: HostTable, step: tuple[Any, ...], at: int) -> None:
     match step:
         case ("wish", node, host, cell):
-            table.set_wish(node, host, cell, disabled=False, forced_down=False)
+            table.set_intent(node, host, cell, disabled=False, forced_down=False)
         case ("aggregate", number, hosts, zone):
             table.set_aggregate(number, hosts, {"availability_zone": zone})
         case ("no aggregate", number):

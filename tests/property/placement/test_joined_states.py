@@ -79,7 +79,7 @@ def test_columns_equal_a_fresh_look(join: Join, steps: list[Any]) -> None:
             if value is not None:
                 naive.states[name] = value
         elif what == "map":
-            table.set_wish(NodeUuid(name), value, CELL, disabled=False, forced_down=False)
+            table.set_intent(NodeUuid(name), value, CELL, disabled=False, forced_down=False)
             naive.host_of[name] = value
         else:
             check(naive, table)

@@ -90,7 +90,7 @@ def known(fakes: list[Fake], policy: Policy | None) -> Knowledge:
     table.set_aggregate(1, inside, {"cpu_weight_multiplier": "5"})
     for number, fake in enumerate(fakes):
         node = NodeUuid(f"node-{number}")
-        table.set_wish(node, f"host-{number}", CELL, disabled=False, forced_down=False)
+        table.set_intent(node, f"host-{number}", CELL, disabled=False, forced_down=False)
         table.set_report(node, CELL, fake.usage(f"host-{number}"))
         for member in range(fake.members if policy else 0):
             states.groups.assume(GROUP, GroupSlot(InstanceUuid(f"m-{number}-{member}"), 1, node))

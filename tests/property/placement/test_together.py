@@ -133,7 +133,7 @@ def cloud(chosen: SchedulerSettings, made: Made, metadata: dict[str, str]) -> Kn
     heard: dict[CellUuid, list[NodeUuid]] = {}
     for number, (cores, used, failed, cell_number, _) in enumerate(made):
         node, cell = NodeUuid(f"n{number}"), CellUuid(f"c{cell_number}")
-        table.set_wish(node, f"h{number}", cell, disabled=number % 9 == 8, forced_down=False)
+        table.set_intent(node, f"h{number}", cell, disabled=number % 9 == 8, forced_down=False)
         table.set_report(node, cell, usage(f"h{number}", cores, used, failed))
         heard.setdefault(cell, []).append(node)
     for cell, nodes in heard.items():

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.clock import Clock
 from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
@@ -18,10 +19,8 @@ from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import (
     AssertClaims,
     Beat,
-    CellWish,
     GetHostStates,
     HostReport,
-    HostWish,
     PublishOperatorState,
     UpdateHostState,
 )
@@ -95,8 +94,8 @@ class Scheduler:
 
     async def start(self) -> None:
         await self.service.start()
-        wishes = tuple(HostWish(node=node, host=f"h-{node}", cell=CELL) for node in NODES)
-        cells = (CellWish(uuid=CELL, name="one"), CellWish(uuid=OTHER, name="two"))
+        wishes = tuple(HostIntent(node=node, host=f"h-{node}", cell=CELL) for node in NODES)
+        cells = (Cell(uuid=CELL, name="one"), Cell(uuid=OTHER, name="two"))
         await self.call(PublishOperatorState(hosts=wishes, aggregates=(), cells=cells))
         await self.call(Beat(cell=CELL, heard=NODES))
         await self.call(AssertClaims(cell=CELL, epoch=await self.backend.epoch(), claims=()))

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim
 from skep.domain.flavors import Flavor
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
-from skep.messages.to_scheduler import CellWish, HostWish
 from skep.placement.claims import ClaimIndex
 from skep.placement.hosts.host_columns import stable_hash
 from skep.placement.hosts.levels import Levels
@@ -327,7 +327,7 @@ def test_evaluated_shapes_kept_in_step_equal_shapes_made_afresh(
     longest_walk: int, most: int, cached: int, story: list[tuple[str, Any]]
 ) -> None:
     states = HostStates(SchedulerSettings())
-    states.take(Key(CELLS, CELL), 1, CellValue(wish=CellWish(uuid=CELL, name="c"), asserted=True), 0.0)
+    states.take(Key(CELLS, CELL), 1, CellValue(intent=Cell(uuid=CELL, name="c"), asserted=True), 0.0)
     states.take(Key(BEATS, f"{CELL}/one"), 1, BeatValue(heard=NODES, at=1), 0.0)
     kept = Shapes(states.table, pipeline(SchedulerSettings()), cached)
     with pytest.MonkeyPatch.context() as patch:
@@ -339,7 +339,7 @@ def test_evaluated_shapes_kept_in_step_equal_shapes_made_afresh(
             elif kind == "claim":
                 states.claims.assume(what)
             elif kind == "wish":
-                wish = HostWish(node=what[0], host=f"host-{what[0]}", cell=CELL, disabled=what[1])
+                wish = HostIntent(node=what[0], host=f"host-{what[0]}", cell=CELL, disabled=what[1])
                 states.take(Key(OPERATOR, what[0]), number, wish, 0.0)
             else:
                 agrees(kept, states.table, what, most)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from skep.domain.builds import Placed
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.flavors import Flavor
@@ -21,12 +22,10 @@ from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid, Project
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import MEMORY_MB, VCPU, Inventory
 from skep.messages.to_scheduler import (
-    AggregateWish,
+    AggregatePage,
     AssertClaims,
     Beat,
-    CellWish,
     HostReport,
-    HostWish,
     Member,
     PublishOperatorState,
     ReleaseClaims,
@@ -117,7 +116,7 @@ values = {
     OPERATOR: st.builds(
         lambda node, disabled, down: (
             node,
-            HostWish(node=node, host=f"host-{node}", cell=CELLS_OF[node], disabled=disabled, forced_down=down),
+            HostIntent(node=node, host=f"host-{node}", cell=CELLS_OF[node], disabled=disabled, forced_down=down),
         ),
         nodes,
         st.booleans(),
@@ -126,7 +125,7 @@ values = {
     AGGREGATES: st.builds(
         lambda number, members, zone: (
             str(number),
-            AggregateWish(
+            AggregatePage(
                 id=number,
                 hosts=tuple(f"host-{node}" for node in members),
                 metadata={"availability_zone": zone} if zone else {},
@@ -139,7 +138,7 @@ values = {
     CELLS: st.builds(
         lambda cell, disabled, asserted: (
             cell,
-            CellValue(wish=CellWish(uuid=cell, name=cell, disabled=disabled), asserted=asserted),
+            CellValue(intent=Cell(uuid=cell, name=cell, disabled=disabled), asserted=asserted),
         ),
         cells,
         st.booleans(),
@@ -254,9 +253,9 @@ class Cloud(RuleBasedStateMachine):
         ]
         for service in self.services:
             await service.start()
-        wishes = tuple(HostWish(node=node, host=f"host-{node}", cell=CELLS_OF[node]) for node in self.nodes)
+        wishes = tuple(HostIntent(node=node, host=f"host-{node}", cell=CELLS_OF[node]) for node in self.nodes)
         names = sorted(set(CELLS_OF.values()))
-        told = tuple(CellWish(uuid=cell, name=cell) for cell in names)
+        told = tuple(Cell(uuid=cell, name=cell) for cell in names)
         await self._call(PublishOperatorState(hosts=wishes, aggregates=(), cells=told))
         for cell in names:
             heard = tuple(node for node in self.nodes if CELLS_OF[node] == cell)

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
@@ -15,7 +16,7 @@ from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
-from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish, Member, SelectDestinations
+from skep.messages.to_scheduler import AggregatePage, Member, SelectDestinations
 from skep.placement.groups import GroupSlot
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.decision_log.recording import RecordedDeciding, RecordedStates
@@ -63,10 +64,10 @@ class Scheduler:
     def ready(self) -> None:
         """All hosts may get servers."""
         for cell in CELLS_OF:
-            self.take(Key(CELLS, cell), CellValue(wish=CellWish(uuid=cell, name=cell), asserted=True))
+            self.take(Key(CELLS, cell), CellValue(intent=Cell(uuid=cell, name=cell), asserted=True))
             nodes = tuple(node for node in NODES if self.cell_of(node) == cell)
             for node in nodes:
-                self.take(Key(OPERATOR, node), HostWish(node=node, host=f"host-{node}", cell=cell))
+                self.take(Key(OPERATOR, node), HostIntent(node=node, host=f"host-{node}", cell=cell))
                 self.tell(node)
             key = beat_key(cell, "a")
             self.take(key, BeatValue(at=int(self.now), heard=nodes))
@@ -87,14 +88,14 @@ class Scheduler:
 
     def cell(self) -> None:
         cell = self.dice.choice(CELLS_OF)
-        wish = CellWish(uuid=cell, name=cell, disabled=self.dice.random() < 0.1)
-        self.take(Key(CELLS, cell), CellValue(wish=wish, asserted=self.dice.random() < 0.97))
+        wish = Cell(uuid=cell, name=cell, disabled=self.dice.random() < 0.1)
+        self.take(Key(CELLS, cell), CellValue(intent=wish, asserted=self.dice.random() < 0.97))
 
     def host(self) -> None:
         node = self.dice.choice(NODES)
         gone = self.dice.random() < 0.1
         disabled = self.dice.random() < 0.1
-        wish = HostWish(node=node, host=f"host-{node}", cell=self.cell_of(node), disabled=disabled)
+        wish = HostIntent(node=node, host=f"host-{node}", cell=self.cell_of(node), disabled=disabled)
         self.take(Key(OPERATOR, node), None if gone else wish)
 
     def report(self) -> None:
@@ -138,7 +139,7 @@ class Scheduler:
 
     def zone(self) -> None:
         hosts = tuple(f"host-{node}" for node in NODES if self.dice.random() < 0.5)
-        wish = AggregateWish(id=1, hosts=hosts, metadata={"availability_zone": self.dice.choice(("east", "west"))})
+        wish = AggregatePage(id=1, hosts=hosts, metadata={"availability_zone": self.dice.choice(("east", "west"))})
         self.take(Key(AGGREGATES, "1"), None if self.dice.random() < 0.2 else wish)
 
     def members(self) -> None:

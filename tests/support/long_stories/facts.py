@@ -90,9 +90,9 @@ class Facts:
         """Tell an engine what is so of one host, but for whether it is heard."""
         facts, node, table = self.hosts[name], node_of(name), known.table
         if facts.mapped:
-            table.set_wish(node, name, facts.cell, disabled=facts.disabled, forced_down=False)
+            table.set_intent(node, name, facts.cell, disabled=facts.disabled, forced_down=False)
         else:
-            table.drop_wish(node)
+            table.drop_intent(node)
         # Of a host that is neither mapped nor has reported nobody knows.
         if facts.reported or not facts.mapped:
             table.set_report(node, facts.cell, facts.usage(name))

@@ -63,13 +63,13 @@ class Pair:
         self, node: NodeUuid, host: str, cell: CellUuid, *, disabled: bool = False, forced_down: bool = False
     ) -> None:
         """Map a host."""
-        self.known.table.set_wish(node, host, cell, disabled=disabled, forced_down=forced_down)
-        self.cloud.set_wish(node, host, cell, disabled=disabled, forced_down=forced_down)
+        self.known.table.set_intent(node, host, cell, disabled=disabled, forced_down=forced_down)
+        self.cloud.set_intent(node, host, cell, disabled=disabled, forced_down=forced_down)
 
     def unmap(self, node: NodeUuid) -> None:
         """Forget the mapping of a host."""
-        self.known.table.drop_wish(node)
-        self.cloud.drop_wish(node)
+        self.known.table.drop_intent(node)
+        self.cloud.drop_intent(node)
 
     def cell(self, cell: CellUuid, **flags: bool) -> None:
         """Change what is known of a cell."""

@@ -75,7 +75,7 @@ class World:
     ) -> NodeUuid:
         node = NodeUuid(f"node-{name}")
         self.table.set_cell(cell, known=True, asserted=True, living=True)
-        self.table.set_wish(node, name, cell, disabled=disabled, forced_down=forced_down)
+        self.table.set_intent(node, name, cell, disabled=disabled, forced_down=forced_down)
         self.table.set_report(node, cell, usage_of(name, **usage))
         if heard:
             self.beats[cell] = (*self.beats.get(cell, ()), node)

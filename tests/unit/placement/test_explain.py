@@ -155,7 +155,7 @@ def test_changes_names_of_hosts_and_amounts_follow_what_happens(
     assert parts(found) == [(("with 1 VCPU less",), 1), (("on a host that is down or disabled",), 1)]
     assert found.rejected == {"a": "capacity", "b": "capacity", "c": "capacity", "d": OFF}
     assert found.could_hold == 3
-    world.table.drop_wish("node-d")
+    world.table.drop_intent("node-d")
     assert explained(wanted).could_hold == 2
 
 
@@ -167,7 +167,7 @@ def test_which_cause_it_is_that_a_host_is_not_up_and_enabled(world: Any, explain
     world.host("d", cell="cell-2")
     world.host("e", disabled=True, forced_down=True, heard=False)
     world.table.set_cell("cell-2", living=False)
-    world.table.set_wish("node-a", "a", "cell-1", disabled=True, forced_down=False, disabled_reason="bad disk")
+    world.table.set_intent("node-a", "a", "cell-1", disabled=True, forced_down=False, disabled_reason="bad disk")
     forced = "forced down by an operator"
     causes = {
         "a": "disabled: bad disk",
@@ -180,8 +180,8 @@ def test_which_cause_it_is_that_a_host_is_not_up_and_enabled(world: Any, explain
     assert {miss.host: miss.cause for miss in found.nearest} == causes
     assert found.rejected == {host: f"being up and enabled ({cause})" for host, cause in causes.items()}
     assert not any(cause in f"{found.summary()} {found.advice()}" for cause in causes.values())
-    world.table.set_wish("node-a", "a", "cell-1", disabled=True, forced_down=False, disabled_reason="new disk")
-    world.table.set_wish("node-b", "b", "cell-1", disabled=True, forced_down=False)
+    world.table.set_intent("node-a", "a", "cell-1", disabled=True, forced_down=False, disabled_reason="new disk")
+    world.table.set_intent("node-b", "b", "cell-1", disabled=True, forced_down=False)
     found = explained()
     assert found.rejected["a"] == "being up and enabled (disabled: new disk)"
     assert found.rejected["b"] == OFF

@@ -229,7 +229,7 @@ def test_an_aggregate_sets_the_multiplier_of_a_groups_policy(make_world: Any, sp
 )
 def test_the_least_of_several_numbers_holds(said: list[str], multiplier: float) -> None:
     table = HostTable()
-    table.set_wish(NodeUuid("node-a"), "a", CellUuid("cell-1"), disabled=False, forced_down=False)
+    table.set_intent(NodeUuid("node-a"), "a", CellUuid("cell-1"), disabled=False, forced_down=False)
     for number, value in enumerate(said):
         table.set_aggregate(number, ["a"], {"ram_weight_multiplier": value, "other": "5"})
     assert table.multipliers.of_row("ram_weight_multiplier", 0, 7.0) == multiplier

@@ -58,7 +58,7 @@ def test_a_host_that_gets_another_name_leaves_its_states_behind(world: Any) -> N
     joined.set_state("volume", "h1", {"free_gb": 10})
     joined.set_state("volume", "h9", {"free_gb": 90})
     assert HostView(world.table).number("volume", "free_gb").tolist() == [10]
-    world.table.set_wish(node, "h9", "cell-1", disabled=False, forced_down=False)
+    world.table.set_intent(node, "h9", "cell-1", disabled=False, forced_down=False)
     assert HostView(world.table).number("volume", "free_gb").tolist() == [90]
     assert joined.nodes_of("volume", "h1") == ()
 

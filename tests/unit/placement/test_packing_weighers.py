@@ -33,7 +33,7 @@ def cloud(usage: Any, hosts: int, **settings: Any) -> Knowledge:
     nodes: Any = tuple(f"node-{number}" for number in range(hosts))
     known.table.set_cell(CELL, known=True, asserted=True, living=True)
     for number, node in enumerate(nodes):
-        known.table.set_wish(node, f"host-{number}", CELL, disabled=False, forced_down=False)
+        known.table.set_intent(node, f"host-{number}", CELL, disabled=False, forced_down=False)
         known.table.set_report(node, CELL, usage(f"host-{number}", cpu_ratio=1.0, vcpus=8, memory_mb=16896))
     known.table.set_heard(CELL, nodes, 1)
     return known
@@ -127,7 +127,7 @@ def one_host_with_inside(report: Any, *mix: tuple[Any, int]) -> Knowledge:
     known = Knowledge(SchedulerSettings(weighers={"FragmentationWeigher": 1.0}))
     known.table.set_cell(CELL, known=True, asserted=True, living=True)
     node: Any = "node-0"
-    known.table.set_wish(node, report.host, CELL, disabled=False, forced_down=False)
+    known.table.set_intent(node, report.host, CELL, disabled=False, forced_down=False)
     known.table.set_report(node, CELL, report)
     known.table.set_heard(CELL, (node,), 1)
     for kind, count in mix:

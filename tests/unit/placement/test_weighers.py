@@ -42,7 +42,7 @@ def test_soft_policies_are_wishes(world: Any, spec: Any, group: Any, policy: Any
     world.member("b")
     for number in range(5):
         assert world.choose(spec(group=group(policy)), f"i{number}").host == first
-    world.table.set_wish("node-a", "a", "cell-1", disabled=True, forced_down=False)
+    world.table.set_intent("node-a", "a", "cell-1", disabled=True, forced_down=False)
     assert world.choose(spec(group=group(policy))).host == "b"
 
 

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from skep.domain.builds import NotReady, NoValidHost, Placed
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.namespaces import Field, Namespace, Schema
 from skep.messages.to_scheduler import (
     AssertClaims,
     Beat,
-    CellWish,
     HostReport,
-    HostWish,
     Member,
     PublishOperatorState,
     SelectDestinations,
@@ -51,8 +50,8 @@ class Cloud:
         return await self.transport.call(SCHEDULER, message)
 
     async def tell_all(self) -> None:
-        wish = HostWish(node=NODE, host="h0", cell=CELL)
-        await self.call(PublishOperatorState(hosts=(wish,), aggregates=(), cells=(CellWish(uuid=CELL, name="one"),)))
+        wish = HostIntent(node=NODE, host="h0", cell=CELL)
+        await self.call(PublishOperatorState(hosts=(wish,), aggregates=(), cells=(Cell(uuid=CELL, name="one"),)))
         await self.call(PublishNamespaces(namespaces=(VOLUME,)))
         epoch = await self.beat()
         await self.call(AssertClaims(cell=CELL, epoch=epoch, claims=()))

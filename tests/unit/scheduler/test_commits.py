@@ -10,7 +10,7 @@ import pytest
 
 from skep.domain.errors import TooLarge, Unavailable
 from skep.domain.ids import NodeUuid
-from skep.messages.to_scheduler import AggregateWish
+from skep.messages.to_scheduler import AggregatePage
 from skep.placement.groups import GroupSlot
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler import changes, records
@@ -136,11 +136,11 @@ async def test_a_write_that_was_only_late_is_never_taken_once_it_was_asked_about
 
 async def test_a_record_that_grows_too_large_fails_alone(one: One) -> None:
     aggregate = Key("aggregates", "1")
-    large = AggregateWish(id=1, hosts=("h" * MAX_BODY_BYTES,))
-    good = AggregateWish(id=1, hosts=("h",))
+    large = AggregatePage(id=1, hosts=("h" * MAX_BODY_BYTES,))
+    good = AggregatePage(id=1, hosts=("h",))
     taken, too_large, beside = await asyncio.gather(
-        one.commits.change(aggregate, changes.set_wish(good)),
-        one.commits.change(aggregate, changes.set_wish(large)),
+        one.commits.change(aggregate, changes.set_value(good)),
+        one.commits.change(aggregate, changes.set_value(large)),
         one.commits.change(GROUP, add(1)),
         return_exceptions=True,
     )

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
-from skep.messages.to_scheduler import CellWish, HostWish, Member, SelectDestinations
+from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.placement.hosts.beats import Beats
 from skep.placement.hosts.hearing import Hearing
 from skep.placement.knowledge import Knowledge
@@ -54,9 +55,9 @@ class Scheduler:
 
     def learn(self, usage: Callable[..., Any], hosts: int = 4) -> None:
         nodes = tuple(NodeUuid(f"n{number}") for number in range(hosts))
-        self.take(CELLS, CELL, CellValue(wish=CellWish(uuid=CELL, name="one"), asserted=True))
+        self.take(CELLS, CELL, CellValue(intent=Cell(uuid=CELL, name="one"), asserted=True))
         for node in nodes:
-            self.take(OPERATOR, node, HostWish(node=node, host=f"host-{node}", cell=CELL))
+            self.take(OPERATOR, node, HostIntent(node=node, host=f"host-{node}", cell=CELL))
             report = Report(incarnation=1, seq=1, usage=usage(f"host-{node}"))
             self.take(COMPUTE, node, ComputeValue(cell=CELL, report=report))
         key = beat_key(CELL, "conductor")

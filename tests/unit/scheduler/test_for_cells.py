@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.errors import Forbidden, SkepError
@@ -14,10 +15,8 @@ from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import (
     AssertClaims,
     Beat,
-    CellWish,
     GetHostStates,
     HostReport,
-    HostWish,
     ListClaims,
     Member,
     PublishOperatorState,
@@ -34,7 +33,7 @@ from skep.transport.memory import MemoryTransport
 
 MINE, OTHER, NEW = CellUuid("mine"), CellUuid("other"), CellUuid("new")
 INSTANCE = InstanceUuid("i")
-HOSTS = tuple(HostWish(node=NodeUuid(f"n-{cell}"), host=f"h-{cell}", cell=cell) for cell in (MINE, OTHER))
+HOSTS = tuple(HostIntent(node=NodeUuid(f"n-{cell}"), host=f"h-{cell}", cell=cell) for cell in (MINE, OTHER))
 FOREIGN = ClaimKey(INSTANCE, 1, NodeUuid("n-other"))
 
 
@@ -43,7 +42,7 @@ async def transport() -> AsyncIterator[MemoryTransport]:
     transport, backend = MemoryTransport(), MemoryBackend()
     service = SchedulerService(transport, backend, SchedulerSettings(), Clock())
     await service.start()
-    cells = tuple(CellWish(uuid=cell, name=cell) for cell in (MINE, OTHER))
+    cells = tuple(Cell(uuid=cell, name=cell) for cell in (MINE, OTHER))
     await transport.call(SCHEDULER, PublishOperatorState(hosts=HOSTS, aggregates=(), cells=cells))
     yield transport
     await service.stop()

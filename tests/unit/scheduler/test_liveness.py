@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.clock import Clock
 from skep.domain.errors import BadRequest
 from skep.domain.hosts import nodes_version
@@ -15,11 +16,9 @@ from skep.messages.to_scheduler import (
     AssertClaims,
     Beat,
     BeatReply,
-    CellWish,
     GetHostStates,
     HeardPage,
     HostReport,
-    HostWish,
     PublishOperatorState,
     UpdateHostState,
 )
@@ -72,8 +71,8 @@ class Schedulers:
 
     async def ready(self, number: int = 1) -> None:
         await self.start(number)
-        wishes = tuple(HostWish(node=node, host=f"h-{node}", cell=CELL) for node in NODES)
-        await self.call(PublishOperatorState(hosts=wishes, aggregates=(), cells=(CellWish(uuid=CELL, name="one"),)))
+        wishes = tuple(HostIntent(node=node, host=f"h-{node}", cell=CELL) for node in NODES)
+        await self.call(PublishOperatorState(hosts=wishes, aggregates=(), cells=(Cell(uuid=CELL, name="one"),)))
         epoch = await self.backend.epoch()
         await self.call(AssertClaims(cell=CELL, epoch=epoch, claims=()))
         reports = tuple(

@@ -83,7 +83,7 @@ async def test_a_snapshot_that_lacks_a_group_does_not_for_groups_are_removed(one
     await one.commits.change(GROUP, add(1))
     other = One(one.backend.records)
     await other.mirror.load()
-    await other.commits.change(GROUP, changes.set_wish(None))
+    await other.commits.change(GROUP, changes.set_value(None))
     epoch = one.states.epoch
     await one.mirror.load()
     assert one.states.epoch == epoch
@@ -110,7 +110,7 @@ async def test_a_record_overwritten_by_who_lives_in_another_epoch_ends_the_epoch
 
 async def test_a_removed_record_that_the_backend_has_forgotten_begins_anew(one: One, store: MemoryStore) -> None:
     await one.commits.change(GROUP, add(1))
-    await one.commits.change(GROUP, changes.set_wish(None))
+    await one.commits.change(GROUP, changes.set_value(None))
     epoch = one.states.epoch
     del store.records._records[GROUP]
     stored = await one.commits.change(GROUP, add(2))

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from skep.database.api.operator_state import PAGE_HOSTS, PAGE_MEMBERS, parts
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.errors import BadRequest
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import (
-    AggregateWish,
+    AggregatePage,
     AssertClaims,
-    CellWish,
-    HostWish,
     ListClaims,
     OperatorStatePart,
     PublishOperatorState,
@@ -35,13 +34,13 @@ CELL = CellUuid("cell-1")
 ONE_MESSAGE = 1024 * 1024
 
 
-def wish_of(number: int) -> HostWish:
-    return HostWish(node=NodeUuid(f"{number:08d}"), host=f"host-{number:08d}.example", cell=CELL)
+def wish_of(number: int) -> HostIntent:
+    return HostIntent(node=NodeUuid(f"{number:08d}"), host=f"host-{number:08d}.example", cell=CELL)
 
 
-def state_of(hosts: int, *aggregates: AggregateWish) -> PublishOperatorState:
+def state_of(hosts: int, *aggregates: AggregatePage) -> PublishOperatorState:
     wishes = tuple(wish_of(number) for number in range(hosts))
-    return PublishOperatorState(hosts=wishes, aggregates=aggregates, cells=(CellWish(uuid=CELL, name="one"),))
+    return PublishOperatorState(hosts=wishes, aggregates=aggregates, cells=(Cell(uuid=CELL, name="one"),))
 
 
 class One:
@@ -75,12 +74,12 @@ async def one() -> AsyncIterator[One]:
 async def test_parts_say_the_same_as_the_whole_and_each_fits_a_message(one: One) -> None:
     members = tuple(f"host-{number:08d}.example" for number in range(2 * PAGE_MEMBERS + 1))
     large = [
-        AggregateWish(
+        AggregatePage(
             id=7, hosts=members[start : start + PAGE_MEMBERS], metadata={"availability_zone": "east"}, page=page
         )
         for page, start in enumerate(range(0, len(members), PAGE_MEMBERS))
     ]
-    small = [AggregateWish(id=number, hosts=("host-00000001.example",)) for number in range(10, 60)]
+    small = [AggregatePage(id=number, hosts=("host-00000001.example",)) for number in range(10, 60)]
     messages = parts(state_of(2 * PAGE_HOSTS + 1, *large, *small))
     assert max(len(encode(message, None)) for message in messages) < ONE_MESSAGE
     assert messages[-1].cells
@@ -94,7 +93,7 @@ async def test_parts_say_the_same_as_the_whole_and_each_fits_a_message(one: One)
 
 
 async def test_a_part_removes_what_it_does_not_name_and_nothing_else(one: One) -> None:
-    state = state_of(10, AggregateWish(id=1, hosts=()), AggregateWish(id=2, hosts=("x",)))
+    state = state_of(10, AggregatePage(id=1, hosts=()), AggregatePage(id=2, hosts=("x",)))
     await one.publish(*parts(state))
     fewer = OperatorStatePart(kind="hosts", after="00000002", until="00000005")
     await one.publish(PublishOperatorState(hosts=(wish_of(4),), aggregates=(), cells=(), part=fewer))
@@ -109,7 +108,7 @@ async def test_a_part_removes_what_it_does_not_name_and_nothing_else(one: One) -
 
 
 async def test_what_is_published_again_is_not_written_again(one: One) -> None:
-    messages = parts(state_of(10, AggregateWish(id=1, hosts=("x",))))
+    messages = parts(state_of(10, AggregatePage(id=1, hosts=("x",))))
     await one.publish(*messages)
     before = (await one.backend.snapshot()).records
     await one.publish(*messages)

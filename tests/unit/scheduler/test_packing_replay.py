@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
-from skep.messages.to_scheduler import CellWish, HostWish, Member, SelectDestinations
+from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.decision_log.recording import RecordedDeciding, RecordedStates
 from skep.scheduler.records import (
@@ -32,9 +33,9 @@ def test_decisions_by_a_learned_mix_are_repeated_from_any_segment(usage: Any, sp
     states = RecordedStates(settings, log)
     nodes = tuple(NodeUuid(f"n{number}") for number in range(12))
     beat = beat_key(CELL, "conductor")
-    values: list[tuple[Key, Any]] = [(Key(CELLS, CELL), CellValue(wish=CellWish(uuid=CELL, name="one"), asserted=True))]
+    values: list[tuple[Key, Any]] = [(Key(CELLS, CELL), CellValue(intent=Cell(uuid=CELL, name="one"), asserted=True))]
     for node in nodes:
-        values.append((Key(OPERATOR, node), HostWish(node=node, host=f"host-{node}", cell=CELL)))
+        values.append((Key(OPERATOR, node), HostIntent(node=node, host=f"host-{node}", cell=CELL)))
         report = Report(incarnation=1, seq=1, usage=usage(f"host-{node}", vcpus=16, memory_mb=66_048))
         values.append((Key(COMPUTE, node), ComputeValue(cell=CELL, report=report)))
     values.append((beat, BeatValue(at=1, heard=nodes)))

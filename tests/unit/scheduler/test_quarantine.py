@@ -10,18 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skep.domain.builds import NotReady, Placed
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import (
-    AggregateWish,
+    AggregatePage,
     AssertClaims,
     Beat,
     BeatReply,
-    CellWish,
     GetHostStates,
     HostReport,
-    HostWish,
     ListClaims,
     ListNamespaces,
     Member,
@@ -68,9 +67,9 @@ class Cells:
         await self.settle()
 
     async def publish(self) -> None:
-        wishes = tuple(HostWish(node=node, host=f"h-{node}", cell=cell) for node, cell in CELL_OF.items())
-        cells = tuple(CellWish(uuid=cell, name=cell) for cell in (ONE, TWO))
-        zone = AggregateWish(id=1, hosts=("h-n0", "h-n1"), metadata={"availability_zone": "east"})
+        wishes = tuple(HostIntent(node=node, host=f"h-{node}", cell=cell) for node, cell in CELL_OF.items())
+        cells = tuple(Cell(uuid=cell, name=cell) for cell in (ONE, TWO))
+        zone = AggregatePage(id=1, hosts=("h-n0", "h-n1"), metadata={"availability_zone": "east"})
         await self.call(PublishOperatorState(hosts=wishes, aggregates=(zone,), cells=cells))
 
     async def beat(self, cell: CellUuid) -> BeatReply:
@@ -231,7 +230,7 @@ async def test_names_that_are_none_harm_nobody(cells: Cells, namespace: str, nam
     await cells.ready()
     epoch = await cells.backend.epoch()
     values = {
-        AGGREGATES: AggregateWish(id=1, hosts=()),
+        AGGREGATES: AggregatePage(id=1, hosts=()),
         HEARING: {"version": 1, "nodes": []},
         BEATS: {"at": 1, "pages": [1]},
         COMPUTE: {"cell": ONE},

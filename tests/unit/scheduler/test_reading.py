@@ -8,18 +8,17 @@ from typing import Any
 import pytest
 
 from skep.contracts.eventually import eventually
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.clock import Clock
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.namespaces import Field, Join, Namespace, Schema
 from skep.messages.to_scheduler import (
-    AggregateWish,
+    AggregatePage,
     AssertClaims,
     Beat,
-    CellWish,
     GetHostStates,
     HostReport,
-    HostWish,
     ListNamespaces,
     PublishOperatorState,
     UpdateHostState,
@@ -75,9 +74,9 @@ class Cloud:
 
     async def start(self) -> None:
         await self.services[0].start()
-        wishes = tuple(HostWish(node=NodeUuid(f"n{n}"), host=f"h{n}", cell=CELLS[n % 2]) for n in range(HOSTS))
-        east = AggregateWish(id=7, hosts=("h1", "h2"), metadata={"availability_zone": "east"})
-        cells = tuple(CellWish(uuid=cell, name=cell) for cell in CELLS)
+        wishes = tuple(HostIntent(node=NodeUuid(f"n{n}"), host=f"h{n}", cell=CELLS[n % 2]) for n in range(HOSTS))
+        east = AggregatePage(id=7, hosts=("h1", "h2"), metadata={"availability_zone": "east"})
+        cells = tuple(Cell(uuid=cell, name=cell) for cell in CELLS)
         await self.call(PublishOperatorState(hosts=wishes, aggregates=(east,), cells=cells))
         await self.call(PublishNamespaces(namespaces=(VOLUME,)))
         epoch = await self.backend.epoch()

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.namespaces import Field, Namespace, Schema
-from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish
+from skep.messages.to_scheduler import AggregatePage
 from skep.placement.groups import GroupSlot
 from skep.scheduler import records
 from skep.scheduler.records import (
@@ -41,15 +42,15 @@ SAMPLES: dict[str, tuple[bytes, Any]] = {
     ),
     records.OPERATOR: (
         b'["e",3,{"node":"n","host":"h","cell":"c","disabled":true,"disabled_reason":"why","forced_down":false}]',
-        HostWish(node=NodeUuid("n"), host="h", cell=CellUuid("c"), disabled=True, disabled_reason="why"),
+        HostIntent(node=NodeUuid("n"), host="h", cell=CellUuid("c"), disabled=True, disabled_reason="why"),
     ),
     records.AGGREGATES: (
         b'["e",3,{"id":1,"hosts":["h"],"metadata":{"availability_zone":"east"}}]',
-        AggregateWish(id=1, hosts=("h",), metadata={"availability_zone": "east"}),
+        AggregatePage(id=1, hosts=("h",), metadata={"availability_zone": "east"}),
     ),
     records.CELLS: (
         b'["e",3,{"wish":{"uuid":"c","name":"one","disabled":false},"asserted":true}]',
-        CellValue(wish=CellWish(uuid=CellUuid("c"), name="one"), asserted=True),
+        CellValue(intent=Cell(uuid=CellUuid("c"), name="one"), asserted=True),
     ),
     records.SCHEDULERS: (b'["e",3,{"at":5}]', SchedulerValue(at=5)),
     records.BEATS: (b'["e",3,{"heard":["n"],"at":5}]', BeatValue(heard=(NodeUuid("n"),), at=5)),

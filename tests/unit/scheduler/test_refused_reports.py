@@ -7,9 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from skep.domain.cells import HostIntent
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, NodeUuid
-from skep.messages.to_scheduler import HostReport, HostWish
+from skep.messages.to_scheduler import HostReport
 from skep.scheduler import changes
 from skep.scheduler.records import COMPUTE, OPERATOR
 from skep.scheduler.reporting import Reporting
@@ -24,8 +25,8 @@ async def test_refusals_are_noted_together(usage: Callable[..., Any]) -> None:
     one = One()
     await one.mirror.load()
     for node in NODES:
-        wish = HostWish(node=node, host=node, cell=CELL)
-        await one.commits.change(Key(OPERATOR, node), changes.set_wish(wish))
+        wish = HostIntent(node=node, host=node, cell=CELL)
+        await one.commits.change(Key(OPERATOR, node), changes.set_value(wish))
     one.backend.batches.clear()
     reporting = Reporting(one.states, one.commits, Clock())
     nonsense = [replace(usage(node), used={"VCPU": -1}) for node in NODES]

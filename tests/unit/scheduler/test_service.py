@@ -11,19 +11,18 @@ import pytest
 from msgspec.structs import replace
 
 from skep.domain.builds import Decision, NotReady, NoValidHost, Placed
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import (
-    AggregateWish,
+    AggregatePage,
     AssertClaims,
     AssertReply,
     Beat,
-    CellWish,
     GetHostStates,
     HostReport,
-    HostWish,
     ListNamespaces,
     Member,
     PublishOperatorState,
@@ -53,7 +52,7 @@ class Cloud:
         self.now = 0.0
         self.noted: list[str] = []
         self.services: list[SchedulerService] = []
-        self.hosts: list[HostWish] = []
+        self.hosts: list[HostIntent] = []
         self.seq = 0
 
     async def start(self, schedulers: int = 1) -> None:
@@ -78,11 +77,11 @@ class Cloud:
 
     def wishes(self, hosts: int, **changes: Any) -> None:
         self.hosts = [
-            HostWish(node=NodeUuid(f"n{n}"), host=f"h{n}", cell=(ONE, TWO)[n % 2], **changes) for n in range(hosts)
+            HostIntent(node=NodeUuid(f"n{n}"), host=f"h{n}", cell=(ONE, TWO)[n % 2], **changes) for n in range(hosts)
         ]
 
-    async def publish(self, *aggregates: AggregateWish, disabled: tuple[str, ...] = ()) -> None:
-        cells = tuple(CellWish(uuid=cell, name=cell, disabled=cell in disabled) for cell in (ONE, TWO))
+    async def publish(self, *aggregates: AggregatePage, disabled: tuple[str, ...] = ()) -> None:
+        cells = tuple(Cell(uuid=cell, name=cell, disabled=cell in disabled) for cell in (ONE, TWO))
         await self.call(PublishOperatorState(hosts=tuple(self.hosts), aggregates=aggregates, cells=cells))
 
     async def beat(self, *cells: CellUuid, without: tuple[str, ...] = ()) -> None:
@@ -313,7 +312,7 @@ async def test_what_the_operator_wants_is_replaced_as_a_whole(cloud: Cloud) -> N
     before = (await cloud.backend.snapshot()).cursor
     await cloud.publish()
     assert (await cloud.backend.snapshot()).cursor == before, "nothing differed, nothing is written"
-    zone = AggregateWish(id=3, hosts=("h1",), metadata={"availability_zone": "east"})
+    zone = AggregatePage(id=3, hosts=("h1",), metadata={"availability_zone": "east"})
     cloud.wishes(2, disabled=True, disabled_reason="broken")
     await cloud.publish(zone)
     states = (await cloud.call(GetHostStates())).hosts
@@ -407,7 +406,7 @@ async def test_a_custom_class_is_no_nonsense(cloud: Cloud) -> None:
 
 async def test_a_report_from_another_cell_is_refused(cloud: Cloud) -> None:
     await cloud.ready(hosts=1)
-    cloud.hosts[0] = HostWish(node=NodeUuid("n0"), host="h0", cell=TWO)
+    cloud.hosts[0] = HostIntent(node=NodeUuid("n0"), host="h0", cell=TWO)
     answer = await cloud.report(0)
     assert answer.error == "cell: the node is mapped to cell cell-1, the report came from cell-2"
 

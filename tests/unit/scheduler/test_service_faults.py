@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from skep.domain.builds import NotReady, NoValidHost, Placed
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.clock import Clock
 from skep.domain.errors import StorageUnavailable, Unavailable
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import (
     AssertClaims,
     Beat,
-    CellWish,
     GetHostStates,
     HostReport,
-    HostWish,
     Member,
     PublishOperatorState,
     SelectDestinations,
@@ -72,8 +71,8 @@ class Small:
 
     async def start(self, *, reported: bool = True) -> None:
         await self.service.start()
-        wish = HostWish(node=NODE, host="h0", cell=CELL)
-        await self.call(PublishOperatorState(hosts=(wish,), aggregates=(), cells=(CellWish(uuid=CELL, name="one"),)))
+        wish = HostIntent(node=NODE, host="h0", cell=CELL)
+        await self.call(PublishOperatorState(hosts=(wish,), aggregates=(), cells=(Cell(uuid=CELL, name="one"),)))
         epoch = (await self.call(Beat(cell=CELL, heard=(NODE,)))).epoch
         await self.call(AssertClaims(cell=CELL, epoch=epoch, claims=()))
         if reported:
@@ -175,8 +174,8 @@ async def test_a_host_that_is_heard_but_has_not_reported_is_waited_for_forced_or
 
 async def test_a_group_waits_only_for_the_cells_that_hold_members(small: Small, group: Any) -> None:
     await small.service.start()
-    wish = HostWish(node=NODE, host="h0", cell=CELL)
-    cells = tuple(CellWish(uuid=CellUuid(name), name=name) for name in (CELL, "cell-2"))
+    wish = HostIntent(node=NODE, host="h0", cell=CELL)
+    cells = tuple(Cell(uuid=CellUuid(name), name=name) for name in (CELL, "cell-2"))
     await small.call(PublishOperatorState(hosts=(wish,), aggregates=(), cells=cells))
     epoch = (await small.call(Beat(cell=CELL, heard=(NODE,)))).epoch
     await small.call(AssertClaims(cell=CELL, epoch=epoch, claims=()))

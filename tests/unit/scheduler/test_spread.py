@@ -106,7 +106,7 @@ def test_a_host_that_is_mapped_later_counts_though_all_others_pass_as_before(
 ) -> None:
     for name in "abc":
         world.host(name)
-    world.table.drop_wish(NodeUuid("node-c"))
+    world.table.drop_intent(NodeUuid("node-c"))
     wish = spread(constraint("host"), policy="anti-affinity", most=9)
     world.member("a", instance="on-a")
     world.member("b", instance="on-b")

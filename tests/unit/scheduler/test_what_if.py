@@ -10,9 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from skep.cli.simulate import simulate
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
-from skep.messages.to_scheduler import CellWish, HostWish, Member, SelectDestinations
+from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.placement.options import PlacementOptions
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.decision_log.files import MEBIBYTE, DecisionLog
@@ -51,11 +52,11 @@ def written(path: Path, settings: SchedulerSettings, usage: Any, spec: Any) -> P
     def take(namespace: str, name: str, value: Any) -> None:
         states.take(Key(namespace, name), 1, value, 0.0)
 
-    take(CELLS, CELL, CellValue(wish=CellWish(uuid=CELL, name="one"), asserted=True))
+    take(CELLS, CELL, CellValue(intent=Cell(uuid=CELL, name="one"), asserted=True))
     for number, vcpus in enumerate((8, 64)):
         node = NodeUuid(f"n{number}")
         facts = usage(f"host-{number}", vcpus=vcpus, memory_mb=vcpus * 1024)
-        take(OPERATOR, node, HostWish(node=node, host=f"host-{number}", cell=CELL))
+        take(OPERATOR, node, HostIntent(node=node, host=f"host-{number}", cell=CELL))
         report = Report(incarnation=1, seq=1, usage=facts)
         take(COMPUTE, node, ComputeValue(cell=CELL, report=report))
     beat = beat_key(CELL, "conductor")

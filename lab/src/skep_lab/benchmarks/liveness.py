@@ -18,18 +18,12 @@ import structlog
 
 from skep.cell_conductor.hearing import PAGES_TOLD, Hearing
 from skep.database.api.operator_state import parts
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.clock import Clock
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid, new_uuid
 from skep.domain.resources import Inventory
-from skep.messages.to_scheduler import (
-    Beat,
-    CellWish,
-    HostReport,
-    HostWish,
-    PublishOperatorState,
-    UpdateHostState,
-)
+from skep.messages.to_scheduler import Beat, HostReport, PublishOperatorState, UpdateHostState
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
 from skep.synchronizer.base import Epoch, Published, Refusal, Write
@@ -70,8 +64,8 @@ class Bench:
 
     async def publish(self) -> float:
         """Publish the operator's state; return the seconds."""
-        wishes = (HostWish(node=node, host=f"h{number}", cell=CELL) for number, node in enumerate(self.nodes))
-        state = PublishOperatorState(hosts=tuple(wishes), aggregates=(), cells=(CellWish(uuid=CELL, name="one"),))
+        wishes = (HostIntent(node=node, host=f"h{number}", cell=CELL) for number, node in enumerate(self.nodes))
+        state = PublishOperatorState(hosts=tuple(wishes), aggregates=(), cells=(Cell(uuid=CELL, name="one"),))
         messages = parts(state)
         began = time.perf_counter()
         for message in messages:

@@ -27,11 +27,12 @@ from typing import Any
 import msgspec
 
 from skep.cli.benchmarks.scheduler.loading import Stored
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
-from skep.messages.to_scheduler import CellWish, HostReport, HostWish
+from skep.messages.to_scheduler import HostReport
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler import changes, records
 from skep.scheduler.commits import Commits
@@ -100,11 +101,11 @@ def values(hosts: int) -> Iterator[tuple[Key, Any]]:
         node, cell = node_of(number), cell_of(number)
         usage = usage_of(number, CLOUD.randrange(16))
         heard.setdefault(cell, []).append(node)
-        yield Key(records.OPERATOR, node), HostWish(node=node, host=usage.host, cell=cell)
+        yield Key(records.OPERATOR, node), HostIntent(node=node, host=usage.host, cell=cell)
         report = Report(incarnation=1, seq=1, usage=usage)
         yield Key(records.COMPUTE, node), ComputeValue(cell=cell, report=report)
     for cell, nodes in heard.items():
-        yield Key(records.CELLS, cell), CellValue(wish=CellWish(uuid=cell, name=cell), asserted=True)
+        yield Key(records.CELLS, cell), CellValue(intent=Cell(uuid=cell, name=cell), asserted=True)
         version = 1
         yield hearing_key(cell, "one", 0), HearingValue(version=version, nodes=tuple(nodes))
         yield beat_key(cell, "one"), BeatValue(pages=(version,), at=1)

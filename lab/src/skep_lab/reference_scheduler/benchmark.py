@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from skep.cli.benchmarks.scheduler.hosts import MadeUpCloud
 from skep.cli.benchmarks.scheduler.workloads import Workload
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
-from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish
+from skep.messages.to_scheduler import AggregatePage
 from skep.placement.request import placement_request
 from skep.scheduler.records import CellValue, ComputeValue, HearingValue
 from skep_lab.reference_scheduler.cloud import ReferenceCloud
@@ -53,13 +54,13 @@ def _cloud(made_up: MadeUpCloud) -> ReferenceCloud:
     cloud = ReferenceCloud()
     for key, value in made_up.values():
         match value:
-            case AggregateWish():
+            case AggregatePage():
                 cloud.set_aggregate(value.id, value.hosts, value.metadata)
-            case HostWish():
-                cloud.set_wish(value.node, value.host, value.cell, disabled=False, forced_down=False)
+            case HostIntent():
+                cloud.set_intent(value.node, value.host, value.cell, disabled=False, forced_down=False)
             case ComputeValue(cell=cell, report=report) if report is not None:
                 cloud.set_report(NodeUuid(key.name), cell, report.usage)
-            case CellValue(wish=CellWish(uuid=uuid)):
+            case CellValue(intent=Cell(uuid=uuid)):
                 cloud.set_cell(uuid, known=True, disabled=False, asserted=True, living=True)
             case HearingValue():
                 cloud.set_heard(CellUuid(key.name.partition("/")[0]), value.nodes)

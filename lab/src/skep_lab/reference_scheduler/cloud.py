@@ -71,13 +71,13 @@ class ReferenceCloud:
         """Forget what a host said."""
         self._host(node).usage = None
 
-    def set_wish(self, node: NodeUuid, name: str, cell: CellUuid, *, disabled: bool, forced_down: bool) -> None:
+    def set_intent(self, node: NodeUuid, name: str, cell: CellUuid, *, disabled: bool, forced_down: bool) -> None:
         """Map a node to its cell."""
         host = self._host(node)
         host.name, host.cell, host.mapped = name, cell, True
         host.disabled, host.forced_down = disabled, forced_down
 
-    def drop_wish(self, node: NodeUuid) -> None:
+    def drop_intent(self, node: NodeUuid) -> None:
         """Forget the mapping of a node."""
         self._host(node).mapped = False
 

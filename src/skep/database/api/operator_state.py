@@ -9,12 +9,10 @@ import sqlalchemy as sa
 
 from skep.database.api import aggregates, cells, host_mappings
 from skep.database.api.aggregates import Aggregate
-from skep.domain.cells import HostMapping
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.ids import NodeUuid
 from skep.messages.to_scheduler import (
-    AggregateWish,
-    CellWish,
-    HostWish,
+    AggregatePage,
     OperatorStatePart,
     PublishOperatorState,
     aggregate_name,
@@ -37,10 +35,10 @@ class Concerned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(connection: sa.Connection) -> PublishOperatorState:
-    """Read all wishes of hosts, aggregates and cells."""
+    """Read the whole intent: hosts, aggregates and cells."""
     return PublishOperatorState(
-        hosts=tuple(_host(one) for one in host_mappings.every(connection) if one.deleting_at is None),
-        aggregates=tuple(wish for one in aggregates.every(connection) for wish in _aggregate(one)),
+        hosts=tuple(one.intent for one in host_mappings.every(connection) if one.deleting_at is None),
+        aggregates=tuple(page for one in aggregates.every(connection) for page in _aggregate(one)),
         cells=_cells(connection),
     )
 
@@ -55,9 +53,9 @@ def concerning(connection: sa.Connection, changed: Concerned) -> list[PublishOpe
     messages = []
     for node in changed.nodes:
         mapping = host_mappings.get(connection, node)
-        wishes = (_host(mapping),) if mapping is not None and mapping.deleting_at is None else ()
+        intents = (mapping.intent,) if mapping is not None and mapping.deleting_at is None else ()
         part = OperatorStatePart(kind="hosts", names=(node,))
-        messages.append(_told("hosts", hosts=wishes, part=part))
+        messages.append(_told("hosts", hosts=intents, part=part))
     for number in changed.aggregates:
         found = aggregates.get(connection, number)
         after, until = aggregate_name(number - 1, _LAST_PAGE), aggregate_name(number, _LAST_PAGE)
@@ -70,36 +68,21 @@ def concerning(connection: sa.Connection, changed: Concerned) -> list[PublishOpe
 _LAST_PAGE = 999_999
 
 
-def _host(one: HostMapping) -> HostWish:
-    return HostWish(
-        node=one.node,
-        host=one.host,
-        cell=one.cell,
-        disabled=one.disabled,
-        disabled_reason=one.disabled_reason,
-        forced_down=one.forced_down,
-    )
-
-
-def _aggregate(one: Aggregate) -> tuple[AggregateWish, ...]:
+def _aggregate(one: Aggregate) -> tuple[AggregatePage, ...]:
     hosts = sorted(one.hosts)
     starts = range(0, len(hosts) or 1, PAGE_MEMBERS)
     return tuple(
-        AggregateWish(id=one.id, hosts=tuple(hosts[start : start + PAGE_MEMBERS]), metadata=one.metadata, page=page)
+        AggregatePage(id=one.id, hosts=tuple(hosts[start : start + PAGE_MEMBERS]), metadata=one.metadata, page=page)
         for page, start in enumerate(starts)
     )
 
 
-def _cells(connection: sa.Connection) -> tuple[CellWish, ...]:
-    return tuple(
-        CellWish(uuid=one.uuid, name=one.name, disabled=one.disabled)
-        for one in cells.every(connection)
-        if not one.is_cell0
-    )
+def _cells(connection: sa.Connection) -> tuple[Cell, ...]:
+    return tuple(one for one in cells.every(connection) if not one.is_cell0)
 
 
-def _host_pages(wishes: Iterable[HostWish]) -> list[PublishOperatorState]:
-    ordered = sorted(wishes, key=lambda wish: wish.node)
+def _host_pages(intents: Iterable[HostIntent]) -> list[PublishOperatorState]:
+    ordered = sorted(intents, key=lambda one: one.node)
     pages = [ordered[start : start + PAGE_HOSTS] for start in range(0, len(ordered) or 1, PAGE_HOSTS)]
     after, messages = "", []
     for number, page in enumerate(pages, start=1):
@@ -111,15 +94,15 @@ def _host_pages(wishes: Iterable[HostWish]) -> list[PublishOperatorState]:
 
 
 def _aggregate_pages(
-    wishes: Sequence[AggregateWish], after: str = "", until: str | None = None
+    told: Sequence[AggregatePage], after: str = "", until: str | None = None
 ) -> list[PublishOperatorState]:
     """Cut aggregates into messages that together say everything of those between `after` and `until`."""
-    pages: list[list[AggregateWish]] = [[]]
-    for wish in sorted(wishes, key=lambda one: (one.id, one.page)):
-        members = sum(len(one.hosts) for one in pages[-1])
-        if pages[-1] and (len(pages[-1]) == PAGE_AGGREGATES or members + len(wish.hosts) > PAGE_MEMBERS):
+    pages: list[list[AggregatePage]] = [[]]
+    for one in sorted(told, key=lambda page: (page.id, page.page)):
+        members = sum(len(page.hosts) for page in pages[-1])
+        if pages[-1] and (len(pages[-1]) == PAGE_AGGREGATES or members + len(one.hosts) > PAGE_MEMBERS):
             pages.append([])
-        pages[-1].append(wish)
+        pages[-1].append(one)
     messages = []
     for number, page in enumerate(pages, start=1):
         last = aggregate_name(page[-1].id, page[-1].page) if number < len(pages) else until
@@ -132,9 +115,9 @@ def _aggregate_pages(
 def _told(
     kind: str,
     *,
-    hosts: tuple[HostWish, ...] = (),
-    aggregates: tuple[AggregateWish, ...] = (),
-    cells: tuple[CellWish, ...] = (),
+    hosts: tuple[HostIntent, ...] = (),
+    aggregates: tuple[AggregatePage, ...] = (),
+    cells: tuple[Cell, ...] = (),
     part: OperatorStatePart | None = None,
 ) -> PublishOperatorState:
     told = part if part is not None else OperatorStatePart(kind="cells")

@@ -119,7 +119,7 @@ class HostTable(HostColumns):
 
     # --- what the operator wants -------------------------------------------------------------------
 
-    def set_wish(
+    def set_intent(
         self,
         node: NodeUuid,
         host: str,
@@ -141,7 +141,7 @@ class HostTable(HostColumns):
             self.disabled_reasons.pop(row, None)
         self._derive_row(row)
 
-    def drop_wish(self, node: NodeUuid) -> None:
+    def drop_intent(self, node: NodeUuid) -> None:
         """Forget the mapping of a node."""
         row = self.row_of.get(node)
         if row is not None:

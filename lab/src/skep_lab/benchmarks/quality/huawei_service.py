@@ -126,6 +126,6 @@ def _fill(known: Knowledge, servers: int) -> None:
     known.table.set_cell(_CELL, known=True, asserted=True, living=True)
     for node in nodes:
         usage = HostUsage(host=node, inventory=inventory, used={}, topology=Topology(cells=cells))
-        known.table.set_wish(node, node, _CELL, disabled=False, forced_down=False)
+        known.table.set_intent(node, node, _CELL, disabled=False, forced_down=False)
         known.table.set_report(node, _CELL, usage)
     known.table.set_heard(_CELL, nodes, 1)

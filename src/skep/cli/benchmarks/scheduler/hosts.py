@@ -6,10 +6,11 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from skep.domain.cells import Cell, HostIntent
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
-from skep.messages.to_scheduler import AggregateWish, CellWish, HostWish
+from skep.messages.to_scheduler import AggregatePage
 from skep.placement.hosts.table import Intake
 from skep.placement.knowledge import Knowledge
 from skep.scheduler import records
@@ -123,7 +124,7 @@ class MadeUpCloud:
         for number in range(self.hosts):
             node, usage = self.node(number), self.usage(number, self._dice)
             cell = cells[number % CELLS]
-            table.set_wish(node, usage.host, cell, disabled=False, forced_down=False)
+            table.set_intent(node, usage.host, cell, disabled=False, forced_down=False)
             intake.report(node, cell, usage)
             heard[cell].append(node)
             if number % _AT_ONCE == 0:
@@ -137,16 +138,16 @@ class MadeUpCloud:
         for number in range(ZONES):
             yield (
                 Key(records.AGGREGATES, str(number + 1)),
-                AggregateWish(id=number + 1, hosts=self._hosts_of_zone(number), metadata=_metadata(number)),
+                AggregatePage(id=number + 1, hosts=self._hosts_of_zone(number), metadata=_metadata(number)),
             )
         for number in range(self.hosts):
             node, cell = self.node(number), self.cell(number)
-            yield Key(records.OPERATOR, node), HostWish(node=node, host=self.name(number), cell=cell)
+            yield Key(records.OPERATOR, node), HostIntent(node=node, host=self.name(number), cell=cell)
             report = Report(incarnation=1, seq=1, usage=self.usage(number, self._dice))
             yield Key(records.COMPUTE, node), ComputeValue(cell=cell, report=report)
         for number in range(min(CELLS, self.hosts)):
             cell = self.cell(number)
-            yield Key(records.CELLS, cell), CellValue(wish=CellWish(uuid=cell, name=cell), asserted=True)
+            yield Key(records.CELLS, cell), CellValue(intent=Cell(uuid=cell, name=cell), asserted=True)
             nodes = tuple(self.node(host) for host in range(number, self.hosts, CELLS))
             yield records.hearing_key(cell, "one", 0), HearingValue(version=1, nodes=nodes)
             yield records.beat_key(cell, "one"), BeatValue(pages=(1,), at=1)

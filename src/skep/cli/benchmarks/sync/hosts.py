@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
+from skep.domain.cells import HostIntent
 from skep.domain.flavors import Flavor
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
-from skep.messages.to_scheduler import HostReport, HostWish
+from skep.messages.to_scheduler import HostReport
 
 CELL = CellUuid("00000000-0000-4000-8000-000000000001")
 PLACES = 20
@@ -34,9 +35,9 @@ def name_of(number: int) -> str:
     return f"bench-{number:06}"
 
 
-def wish(number: int) -> HostWish:
+def intent(number: int) -> HostIntent:
     """Return the operator's mapping of a host."""
-    return HostWish(node=node_of(number), host=name_of(number), cell=CELL)
+    return HostIntent(node=node_of(number), host=name_of(number), cell=CELL)
 
 
 def report(number: int, servers: int) -> HostReport:

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from skep.cli.benchmarks.sync.hosts import CELL, PLACES, SPEC, node_of, report, stamp, wish
+from skep.cli.benchmarks.sync.hosts import CELL, PLACES, SPEC, intent, node_of, report, stamp
 from skep.cli.benchmarks.sync.scheduler import BenchScheduler, in_batches
 from skep.domain.builds import NotReady, NoValidHost, Placed
+from skep.domain.cells import Cell
 from skep.domain.claims import ClaimKey
 from skep.domain.errors import Misconfigured, Unavailable
 from skep.domain.ids import InstanceUuid, NodeUuid, new_uuid
 from skep.messages.to_scheduler import (
     AssertClaims,
     Beat,
-    CellWish,
     GetHostStates,
     Member,
     PublishOperatorState,
@@ -59,9 +59,9 @@ async def fill(scheduler: BenchScheduler, hosts: int, servers: int) -> None:
     """Map all hosts, and have each report that it runs so many servers."""
     await scheduler.ask(
         PublishOperatorState(
-            hosts=tuple(wish(number) for number in range(hosts)),
+            hosts=tuple(intent(number) for number in range(hosts)),
             aggregates=(),
-            cells=(CellWish(uuid=CELL, name="bench"),),
+            cells=(Cell(uuid=CELL, name="bench"),),
         )
     )
     for batch in in_batches(range(hosts), BATCH * 5):
