@@ -42,18 +42,20 @@ def test_a_backend_of_another_package_is_made(site: Path) -> None:
 def test_a_name_that_nothing_bears_is_refused_with_those_there_are(site: Path) -> None:
     install(site, "other", {GROUP: {"other": "skep.synchronizer.memory:make"}})
     assert refusal("absent") == (
-        "synchronizer.backend: there is no 'absent'; known are memcached, memory, nats, other, sql"
+        "synchronizer.backend: no backend is called absent; there are memcached, memory, nats, other, sql"
     )
 
 
 def test_a_name_that_two_packages_bear_is_refused_with_both(site: Path) -> None:
     install(site, "other", {GROUP: {"sql": "skep.synchronizer.memory:make"}})
     said = refusal("sql")
-    assert said.startswith("synchronizer.backend: 'sql' is in ")
+    assert said.startswith("synchronizer.backend: sql is the name of a backend in ")
     assert "other (skep.synchronizer.memory:make)" in said
     assert "skep (skep.synchronizer.sql:make)" in said
 
 
 def test_what_cannot_be_loaded_is_named(site: Path) -> None:
     install(site, "other", {GROUP: {"other": "no_such_module:make"}})
-    assert refusal("other").startswith("synchronizer.backend: 'other' cannot be used: No module named")
+    assert refusal("other").startswith(
+        "synchronizer.backend: entry point other of the group skep.synchronizers cannot be used: ModuleNotFoundError"
+    )

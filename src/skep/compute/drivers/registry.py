@@ -6,13 +6,9 @@ to a driver. Only the driver that is chosen is loaded.
 
 from __future__ import annotations
 
-import functools
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -20,8 +16,10 @@ from skep.compute.drivers.base import Driver
 from skep.config.compute import ComputeSettings
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured
+from skep.entry_points import Group
 
 GROUP = "skep.drivers"
+DRIVERS = Group(name=GROUP, setting="compute.driver", noun="driver", page="docs/drivers.md")
 
 OptionsT = TypeVar("OptionsT", bound=msgspec.Struct)
 
@@ -55,55 +53,10 @@ class DriverSetup:
             raise Misconfigured(f"compute.driver_options: {error}") from error
 
 
-Factory = Callable[[DriverSetup], Driver]
-
-
 def make_driver(setup: DriverSetup) -> Driver:
     """Return the driver that the configuration names.
 
     Raises Misconfigured when no package brings the name, two packages do, or the driver cannot be made.
     """
-    name = setup.section.driver
-    factory = _factory(name, tuple(sys.path))
-    try:
-        return factory(setup)
-    except Misconfigured:
-        raise
-    except Exception as error:
-        raise _broken(name, error) from error
-
-
-@functools.cache
-def _factory(name: str, _path: tuple[str, ...]) -> Factory:
-    """Return what makes drivers of this name. The packages on `_path` are read once, not for each host."""
-    offered = entry_points(group=GROUP)
-    found = [entry for entry in offered if entry.name == name]
-    if not found:
-        known = sorted({entry.name for entry in offered})
-        there = f"there are {', '.join(known)}" if known else "none is installed: install Skep anew (scripts/bootstrap)"
-        raise Misconfigured(f"compute.driver: no driver is called {name}; {there}")
-    if len({entry.value for entry in found}) > 1:
-        raise Misconfigured(
-            f"compute.driver: {name} is the name of a driver in {' and in '.join(map(_package, found))}"
-        )
-    try:
-        loaded: Any = found[0].load()
-    except Exception as error:
-        raise _broken(name, error) from error
-    if not callable(loaded):
-        raise Misconfigured(
-            f"compute.driver: entry point {name} of the group {GROUP} cannot be used: it is {type(loaded).__name__}, "
-            "no function that makes a driver (docs/drivers.md)"
-        )
-    factory: Factory = loaded
-    return factory
-
-
-def _broken(name: str, error: Exception) -> Misconfigured:
-    return Misconfigured(
-        f"compute.driver: entry point {name} of the group {GROUP} cannot be used: {type(error).__name__}: {error}"
-    )
-
-
-def _package(entry: EntryPoint) -> str:
-    return f"{entry.dist.name if entry.dist is not None else 'a package'} ({entry.value})"
+    driver: Driver = DRIVERS.make(setup.section.driver, setup)
+    return driver

@@ -8,52 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from skep.domain.errors import Misconfigured
+from skep.entry_points import Group
 from skep.placement.filters.base import Filter
 from skep.placement.weighers.base import Weigher
 
-FILTERS_GROUP = "skep.filters"
-WEIGHERS_GROUP = "skep.weighers"
+FILTERS = Group(name="skep.filters", setting="scheduler", noun="filter", page="docs/plugins.md")
+WEIGHERS = Group(name="skep.weighers", setting="scheduler", noun="weigher", page="docs/plugins.md")
 
 
 def load_filter(name: str, shipped: Iterable[str]) -> Filter:
     """Return another package's filter. Raises Misconfigured naming the entry point and what is wrong with it."""
-    loaded = _load(FILTERS_GROUP, "filter", name, shipped)
+    loaded = _load(FILTERS, name, shipped)
     if not isinstance(loaded, Filter):
-        raise _broken(FILTERS_GROUP, name, f"it is {type(loaded).__name__}, no Filter (docs/plugins.md)")
+        raise FILTERS.broken(name, f"it is {type(loaded).__name__}, no Filter ({FILTERS.page})")
     return replace(loaded, name=name, plugin=True)
 
 
 def load_weigher(name: str, shipped: Iterable[str]) -> Weigher:
     """Return another package's weigher. Raises Misconfigured as `load_filter` does."""
-    loaded = _load(WEIGHERS_GROUP, "weigher", name, shipped)
+    loaded = _load(WEIGHERS, name, shipped)
     if not isinstance(loaded, Weigher):
-        raise _broken(WEIGHERS_GROUP, name, f"it is {type(loaded).__name__}, no Weigher (docs/plugins.md)")
+        raise WEIGHERS.broken(name, f"it is {type(loaded).__name__}, no Weigher ({WEIGHERS.page})")
     return replace(loaded, name=name, plugin=True)
 
 
-def _load(group: str, kind: str, name: str, shipped: Iterable[str]) -> Any:
-    found = [entry for entry in entry_points(group=group) if entry.name == name]
-    if not found:
-        known = [*shipped, *sorted({entry.name for entry in entry_points(group=group)})]
-        raise Misconfigured(f"scheduler: no {kind} is called {name}; there are {', '.join(known)}")
-    if len({entry.value for entry in found}) > 1:
-        raise Misconfigured(f"scheduler: {name} is the name of a {kind} in {' and in '.join(map(_package, found))}")
-    try:
-        loaded = found[0].load()
-    except Exception as error:
-        raise _broken(group, name, f"{type(error).__name__}: {error}") from error
+def _load(group: Group, name: str, shipped: Iterable[str]) -> Any:
+    loaded = group.load(name, shipped)
     if getattr(loaded, "shaped_by", None) is not None:
-        raise _broken(group, name, "shapes of requests are Skep's own; say per_request=True instead of shaped_by")
+        raise group.broken(name, "shapes of requests are Skep's own; say per_request=True instead of shaped_by")
     return loaded
-
-
-def _broken(group: str, name: str, why: str) -> Misconfigured:
-    return Misconfigured(f"scheduler: entry point {name} of the group {group} cannot be used: {why}")
-
-
-def _package(entry: EntryPoint) -> str:
-    return f"{entry.dist.name if entry.dist is not None else 'a package'} ({entry.value})"
