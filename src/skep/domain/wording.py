@@ -11,6 +11,7 @@ from skep.domain.errors import BadRequest
 
 UNSEEN = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\ufeff"
 """Characters that cannot be seen, as what stands between the brackets of a regular expression."""
+_JSON = msgspec.json.Encoder(enc_hook=repr)
 _LINES = frozenset("\t\n\r")
 """In texts, such as the message of a failure, lines may end."""
 
@@ -32,16 +33,15 @@ def refuse_control_characters(value: Any, field: str, *, lines: bool = False) ->
 
 
 def _all_printable(value: Any) -> bool:
-    """Tell whether nothing need be looked at more closely: nearly always, and found out without naming any field."""
-    if isinstance(value, str):
-        return value.isprintable()
-    if value is None or isinstance(value, int | float | bytes):
-        return True
-    if isinstance(value, msgspec.Struct):
-        return all(map(_all_printable, msgspec.structs.astuple(value)))
-    if isinstance(value, Mapping):
-        return all(map(_all_printable, value)) and all(map(_all_printable, value.values()))
-    return not isinstance(value, list | tuple | set | frozenset) or all(map(_all_printable, value))
+    """Tell whether nothing need be looked at more closely: nearly always, and found out without naming any field.
+
+    JSON escapes control characters, so a value whose JSON is ASCII without a backslash has none but DEL.
+    """
+    try:
+        encoded = _JSON.encode(value)
+    except (TypeError, ValueError):
+        return False
+    return encoded.isascii() and b"\\" not in encoded and b"\x7f" not in encoded
 
 
 def _refuse(value: Any, field: str, *, lines: bool) -> None:
