@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 from starlette.types import ASGIApp
 
-from skep.standalone.application import Handler, application, paths
+from skep.http.application import Handler, application, paths
 from skep.standalone.identity.handlers import catalogue, projects, roles, tokens, users, versions
 from skep.standalone.identity.service import StandaloneIdentity
 

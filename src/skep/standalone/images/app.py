@@ -5,8 +5,8 @@ from __future__ import annotations
 import structlog
 from starlette.types import ASGIApp
 
+from skep.http.application import Handler, application, paths
 from skep.neighbours.identity.base import IdentityService
-from skep.standalone.application import Handler, application, paths
 from skep.standalone.images.callers import ImagesApi
 from skep.standalone.images.handlers import documents, files, images
 from skep.standalone.images.service import StandaloneImages

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from skep.database.api.images import StoredImage
 from skep.domain.errors import BadRequest, Conflict, Forbidden
-from skep.standalone.bodies import LINE, NAME, TEXT, convert
+from skep.http.bodies import LINE, NAME, TEXT, convert
 from skep.standalone.images.quotas import check_description
 from skep.standalone.images.settings import ImagesSettings
 

@@ -14,8 +14,8 @@ from skep.database import Connection
 from skep.database.api import projects, roles
 from skep.database.api.projects import Project
 from skep.domain.errors import BadRequest, NotFound
-from skep.standalone.application import base_url
-from skep.standalone.bodies import NAME, TEXT, json_response, read_json
+from skep.http.application import base_url
+from skep.http.bodies import NAME, TEXT, json_response, read_json
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
 from skep.standalone.identity.filters import check_default_domain, check_same_id, chosen, flag

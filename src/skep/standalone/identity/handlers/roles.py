@@ -14,8 +14,8 @@ from skep.database import Connection
 from skep.database.api import projects, roles, users
 from skep.database.api.roles import Assignment, Role
 from skep.domain.errors import Forbidden, NotFound
-from skep.standalone.application import base_url
-from skep.standalone.bodies import NAME, json_response, read_json
+from skep.http.application import base_url
+from skep.http.bodies import NAME, json_response, read_json
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
 from skep.standalone.identity.filters import flag

@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from skep.database.api import projects, roles
 from skep.domain.errors import Forbidden, NotFound
-from skep.standalone.application import base_url
-from skep.standalone.bodies import json_response, read_json
+from skep.http.application import base_url
+from skep.http.bodies import json_response, read_json
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import address_of, caller, may
 from skep.standalone.identity.credentials import AuthBody

@@ -14,9 +14,9 @@ from skep.database import Connection
 from skep.database.api import projects, roles, users
 from skep.database.api.users import User
 from skep.domain.errors import BadRequest, NotFound, Unauthenticated
-from skep.standalone.application import base_url
-from skep.standalone.bodies import NAME, TEXT, json_response, read_json
-from skep.standalone.faults import UNAUTHENTICATED
+from skep.http.application import base_url
+from skep.http.bodies import NAME, TEXT, json_response, read_json
+from skep.http.faults import UNAUTHENTICATED
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import address_of, admin, allow, caller
 from skep.standalone.identity.filters import check_default_domain, check_same_id, chosen, flag

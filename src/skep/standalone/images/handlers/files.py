@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from skep.database.api.images import StoredImage
-from skep.standalone.bodies import check_media_type
+from skep.http.bodies import check_media_type
 from skep.standalone.images.callers import ImagesApi, image_id, member, reader
 from skep.standalone.images.files import PIECE
 

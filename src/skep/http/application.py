@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from skep.domain.errors import BadRequest, SkepError
 from skep.domain.ids import new_request_id
-from skep.standalone import faults
+from skep.http import faults
 
 ServiceT = TypeVar("ServiceT")
 Handler: TypeAlias = Callable[[ServiceT, Request], Awaitable[Response]]

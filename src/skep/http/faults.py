@@ -18,7 +18,7 @@ from skep.domain.errors import (
     Unauthenticated,
     Unavailable,
 )
-from skep.standalone.bodies import json_response
+from skep.http.bodies import json_response
 
 STATUS: tuple[tuple[type[SkepError], int], ...] = (
     (BadRequest, 400),
