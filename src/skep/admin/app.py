@@ -7,13 +7,9 @@ credential that is bound to a cell or a namespace.
 
 from __future__ import annotations
 
-import time
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-import msgspec
 import structlog
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -38,12 +34,15 @@ from skep.admin import (
     recovery,
 )
 from skep.admin.callers import Caller, authenticate, bearer
-from skep.admin.requests import MAX_BATCH_BODY, MAX_BODY, AdminRequest, Handler
+from skep.admin.requests import AdminRequest, Handler
 from skep.admin.services import AdminServices
-from skep.domain import errors
-from skep.domain.context import RequestContext
 from skep.domain.credentials import ScopeKind
-from skep.domain.ids import new_request_id
+from skep.domain.errors import Forbidden
+from skep.http.answers import json_response
+from skep.http.application import application, paths
+from skep.http.bodies import read_limited
+from skep.http.faults import FaultForm
+from skep.http.limits import MAX_BATCH_BODY, MAX_SMALL_BODY
 
 PREFIX = "/admin/v1"
 OPEN_PATHS = ("/healthz", "/readyz", "/metrics")
@@ -119,17 +118,11 @@ FOR_CREDENTIALS: dict[Handler, ScopeKind] = {
 WITH_BATCHES = frozenset({host_states.update, claims.assert_, claims.release, namespace_states.update})
 """Handlers that take many states in one body."""
 
-_STATUS: tuple[tuple[type[errors.SkepError], int], ...] = (
-    (errors.BadRequest, 400),
-    (errors.Unauthenticated, 401),
-    (errors.Forbidden, 403),
-    (errors.NotFound, 404),
-    (errors.Conflict, 409),
-    (errors.TooLarge, 413),
-    (errors.Unavailable, 503),
+FAULTS = FaultForm(
+    body=lambda status, message: {"error": {"code": status, "message": message}},
+    bug=lambda request_id: f"Unexpected error; the log names it under {request_id}.",
+    wording={404: "There is no such resource.", 405: "The resource does not take this method."},
 )
-
-log = structlog.get_logger("skep.admin")
 
 
 class AdminApi:
@@ -137,22 +130,13 @@ class AdminApi:
 
     def __init__(self, services: AdminServices) -> None:
         self.services = services
-        by_path: dict[str, dict[str, Handler]] = {}
-        for method, path, handler in ROUTES:
-            by_path.setdefault(path, {})[method] = handler
-        routes = [
-            Route(PREFIX + path, self._endpoint(handlers), methods=list(handlers)) for path, handlers in by_path.items()
-        ]
+        routes = paths([(method, PREFIX + path, _endpoint(handler)) for method, path, handler in ROUTES], services)
         routes += [
             Route("/healthz", health.alive, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
         ]
-        self._inner = Starlette(
-            routes=routes,
-            exception_handlers={HTTPException: _on_http, errors.SkepError: _on_error, Exception: _on_bug},
-        )
-        self._inner.router.redirect_slashes = False
+        self._inner = application(routes, structlog.get_logger("skep.admin"), FAULTS, quiet=OPEN_PATHS)
 
     @staticmethod
     def serves(path: str) -> bool:
@@ -161,109 +145,48 @@ class AdminApi:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http":
-            scope = {**scope, "path": scope["path"].rstrip("/") or "/"}
-            scope["state"] = {"request_id": new_request_id(), "started": time.perf_counter()}
-        try:
-            await self._inner(scope, receive, send)
-        except Exception:  # noqa: BLE001 - answered and logged by `_on_bug`; the server need not hear of it again
-            return
+        await self._inner(scope, receive, send)
 
-    def _endpoint(self, handlers: dict[str, Handler]) -> Any:
-        async def answer(request: Request) -> Response:
-            handler = handlers["GET" if request.method == "HEAD" else request.method]
-            if handler in FOR_NEW_HOSTS:
-                caller = bearer(request)
-            else:
-                caller = await authenticate(self.services, request)
-                _authorize(handler, caller)
-            found = await handler(
-                AdminRequest(
-                    services=self.services,
-                    context=caller.context,
-                    params={name: str(value) for name, value in request.path_params.items()},
-                    query=dict(request.query_params),
-                    body=await _body(request, MAX_BATCH_BODY if handler in WITH_BATCHES else MAX_BODY),
-                    queries={name: tuple(request.query_params.getlist(name)) for name in request.query_params},
-                    scope=caller.scope,
-                    token=caller.token,
-                )
-            )
-            _account(request, 200, caller.context)
-            return _json(request, 200, found)
-
-        return answer
-
-    async def _ready(self, request: Request) -> Response:
+    async def _ready(self, _request: Request) -> Response:
         reasons, warnings = await health.readiness(self.services)
         body = {"ready": not reasons, "reasons": reasons, "warnings": warnings}
-        return _json(request, 503 if reasons else 200, body)
+        return json_response(body, 503 if reasons else 200)
 
     async def _metrics(self, _request: Request) -> Response:
         return Response(self.services.metrics(), media_type=health.METRICS_TYPE)
+
+
+def _endpoint(handler: Handler) -> Callable[[AdminServices, Request], Awaitable[Response]]:
+    limit = MAX_BATCH_BODY if handler in WITH_BATCHES else MAX_SMALL_BODY
+
+    async def answer(services: AdminServices, request: Request) -> Response:
+        if handler in FOR_NEW_HOSTS:
+            caller = bearer(request)
+        else:
+            caller = await authenticate(services, request)
+            request.state.caller = caller.context
+            _authorize(handler, caller)
+        found = await handler(
+            AdminRequest(
+                services=services,
+                context=caller.context,
+                params={name: str(value) for name, value in request.path_params.items()},
+                query=dict(request.query_params),
+                body=await read_limited(request, limit),
+                queries={name: tuple(request.query_params.getlist(name)) for name in request.query_params},
+                scope=caller.scope,
+                token=caller.token,
+            )
+        )
+        return json_response(found)
+
+    return answer
 
 
 def _authorize(handler: Handler, caller: Caller) -> None:
     """Raise Forbidden when such a caller may not do this at all."""
     if caller.scope is not None:
         if FOR_CREDENTIALS.get(handler) != caller.scope.kind:
-            raise errors.Forbidden(f"A credential that is bound to a {caller.scope.kind} does not allow this.")
+            raise Forbidden(f"A credential that is bound to a {caller.scope.kind} does not allow this.")
     elif handler not in FOR_OWNERS and not caller.context.is_admin:
-        raise errors.Forbidden("This needs the role admin.")
-
-
-async def _body(request: Request, most: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            raise errors.TooLarge(f"The request body is larger than {most} bytes.")
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _json(request: Request, status: int, value: Any) -> Response:
-    headers = {"X-Openstack-Request-Id": request.state.request_id}
-    return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
-
-
-def _error(request: Request, status: int, message: str) -> Response:
-    _account(request, status, None)
-    return _json(request, status, {"error": {"code": status, "message": message}})
-
-
-async def _on_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    message = {404: "There is no such resource.", 405: "The resource does not take this method."}
-    response = _error(request, error.status_code, message.get(error.status_code, error.detail))
-    response.headers.update(error.headers or {})
-    return response
-
-
-async def _on_error(request: Request, error: Exception) -> Response:
-    for kind, status in _STATUS:
-        if isinstance(error, kind):
-            response = _error(request, status, str(error))
-            if isinstance(error, errors.Unavailable):
-                response.headers["Retry-After"] = str(error.retry_after)
-            return response
-    return await _on_bug(request, error)
-
-
-async def _on_bug(request: Request, error: Exception) -> Response:
-    log.error("request failed", request=request.state.request_id, path=request.url.path, exc_info=error)
-    return _error(request, 500, f"Unexpected error; the log names it under {request.state.request_id}.")
-
-
-def _account(request: Request, status: int, context: RequestContext | None) -> None:
-    log.info(
-        "request",
-        request=request.state.request_id,
-        method=request.method,
-        path=request.url.path[:200],
-        status=status,
-        ms=round((time.perf_counter() - request.state.started) * 1000, 1),
-        project=context.project_id if context else None,
-        user=context.user_id if context else None,
-    )
+        raise Forbidden("This needs the role admin.")

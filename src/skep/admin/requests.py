@@ -6,18 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import msgspec
-
 from skep.admin.services import AdminServices
 from skep.domain.context import RequestContext
 from skep.domain.credentials import Scope, Token
 from skep.domain.errors import BadRequest
-
-MAX_BODY = 65_536
-"""Bytes; most bodies of this API have not a hundredth of it."""
-MAX_BATCH_BODY = 768 * 1024
-"""Bytes of a body with many states: as a message it must fit into 1 MiB."""
-MAX_DIGITS = 18
+from skep.http.bodies import decode
+from skep.http.urls import whole_number
 
 T = TypeVar("T")
 
@@ -44,12 +38,7 @@ class AdminRequest:
 
         Raises BadRequest naming the field when it is something else.
         """
-        try:
-            return msgspec.json.decode(self.body, type=wanted)
-        except msgspec.ValidationError as error:
-            raise BadRequest(f"Invalid request body: {error}") from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise BadRequest("The request body is not JSON.") from None
+        return decode(self.body, wanted, wording=lambda error: f"Invalid request body: {error}")
 
     def only_query(self, *known: str) -> None:
         """Refuse parameters that the route does not know.
@@ -68,10 +57,10 @@ class AdminRequest:
         text = self.query.get(name)
         if text is None:
             return None
-        digits = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
-        if not digits or not least <= int(text) <= most:
+        number = whole_number(text)
+        if number is None or not least <= number <= most:
             raise BadRequest(f"{name}: expected an integer within {least} and {most}, got {text[:80]!r}.")
-        return int(text)
+        return number
 
 
 Handler = Callable[[AdminRequest], Awaitable[Any]]

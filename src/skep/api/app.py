@@ -7,13 +7,13 @@ request id and microversion, every error is JSON, and what a client sent never e
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, unquote
 
 import msgspec
 import structlog
+from starlette.types import Receive, Scope, Send
 
 from skep.api import bodies, microversions, versions
 from skep.api.auth import UNAUTHENTICATED, authenticate, challenge
@@ -21,23 +21,19 @@ from skep.api.faults import fault_of, status_of
 from skep.api.links import Links
 from skep.api.requests import Answer, ApiRequest
 from skep.api.routing import Match, Route, Router
-from skep.api.schemas.validation import QueryValues
 from skep.api.services import ApiServices
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.ids import RequestId, new_request_id
+from skep.http import urls
+from skep.http.application import MAX_LOGGED_PATH, lifespan
+from skep.http.bodies import receive_body
+from skep.http.headers import Headers, by_name, global_request_id
 from skep.telemetry import tracing
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
 
 log = structlog.get_logger("skep.api")
 
 PREFIXES = ("v2.1", "v2")
-MAX_URL = 16_384
-"""Characters of path and query together."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -73,14 +69,14 @@ class ComputeApi:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+            await lifespan(receive, send)
             return
         if scope["type"] != "http":
             raise ValueError(f"the compute API does not speak {scope['type']}")
         exchange = _Exchange(
             method=scope["method"],
             scope=scope,
-            headers=_headers(scope["headers"]),
+            headers=by_name(scope["headers"]),
             request_id=new_request_id(),
             started=time.perf_counter(),
         )
@@ -92,7 +88,7 @@ class ComputeApi:
     async def _answer(self, exchange: _Exchange, receive: Receive) -> bytes:
         """Serve and return the body of the answer; what goes wrong becomes an error answer."""
         try:
-            segments = _segments(exchange.scope)
+            segments = urls.segments(exchange.scope)
             if len(segments) < 2 or segments[0] not in PREFIXES:
                 return self._document(exchange, segments)
             exchange.versioned = segments[0] == "v2.1"
@@ -128,7 +124,7 @@ class ComputeApi:
                 f"project_id '{context.project_id}'"
             )
         route, body = await self._read(exchange, match, receive)
-        raw_query = _query(exchange.scope)
+        raw_query = urls.query(exchange.scope)
         request = ApiRequest(
             context=context,
             version=exchange.version,
@@ -148,7 +144,12 @@ class ComputeApi:
         """Read the body where the route takes one, and say which row it is for."""
         if not match.by_action and match.routes[0].body is None:
             return match.route(), None
-        raw = await bodies.receive_body(receive, exchange.headers, self.services.settings.max_body_bytes)
+        raw = await receive_body(
+            receive,
+            exchange.headers.get(b"content-length"),
+            self.services.settings.max_body_bytes,
+            too_large="Request is too large.",
+        )
         value = bodies.decode(raw, exchange.headers)
         route = match.route(_action(value) if match.by_action else None)
         if route.action is not None:
@@ -203,53 +204,15 @@ class ComputeApi:
         log.info(
             "request",
             request=exchange.request_id,
-            global_request=_global_id(exchange.headers),
+            global_request=global_request_id(_text(exchange.headers.get(b"x-openstack-request-id"))),
             method=exchange.method,
-            path=exchange.scope["path"][:200],
+            path=exchange.scope["path"][:MAX_LOGGED_PATH],
             status=exchange.status,
             ms=round(seconds * 1000, 1),
             version=microversions.text(exchange.version),
             project=context.project_id if context else None,
             user=context.user_id if context else None,
         )
-
-
-def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Return the headers by name; values of one that stands there several times are joined, as HTTP says."""
-    headers: dict[bytes, bytes] = {}
-    for name, value in raw:
-        headers[name] = headers[name] + b", " + value if name in headers else value
-    return headers
-
-
-def _segments(scope: Scope) -> list[str]:
-    """Split the path into its words; `%2F` inside a word does not divide it."""
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    if len(raw) + len(scope["query_string"]) > MAX_URL:
-        raise BadRequest("The URL is too long.")
-    try:
-        words = [unquote(word, errors="strict") for word in raw.decode("ascii").strip("/").split("/")]
-    except UnicodeDecodeError:
-        raise BadRequest("Malformed request URL: it is not UTF-8") from None
-    if any("\x00" in word for word in words):
-        raise NotFound("The resource could not be found.")
-    return words if words != [""] else []
-
-
-def _query(scope: Scope) -> QueryValues:
-    raw: bytes = scope["query_string"]
-    if not raw:
-        return {}
-    try:
-        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=1000)
-    except ValueError:
-        raise BadRequest("Query string is not UTF-8 encoded") from None
-    values: QueryValues = {}
-    for name, value in pairs:
-        if "\x00" in name or "\x00" in value:
-            raise BadRequest(f"Invalid input for query parameters {name[:80]!r}. There is a NUL character.")
-        values.setdefault(name, []).append(value)
-    return values
 
 
 def _action(value: Any) -> str:
@@ -290,20 +253,3 @@ async def _send(exchange: _Exchange, payload: bytes, send: Send) -> None:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("latin-1")
-
-
-def _global_id(headers: dict[bytes, bytes]) -> str | None:
-    """Return the request id that the client gave, if it has the form of one; it is logged only."""
-    given = headers.get(b"x-openstack-request-id", b"").decode("latin-1")
-    return given if given.startswith("req-") and len(given) <= 64 and given.isprintable() else None
-
-
-async def _lifespan(receive: Receive, send: Send) -> None:
-    """Answer the server's start and stop; what the API works with is started by whoever made it."""
-    while True:
-        message = await receive()
-        if message["type"] == "lifespan.startup":
-            await send({"type": "lifespan.startup.complete"})
-        else:
-            await send({"type": "lifespan.shutdown.complete"})
-            return

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unauthenticated
 from skep.domain.ids import RequestId
+from skep.http import faults
 from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import IdentityService, well_formed
 
@@ -41,4 +42,4 @@ async def authenticate(
 
 def challenge(identity_url: str) -> tuple[bytes, bytes]:
     """Return the header that says where to get a token."""
-    return (b"www-authenticate", f'Keystone uri="{identity_url}"'.encode())
+    return (b"www-authenticate", faults.challenge(identity_url).encode())

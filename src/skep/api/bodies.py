@@ -1,4 +1,4 @@
-"""Request bodies: read within a limit, decoded from JSON, free of what no database or client could give back."""
+"""Request bodies: decoded from JSON, free of what no database or client could give back."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from skep.api.faults import UnsupportedMediaType
-from skep.domain.errors import BadRequest, BrokenOff, TooLarge
+from skep.domain.errors import BadRequest
 from skep.domain.invalid_input import MAX_SHOWN, shortened
+from skep.http.bodies import UnsupportedMediaType
 
 JSON_TYPES = (b"application/json", b"application/vnd.openstack.compute+json")
 MALFORMED = "Malformed request body"
@@ -23,35 +23,6 @@ MAX_PATH = 300
 """Characters of a path that an error names."""
 
 _decode = msgspec.json.Decoder().decode
-
-
-async def receive_body(receive: Any, headers: Mapping[bytes, bytes], limit: int) -> bytes:
-    """Return the whole body of a request.
-
-    Raises TooLarge as soon as it is clear that it exceeds `limit` bytes; BrokenOff when the client went away.
-    """
-    length = headers.get(b"content-length")
-    if length is not None and length.isdigit() and int(length[:18]) > limit:
-        raise TooLarge("Request is too large.")
-    message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body", False):
-        body: bytes = message.get("body", b"")
-        if len(body) > limit:
-            raise TooLarge("Request is too large.")
-        return body
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        if message["type"] == "http.disconnect":
-            raise BrokenOff("The request body broke off before its end.")
-        part = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            raise TooLarge("Request is too large.")
-        parts.append(part)
-        if not message.get("more_body", False):
-            return b"".join(parts)
-        message = await receive()
 
 
 def decode(raw: bytes, headers: Mapping[bytes, bytes]) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from skep.api.microversions import NotAcceptable
 from skep.api.routing import MethodNotAllowed
 from skep.domain import errors
+from skep.http import faults as statuses
 
 NAMES = {
     400: "badRequest",
@@ -22,10 +23,6 @@ NAMES = {
     503: "serviceUnavailable",
 }
 """The key of the body; any other status is a `computeFault`."""
-
-
-class UnsupportedMediaType(errors.SkepError):
-    """A body that is not JSON (415)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +47,11 @@ class Fault:
 
 
 _STATUS: tuple[tuple[type[errors.SkepError], int], ...] = (
-    (errors.BadRequest, 400),
-    (errors.Unauthenticated, 401),
-    (errors.Forbidden, 403),
-    (errors.NotFound, 404),
     (MethodNotAllowed, 405),
     (NotAcceptable, 406),
-    (errors.Conflict, 409),
-    (errors.TooLarge, 413),
-    (UnsupportedMediaType, 415),
     (errors.OutcomeUnknown, 504),
-    (errors.Unavailable, 503),
 )
+"""Beside those of all services: what only this API raises or tells apart."""
 
 
 def status_of(error: BaseException) -> int:
@@ -69,7 +59,7 @@ def status_of(error: BaseException) -> int:
     for kind, status in _STATUS:
         if isinstance(error, kind):
             return status
-    return 500
+    return statuses.status_of(error) or 500
 
 
 def fault_of(error: BaseException, request_id: str) -> Fault:

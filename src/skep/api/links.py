@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, urlencode
 
-from skep.api.schemas.validation import QueryValues
+from skep.http.urls import QueryValues
 
 
 @lru_cache(maxsize=4096)

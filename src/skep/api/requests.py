@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skep.api.links import Links
-from skep.api.schemas.validation import QueryValues
 from skep.api.services import ApiServices
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, NotFound, Overloaded
+from skep.http.urls import QueryValues
 
 
 @dataclass(frozen=True, slots=True)

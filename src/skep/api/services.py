@@ -13,6 +13,7 @@ from skep.api.policy import Policy
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid
 from skep.domain.nested.aliases import DeviceAlias
+from skep.http.limits import MAX_JSON_BODY
 from skep.transport.base import Transport
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     max_limit: int = 1000
     """Most items in one page."""
-    max_body_bytes: int = 114_688
+    max_body_bytes: int = MAX_JSON_BODY
     max_backlog: int = 10_000
     """Builds that may wait; beyond it new servers are answered 503."""
     max_servers_per_request: int = 1000

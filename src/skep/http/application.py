@@ -1,9 +1,9 @@
-"""What both services put around their routes: request ids, JSON errors, one log line per request."""
+"""What services put around their routes: request ids, errors in the form of the API, one log line for each request."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from starlette.applications import Starlette
@@ -14,34 +14,40 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from skep.domain.errors import BadRequest, SkepError
+from skep.domain.errors import SkepError
 from skep.domain.ids import new_request_id
-from skep.http import faults
+from skep.http.faults import FaultForm
+
+MAX_LOGGED_PATH = 200
+"""Characters."""
 
 ServiceT = TypeVar("ServiceT")
 Handler: TypeAlias = Callable[[ServiceT, Request], Awaitable[Response]]
 
 
-def application(routes: Sequence[Route], log: FilteringBoundLogger, challenge: str) -> ASGIApp:
-    """Return an ASGI application for the routes.
+def application(
+    routes: Sequence[Route], log: FilteringBoundLogger, form: FaultForm, *, quiet: Collection[str] = ()
+) -> ASGIApp:
+    """Return an ASGI application for the routes. What goes well at the paths `quiet` is not logged."""
 
-    `challenge` is the identity service's address, told to whoever sends no valid token.
-    """
+    async def on_bug(request: Request, error: Exception) -> Response:
+        request_id = request.state.request_id
+        path = request.scope["path"][:MAX_LOGGED_PATH]
+        log.error("request failed", request=request_id, method=request.method, path=path, exc_info=error)
+        return form.answer(500, form.bug(request_id))
 
-    def on_error(_request: Request, error: Exception) -> Response:
+    async def on_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, SkepError)
-        response = faults.from_error(error, challenge)
-        if response is None:
-            raise error
-        return response
+        return form.of_error(error) or await on_bug(request, error)
 
     def on_http(_request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return faults.from_http(error)
+        return form.of_http(error)
 
-    inner = Starlette(routes=list(routes), exception_handlers={SkepError: on_error, HTTPException: on_http})
+    handlers: dict[Any, Any] = {SkepError: on_error, HTTPException: on_http, Exception: on_bug}
+    inner = Starlette(routes=list(routes), exception_handlers=handlers)
     inner.router.redirect_slashes = False
-    return _Envelope(inner, log)
+    return _Envelope(inner, log, frozenset(quiet))
 
 
 def paths(table: Sequence[tuple[str, str, Handler[ServiceT]]], service: ServiceT) -> list[Route]:
@@ -60,23 +66,27 @@ def _endpoint(methods: dict[str, Handler[ServiceT]], service: ServiceT) -> Calla
     return answer
 
 
-def base_url(request: Request) -> str:
-    """Return the address the client used, no slash at its end.
-
-    Raises BadRequest when the Host header is not an address.
-    """
-    try:
-        return str(request.base_url).rstrip("/")
-    except ValueError as error:
-        raise BadRequest("the Host header is not an address") from error
+async def lifespan(receive: Receive, send: Send) -> None:
+    """Answer the server's start and stop; what a service works with is started by whoever made it."""
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
+            return
 
 
 class _Envelope:
-    """Gives each request its id, drops a slash at the path's end, and answers bugs with a bare 500."""
+    """Gives each request its id, drops a slash at the path's end, and logs the answer.
 
-    def __init__(self, inner: ASGIApp, log: FilteringBoundLogger) -> None:
+    A handler may put `caller`, a RequestContext, into the request's state: the line then names project and user.
+    """
+
+    def __init__(self, inner: ASGIApp, log: FilteringBoundLogger, quiet: frozenset[str]) -> None:
         self._inner = inner
         self._log = log
+        self._quiet = quiet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,23 +94,36 @@ class _Envelope:
             return
         request_id = new_request_id()
         scope = {**scope, "path": scope["path"].rstrip("/") or "/"}
-        scope.setdefault("state", {})["request_id"] = request_id
+        state = scope["state"] = {**scope.get("state", {}), "request_id": request_id}
         begun = time.perf_counter()
-        status: int | None = None
+        status = 500
+        whole = False
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
+            nonlocal status, whole
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", []), (b"x-openstack-request-id", request_id.encode())]
+            else:
+                whole = not message.get("more_body", False)
             await send(message)
 
-        said: dict[str, Any] = {"method": scope["method"], "path": scope["path"], "request": request_id}
         try:
             await self._inner(scope, receive, send_with_id)
         except Exception:
-            self._log.exception("request failed", **said)
-            if status is not None:
+            # Answered and logged as a bug; only of half an answer the server has to hear, to cut the connection.
+            if not whole:
                 raise
-            await faults.fault(500, "An unexpected error prevented the request.")(scope, receive, send_with_id)
-        self._log.info("request", **said, status=status, ms=round((time.perf_counter() - begun) * 1000, 1))
+        if scope["path"] not in self._quiet or scope["method"] not in ("GET", "HEAD"):
+            seconds = time.perf_counter() - begun
+            self._log.info("request", **_facts(scope, state), status=status, ms=round(seconds * 1000, 1))
+
+
+def _facts(scope: Scope, state: dict[str, Any]) -> dict[str, Any]:
+    facts = {
+        "request": state["request_id"],
+        "method": scope["method"],
+        "path": scope["path"][:MAX_LOGGED_PATH],
+    }
+    caller = state.get("caller")
+    return facts if caller is None else {**facts, "project": caller.project_id, "user": caller.user_id}

@@ -1,48 +1,89 @@
-"""JSON in and out: bodies are read with a limit and checked against a struct; what is wrong names its field."""
+"""Request bodies: read within a limit and checked against a struct; an error names the field."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.types import Receive
 
-from skep.domain.errors import BadRequest, TooLarge
-from skep.domain.invalid_input import shortened
-from skep.domain.wording import UNSEEN
-
-MAX_JSON_BODY = 114_688
-"""Bytes of a JSON body (Keystone's and Glance's own limit); images themselves are not read through here."""
-
-MAX_DIGITS = 18
-
-LINE = rf"^[^{UNSEEN}]*\Z"
-"""A line holds no character that cannot be seen, but for spaces."""
-NAME = rf"^[^{UNSEEN}]*[^\s{UNSEEN}][^{UNSEEN}]*\Z"
-"""A name is a line that is not all spaces."""
-TEXT = r"^[^\x00]*\Z"
-"""A text holds no NUL."""
+from skep.domain.errors import BadRequest, BrokenOff, SkepError, TooLarge
+from skep.http.headers import declared_length, media_type
+from skep.http.limits import MAX_JSON_BODY
 
 BodyT = TypeVar("BodyT")
+
+
+class UnsupportedMediaType(SkepError):
+    """A body of another content type than the service takes (415)."""
+
+
+async def receive_body(
+    receive: Receive, content_length: bytes | str | None, limit: int, *, too_large: str | None = None
+) -> bytes:
+    """Return the whole body of a request; it is refused while it arrives, never stored beyond the limit.
+
+    Raises TooLarge (with the text `too_large`, if given) as soon as it is clear that the body exceeds `limit` bytes;
+    BrokenOff when the client went away.
+    """
+    text = too_large or f"The request body is larger than {limit} bytes."
+    if (declared_length(content_length) or 0) > limit:
+        raise TooLarge(text)
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise BrokenOff("The request body broke off before its end.")
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise TooLarge(text)
+        if not message.get("more_body", False):
+            return b"".join([*parts, part]) if parts else part
+        parts.append(part)
+
+
+async def read_limited(request: Request, limit: int) -> bytes:
+    """Read the body of a Starlette request. Raises as `receive_body`."""
+    return await receive_body(request.receive, request.headers.get("content-length"), limit)
 
 
 async def read_json(request: Request, body: type[BodyT], media_types: tuple[str, ...] = ("application/json",)) -> BodyT:
     """Read and check a JSON body.
 
-    Raises BadRequest naming the field, TooLarge, or HTTPException 415 for another content type.
+    Raises BadRequest naming the field, TooLarge, or UnsupportedMediaType for another content type.
     """
     check_media_type(request, media_types)
-    raw = await read_limited(request, MAX_JSON_BODY)
+    return decode(await read_limited(request, MAX_JSON_BODY), body)
+
+
+def _naming_field(error: msgspec.ValidationError) -> str:
+    """Turn `Expected int - at $.user.name` into `user.name: expected int`, the form clients can act on."""
+    reason, separator, path = str(error).rpartition(" - at `$")
+    if not separator:
+        return str(error)
+    reason = reason[:1].lower() + reason[1:]
+    return f"{path.removesuffix('`').removeprefix('.')}: {reason}"
+
+
+def decode(
+    raw: bytes, wanted: type[BodyT], *, wording: Callable[[msgspec.ValidationError], str] = _naming_field
+) -> BodyT:
+    """Return a JSON body as `wanted`. `wording` says what is wrong with a field.
+
+    Raises BadRequest naming the field when it is something else.
+    """
     try:
-        return msgspec.json.decode(raw, type=body)
+        return msgspec.json.decode(raw, type=wanted)
     except msgspec.ValidationError as error:
-        raise BadRequest(_naming_field(error)) from error
+        raise BadRequest(wording(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"the body is not valid JSON: {error}") from error
+        raise BadRequest(f"The request body is not valid JSON: {error}") from error
     except RecursionError as error:
-        raise BadRequest("the body is not valid JSON: it is nested too deeply") from error
+        raise BadRequest("The request body is not valid JSON: it is nested too deeply") from error
 
 
 def convert(value: Any, target: Any, field: str = "") -> Any:
@@ -56,50 +97,13 @@ def convert(value: Any, target: Any, field: str = "") -> Any:
         raise BadRequest(f"{field}: {_naming_field(error)}" if field else _naming_field(error)) from error
 
 
-async def read_limited(request: Request, limit: int) -> bytes:
-    """Read a body; it is refused while it arrives, never stored beyond the limit.
-
-    Raises TooLarge.
-    """
-    declared = request.headers.get("content-length", "")
-    if declared.isascii() and declared.isdigit() and int(declared[:MAX_DIGITS]) > limit:
-        raise TooLarge(f"the body has {shortened(declared, MAX_DIGITS)} bytes; at most {limit} are accepted")
-    raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > limit:
-            raise TooLarge(f"the body has more than {limit} bytes")
-    return bytes(raw)
-
-
 def check_media_type(request: Request, accepted: tuple[str, ...]) -> None:
-    """Refuse a body of another kind.
-
-    Raises HTTPException 415.
-    """
+    """Refuse a body of another kind. Raises UnsupportedMediaType."""
     if not is_media_type(request, *accepted):
-        given = _media_type(request) or "absent"
-        raise HTTPException(415, f"Content-Type must be {' or '.join(accepted)}, not {given}")
+        given = media_type(request.headers.get("content-type")) or "absent"
+        raise UnsupportedMediaType(f"Content-Type must be {' or '.join(accepted)}, not {given}")
 
 
 def is_media_type(request: Request, *wanted: str) -> bool:
     """Tell whether the body is of one of these kinds."""
-    return _media_type(request) in wanted
-
-
-def _media_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return a value as JSON."""
-    return Response(msgspec.json.encode(value), status, headers, "application/json")
-
-
-def _naming_field(error: msgspec.ValidationError) -> str:
-    """Turn `Expected int - at $.user.name` into `user.name: expected int`, the form clients can act on."""
-    reason, separator, path = str(error).rpartition(" - at `$")
-    if not separator:
-        return str(error)
-    reason = reason[:1].lower() + reason[1:]
-    return f"{path.removesuffix('`').removeprefix('.')}: {reason}"
+    return media_type(request.headers.get("content-type")) in wanted

@@ -1,61 +1,71 @@
-"""Errors as Keystone words them: `{"error": {"code", "title", "message"}}`."""
+"""Errors as answers: the status of each error, and the form in which an API words it."""
 
 from __future__ import annotations
 
-from http import HTTPStatus
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from skep.domain.errors import (
-    BadRequest,
-    Conflict,
-    Forbidden,
-    NotFound,
-    SkepError,
-    TooLarge,
-    TooManyAttempts,
-    Unauthenticated,
-    Unavailable,
-)
-from skep.http.bodies import json_response
+from skep.domain import errors
+from skep.http.answers import json_response
+from skep.http.bodies import UnsupportedMediaType
 
-STATUS: tuple[tuple[type[SkepError], int], ...] = (
-    (BadRequest, 400),
-    (Unauthenticated, 401),
-    (Forbidden, 403),
-    (NotFound, 404),
-    (Conflict, 409),
-    (TooLarge, 413),
-    (TooManyAttempts, 429),
-    (Unavailable, 503),
+STATUS: tuple[tuple[type[errors.SkepError], int], ...] = (
+    (errors.BadRequest, 400),
+    (errors.Unauthenticated, 401),
+    (errors.Forbidden, 403),
+    (errors.NotFound, 404),
+    (errors.Conflict, 409),
+    (errors.TooLarge, 413),
+    (UnsupportedMediaType, 415),
+    (errors.TooManyAttempts, 429),
+    (errors.Unavailable, 503),
 )
 
-UNAUTHENTICATED = "The request you have made requires authentication."
+
+def status_of(error: BaseException) -> int | None:
+    """Return the HTTP status of an error that a caller or the state of a service causes; None for a bug."""
+    return next((status for kind, status in STATUS if isinstance(error, kind)), None)
 
 
-def fault(code: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    """Return an error response."""
-    title = HTTPStatus(code).phrase
-    return json_response({"error": {"code": code, "title": title, "message": message}}, code, headers)
+def challenge(identity_url: str) -> str:
+    """Return the value of `WWW-Authenticate`, which says where to get a token."""
+    return f'Keystone uri="{identity_url}"'
 
 
-def from_error(error: SkepError, challenge: str) -> Response | None:
-    """Return the response for an error that a caller or the state of the service causes; None for a bug.
+@dataclass(frozen=True, slots=True)
+class FaultForm:
+    """How one API words its errors."""
 
-    `challenge` is the address of the identity service, named where a token is missing.
-    """
-    code = next((status for kind, status in STATUS if isinstance(error, kind)), None)
-    if code is None:
-        return None
-    headers: dict[str, str] = {}
-    if isinstance(error, Unauthenticated):
-        headers["WWW-Authenticate"] = f'Keystone uri="{challenge}"'
-    if isinstance(error, Unavailable | TooManyAttempts):
-        headers["Retry-After"] = str(error.retry_after)
-    return fault(code, str(error), headers)
+    body: Callable[[int, str], dict[str, Any]]
+    """Status and message -> the JSON of the answer."""
+    bug: Callable[[str], str]
+    """Request id -> the message of a 500; the text of the error itself stays in the log."""
+    identity_url: str | None = None
+    """Address of the identity service, told to a client without a valid token; None: not told."""
+    wording: Mapping[int, str] = field(default_factory=dict)
+    """Messages for what the router refuses, by status; for others Starlette's own."""
 
+    def answer(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+        """Return an error answer."""
+        return json_response(self.body(status, message), status, headers)
 
-def from_http(error: HTTPException) -> Response:
-    """Return the response for what the router refuses: unknown paths and methods."""
-    return fault(error.status_code, error.detail, dict(error.headers or {}))
+    def of_error(self, error: errors.SkepError) -> Response | None:
+        """Return the answer to an error that a caller or the state of the service causes; None for a bug."""
+        status = status_of(error)
+        if status is None:
+            return None
+        headers: dict[str, str] = {}
+        if isinstance(error, errors.Unauthenticated) and self.identity_url is not None:
+            headers["WWW-Authenticate"] = challenge(self.identity_url)
+        if isinstance(error, errors.Unavailable | errors.TooManyAttempts):
+            headers["Retry-After"] = str(error.retry_after)
+        return self.answer(status, str(error), headers)
+
+    def of_http(self, error: HTTPException) -> Response:
+        """Return the answer to what the router refuses: unknown paths and methods."""
+        message = self.wording.get(error.status_code, error.detail)
+        return self.answer(error.status_code, message, error.headers)

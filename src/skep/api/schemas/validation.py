@@ -21,6 +21,7 @@ from skep.api.schemas.fields import REQUEST, RESPONSE, Convert, Field, Json, Typ
 from skep.api.schemas.traversal import breakpoints, secret_names
 from skep.domain.errors import BadRequest
 from skep.domain.invalid_input import MAX_SHOWN, shortened, shown
+from skep.http.urls import QueryValues
 
 T = TypeVar("T")
 
@@ -28,9 +29,6 @@ _ABOUT_KEYS = (
     jsonschema_rs.ValidationErrorKind.Required,
     jsonschema_rs.ValidationErrorKind.AdditionalProperties,
 )
-
-QueryValues = dict[str, list[str]]
-"""What stands behind the question mark: every value of every key, in order."""
 
 
 class Body:

@@ -6,6 +6,7 @@ import structlog
 from starlette.types import ASGIApp
 
 from skep.http.application import Handler, application, paths
+from skep.standalone.faults import form
 from skep.standalone.identity.handlers import catalogue, projects, roles, tokens, users, versions
 from skep.standalone.identity.service import StandaloneIdentity
 
@@ -61,4 +62,6 @@ ROUTES: tuple[tuple[str, str, Handler[StandaloneIdentity]], ...] = (
 
 def identity_app(identity: StandaloneIdentity) -> ASGIApp:
     """Return the service as an ASGI application."""
-    return application(paths(ROUTES, identity), structlog.get_logger("skep.identity"), identity.settings.public_url)
+    return application(
+        paths(ROUTES, identity), structlog.get_logger("skep.identity"), form(identity.settings.public_url)
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from skep.domain.errors import Forbidden, Unauthenticated
-from skep.http.faults import UNAUTHENTICATED
+from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.identity.grants import Grant
 from skep.standalone.identity.service import StandaloneIdentity
 

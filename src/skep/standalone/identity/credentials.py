@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from skep.domain.errors import BadRequest
-from skep.http.bodies import TEXT
+from skep.standalone.texts import TEXT
 
 Text = Annotated[str, Meta(max_length=255, pattern=TEXT)]
 Secret = Annotated[str, Meta(max_length=4096, pattern=TEXT)]

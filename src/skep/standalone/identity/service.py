@@ -12,10 +12,10 @@ from skep.database.api.users import User
 from skep.database.engine import Database, T, Unit
 from skep.domain.clock import SECOND, Clock
 from skep.domain.errors import Overloaded, TooManyAttempts, Unauthenticated
-from skep.http.faults import UNAUTHENTICATED
 from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import Identity
 from skep.neighbours.identity.token_cache import TokenCache
+from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.identity import credentials, grants
 from skep.standalone.identity.attempts import Applicant, Attempts, Rules, network_of
 from skep.standalone.identity.credentials import Auth, ProjectReference, Scope, UserPassword

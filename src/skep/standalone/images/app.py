@@ -7,6 +7,7 @@ from starlette.types import ASGIApp
 
 from skep.http.application import Handler, application, paths
 from skep.neighbours.identity.base import IdentityService
+from skep.standalone.faults import form
 from skep.standalone.images.callers import ImagesApi
 from skep.standalone.images.handlers import documents, files, images
 from skep.standalone.images.service import StandaloneImages
@@ -33,4 +34,4 @@ ROUTES: tuple[tuple[str, str, Handler[ImagesApi]], ...] = (
 def images_app(store: StandaloneImages, identity: IdentityService) -> ASGIApp:
     """Return the store as an ASGI application that asks `identity` whose tokens it is shown."""
     routes = paths(ROUTES, ImagesApi(store, identity))
-    return application(routes, structlog.get_logger("skep.images"), store.settings.identity_url)
+    return application(routes, structlog.get_logger("skep.images"), form(store.settings.identity_url))

@@ -9,9 +9,9 @@ from starlette.requests import Request
 
 from skep.database.api.images import Viewer
 from skep.domain.errors import Forbidden, NotFound, Unauthenticated
-from skep.http.faults import UNAUTHENTICATED
 from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import Identity, IdentityService
+from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.images.fields import UUID
 from skep.standalone.images.service import StandaloneImages
 

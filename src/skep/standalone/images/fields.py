@@ -9,9 +9,10 @@ from msgspec import UNSET, Meta, UnsetType
 
 from skep.database.api.images import StoredImage
 from skep.domain.errors import BadRequest, Conflict, Forbidden
-from skep.http.bodies import LINE, NAME, TEXT, convert
+from skep.http.bodies import convert
 from skep.standalone.images.quotas import check_description
 from skep.standalone.images.settings import ImagesSettings
+from skep.standalone.texts import LINE, NAME, TEXT
 
 UUID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\Z"
 

@@ -10,6 +10,7 @@ import msgspec
 from skep.database.api.images import SORTABLE, ImageQuery
 from skep.domain.clock import parse_iso
 from skep.domain.errors import BadRequest
+from skep.http.urls import whole_number
 from skep.standalone.images.settings import ImagesSettings
 
 VISIBILITIES = ("public", "private", "shared", "community", "all")
@@ -113,9 +114,10 @@ def _descends(field: str, direction: str) -> bool:
 
 
 def _number(name: str, value: str) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) <= 18):
+    number = whole_number(value)
+    if number is None:
         raise BadRequest(f"{name}: must be a number, 0 or more")
-    return int(value)
+    return number
 
 
 def _flag(name: str, value: str) -> bool:

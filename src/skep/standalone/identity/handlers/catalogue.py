@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from skep.domain.errors import NotFound
-from skep.http.application import base_url
-from skep.http.bodies import json_response
+from skep.http.answers import json_response
+from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, caller
 from skep.standalone.identity.service import StandaloneIdentity

@@ -14,8 +14,9 @@ from skep.database import Connection
 from skep.database.api import projects, roles, users
 from skep.database.api.roles import Assignment, Role
 from skep.domain.errors import Forbidden, NotFound
-from skep.http.application import base_url
-from skep.http.bodies import NAME, json_response, read_json
+from skep.http.answers import json_response
+from skep.http.bodies import read_json
+from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
 from skep.standalone.identity.filters import flag
@@ -23,6 +24,7 @@ from skep.standalone.identity.handlers.projects import find as find_project
 from skep.standalone.identity.handlers.users import find as find_user
 from skep.standalone.identity.roles import DEFAULT_ROLES, with_implied
 from skep.standalone.identity.service import StandaloneIdentity
+from skep.standalone.texts import NAME
 
 
 class RoleFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

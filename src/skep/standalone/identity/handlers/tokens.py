@@ -7,8 +7,9 @@ from starlette.responses import Response
 
 from skep.database.api import projects, roles
 from skep.domain.errors import Forbidden, NotFound
-from skep.http.application import base_url
-from skep.http.bodies import json_response, read_json
+from skep.http.answers import json_response
+from skep.http.bodies import read_json
+from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import address_of, caller, may
 from skep.standalone.identity.credentials import AuthBody

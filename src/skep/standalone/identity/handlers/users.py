@@ -14,13 +14,15 @@ from skep.database import Connection
 from skep.database.api import projects, roles, users
 from skep.database.api.users import User
 from skep.domain.errors import BadRequest, NotFound, Unauthenticated
-from skep.http.application import base_url
-from skep.http.bodies import NAME, TEXT, json_response, read_json
-from skep.http.faults import UNAUTHENTICATED
+from skep.http.answers import json_response
+from skep.http.bodies import read_json
+from skep.http.urls import base_url
+from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import address_of, admin, allow, caller
 from skep.standalone.identity.filters import check_default_domain, check_same_id, chosen, flag
 from skep.standalone.identity.service import StandaloneIdentity
+from skep.standalone.texts import NAME, TEXT
 
 Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=NAME)]
 Text = Annotated[str, Meta(max_length=4096, pattern=TEXT)]

@@ -7,8 +7,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from skep.http.application import base_url
-from skep.http.bodies import json_response
+from skep.http.answers import json_response
+from skep.http.urls import base_url
 from skep.standalone.identity.service import StandaloneIdentity
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from skep.http.application import base_url
-from skep.http.bodies import json_response
+from skep.http.answers import json_response
+from skep.http.urls import base_url
 from skep.standalone.images import views
 from skep.standalone.images.callers import ImagesApi
 

@@ -11,11 +11,10 @@ from starlette.responses import Response, StreamingResponse
 
 from skep.database.api.images import StoredImage
 from skep.http.bodies import check_media_type
+from skep.http.headers import declared_length
 from skep.standalone.images.callers import ImagesApi, image_id, member, reader
 from skep.standalone.images.files import PIECE
 
-MOST_DIGITS = 18
-"""Of a length that a client says; no disk has more bytes."""
 BYTES = "application/octet-stream"
 
 
@@ -23,7 +22,12 @@ async def upload(api: ImagesApi, request: Request) -> Response:
     """Take in the data of an image."""
     viewer = await member(api, request)
     check_media_type(request, (BYTES,))
-    await api.images.upload(image_id(request), request.stream(), viewer, declared=_declared(request))
+    await api.images.upload(
+        image_id(request),
+        request.stream(),
+        viewer,
+        declared=declared_length(request.headers.get("content-length")) or 0,
+    )
     return Response(status_code=204)
 
 
@@ -38,12 +42,6 @@ async def download(api: ImagesApi, request: Request) -> Response:
         file.close()
         return Response(None, 200, headers, BYTES)
     return StreamingResponse(_pieces(file), 200, headers, BYTES)
-
-
-def _declared(request: Request) -> int:
-    """Return how many bytes a client said that it sends; 0 when it did not."""
-    said = request.headers.get("content-length", "")
-    return int(said) if said.isascii() and said.isdigit() and len(said) <= MOST_DIGITS else 0
 
 
 def _headers(image: StoredImage) -> dict[str, str]:

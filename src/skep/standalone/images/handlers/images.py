@@ -9,8 +9,9 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from skep.http.application import base_url
-from skep.http.bodies import is_media_type, json_response, read_json
+from skep.http.answers import json_response
+from skep.http.bodies import is_media_type, read_json
+from skep.http.urls import base_url
 from skep.standalone.images import queries, views
 from skep.standalone.images.callers import ImagesApi, image_id, member, reader
 from skep.standalone.images.fields import BODY_PATCH, BODY_PATCH_BEFORE, Operation, OperationBefore
