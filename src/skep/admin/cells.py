@@ -21,6 +21,7 @@ from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError, Unavailable
 from skep.domain.hosts import HostState
 from skep.domain.ids import CellUuid
+from skep.reconciler import deletions
 from skep.reconciler.operator_state import tell_schedulers
 from skep.transport.host_states import host_states
 
@@ -132,10 +133,7 @@ async def delete(request: AdminRequest) -> Any:
 
     await services.database.write(mark, intake=True)
     await _told(services)
-    left = await database.read(residents.in_cell, within=CELL_SECONDS)
-    hosts = None
-    if left.is_empty:
-        hosts = await services.database.write(partial(cells.remove_deleted, uuid=cell.uuid), intake=True)
+    left, hosts = await deletions.end_cell(services.database, database, cell.uuid, within=CELL_SECONDS)
     if hosts is None:
         there = await services.database.read(partial(cells.get, uuid=cell.uuid))
         return {"cell": {"name": cell.name, "uuid": cell.uuid, "deleted": there is None, "staged": left.staged}}

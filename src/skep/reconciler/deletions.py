@@ -14,14 +14,15 @@ from functools import partial
 import msgspec
 
 from skep.database import Connection
-from skep.database.api import host_mappings, retired_hosts
+from skep.database.api import cells, host_mappings, retired_hosts
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.retired_hosts import RetiredHost
 from skep.database.cell import agents, residents
 from skep.database.cell.agents import Agent
-from skep.database.cell.residents import OnNode
+from skep.database.cell.residents import InCell, OnNode
 from skep.database.engine import Database
 from skep.domain.cells import HostMapping
+from skep.domain.ids import CellUuid
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +83,17 @@ async def take_back(api: Database, cell: Database, host: HostMapping, left: Left
     if left.agent is not None and left.agent.deleting_at is not None:
         unit = partial(agents.take_deletion_back, node=host.node, began_at=left.agent.deleting_at)
         await cell.write(unit, within=within)
+
+
+async def end_cell(api: Database, cell: Database, uuid: CellUuid, *, within: float) -> tuple[InCell, list[str] | None]:
+    """Forget a cell that was marked above, if its database holds nothing.
+
+    Return what its database holds, and the hosts that went with the cell; None while it stays. Raises
+    StorageUnavailable when its database cannot be asked.
+    """
+    left = await cell.read(residents.in_cell, within=within)
+    hosts = await api.write(partial(cells.remove_deleted, uuid=uuid), intake=True) if left.is_empty else None
+    return left, hosts
 
 
 def _seen(connection: Connection, host: HostMapping) -> tuple[Agent | None, OnNode]:

@@ -11,7 +11,7 @@ from functools import partial
 
 from skep.database import Connection
 from skep.database.api import cells, host_mappings
-from skep.database.cell import agents, residents
+from skep.database.cell import agents
 from skep.domain.cells import HostMapping
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, NodeUuid
@@ -70,10 +70,7 @@ class Removals:
     async def _end_cell(self, cell: CellUuid) -> None:
         parts = self._parts
         access = parts.cell(cell)
-        left = await access.read(residents.in_cell)
-        if not left.is_empty:
-            return
-        hosts = await parts.api.write(partial(cells.remove_deleted, uuid=cell))
+        _, hosts = await deletions.end_cell(parts.api, access.database, cell, within=CELL_SECONDS)
         if hosts is not None:
             log.info("cell deleted", cell=access.cell.name, hosts=len(hosts))
             await tell_schedulers(parts.api, parts.transport)
