@@ -9,7 +9,7 @@ import msgspec
 from skep.admin.every_cell import ask_all
 from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database import Connection
-from skep.database.api import instance_mappings, quotas
+from skep.database.api import instance_mappings
 from skep.database.api import recovery as above
 from skep.database.cell import comparing
 from skep.database.cell import recovery as below
@@ -206,8 +206,4 @@ def _map(connection: Connection, server: above.Mapped, cell: CellUuid) -> None:
     mapping = instance_mappings.get(connection, instance.uuid)
     if mapping is not None and mapping.deleted_at is not None:
         raise Conflict(f"id: server {instance.uuid} is deleted above: undo its guest.")
-    if mapping is None:
-        above.store_mapped(connection, server, cell)
-    elif mapping.cell != cell:
-        above.follow(connection, instance.uuid, mapping.cell, cell)
-    quotas.charge_existing(connection, instance)
+    above.follow_row(connection, server, mapping, cell)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from skep.database import Connection
+from skep.database.api import ends
 from skep.database.api import instance_mappings as mappings
-from skep.database.api import quotas, server_groups
 from skep.database.api.instance_mappings import DeleteIntent
 from skep.database.cell import deletes as cell_deletes
 from skep.database.cell import recovery
@@ -105,10 +105,4 @@ class Deletes:
     async def _forget_above(self, gone: Sequence[Gone]) -> None:
         uuids = [one.instance for one in gone]
         now = self._parts.clock.now()
-
-        def unit(connection: Connection) -> None:
-            mappings.close(connection, uuids, now)
-            quotas.credit(connection, uuids)
-            server_groups.remove_members(connection, uuids)
-
-        await self._parts.api.write(unit)
+        await self._parts.api.write(partial(ends.end, instances=uuids, now=now))

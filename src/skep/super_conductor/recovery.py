@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from skep.database import Connection, timelines
-from skep.database.api import instance_mappings, quotas
+from skep.database.api import instance_mappings
 from skep.database.api import recovery as above
 from skep.database.api.instance_mappings import Mapping
 from skep.database.cell import comparing, deletes
@@ -105,16 +105,7 @@ class Recovery:
         if known is None:
             return
         server = above.Mapped(instance=known.instance, spec=known.spec, context=known.context)
-
-        def unit(connection: Connection) -> bool:
-            if mapping is None:
-                above.store_mapped(connection, server, cell)
-            elif not above.follow(connection, row.uuid, mapping.cell, cell):
-                return False
-            quotas.charge_existing(connection, server.instance)
-            return True
-
-        if await parts.api.write(unit):
+        if await parts.api.write(partial(above.follow_row, server=server, before=mapping, cell=cell)):
             log.warning("a mapping follows its row", instance=row.uuid, cell=access.cell.name, attempt=row.attempt)
 
     async def _follow_ends(self, access: CellAccess) -> None:

@@ -15,7 +15,7 @@ from skep.api.handlers.server_views import view_for
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.server_answers import PARTIAL_SINCE
 from skep.database import Connection
-from skep.database.api import build_requests, quotas, server_groups
+from skep.database.api import build_requests, ends
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
 from skep.domain.context import RequestContext
@@ -135,8 +135,5 @@ def _delete(connection: Connection, uuid: InstanceUuid, context: RequestContext,
     mapping = mappings.get(connection, uuid)
     if mapping is None or mapping.deleted_at is not None:
         raise NotFound(f"Instance {uuid} could not be found.")
-    if mappings.delete_unplaced(connection, uuid, now):
-        quotas.credit(connection, [uuid])
-        server_groups.remove_members(connection, [uuid])
-    else:
+    if not ends.end_unplaced(connection, uuid, now):
         mappings.intend_delete(connection, uuid, context, now)

@@ -10,12 +10,10 @@ import sqlalchemy as sa
 from skep.database.api import (
     aggregates,
     credentials,
+    ends,
     enrolments,
-    instance_mappings,
-    quotas,
     retired_hosts,
     revoked_nats_users,
-    server_groups,
 )
 from skep.database.api.tables import cells, host_mappings
 from skep.database.api.tables import instance_mappings as mapping_rows
@@ -173,9 +171,7 @@ def give_up(connection: sa.Connection, uuid: CellUuid, now: int) -> int:
     """Forget a cell whose database is lost: its servers count as deleted from now on; return how many those were."""
     lost = servers(connection, uuid)
     for part in (lost[start : start + MAX_NAMED] for start in range(0, len(lost), MAX_NAMED)):
-        instance_mappings.close(connection, part, now)
-        quotas.credit(connection, part)
-        server_groups.remove_members(connection, part)
+        ends.end(connection, part, now)
     remove(connection, uuid)
     return len(lost)
 

@@ -8,9 +8,8 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database import timelines
-from skep.database.api import host_mappings, quotas
-from skep.database.api import server_groups as members
-from skep.database.api.instance_mappings import delete_unplaced
+from skep.database.api import ends, host_mappings, quotas
+from skep.database.api.instance_mappings import Mapping
 from skep.database.api.tables import (
     build_requests,
     instance_mappings,
@@ -98,9 +97,8 @@ def go_on(connection: sa.Connection, instance: InstanceUuid, highest: int, now: 
     connection.execute(instance_mappings.update().where(waits).values(attempt=raised, owner=None))
     was_held = let_go(connection, [instance])
     wanted_gone = sa.select(mappings.instance).where(waits, mappings.delete_intent_at.is_not(None))
-    if connection.execute(wanted_gone).first() is not None and delete_unplaced(connection, instance, now):
-        quotas.credit(connection, [instance])
-        members.remove_members(connection, [instance])
+    if connection.execute(wanted_gone).first() is not None:
+        ends.end_unplaced(connection, instance, now)
     return was_held
 
 
@@ -164,6 +162,20 @@ def store_mapped(connection: sa.Connection, server: Mapped, cell: CellUuid) -> N
     ):
         member = insert(connection, server_group_members).values(instance=instance.uuid, group_uuid=group.uuid)
         connection.execute(member.on_conflict_do_nothing())
+
+
+def follow_row(connection: sa.Connection, server: Mapped, before: Mapping | None, cell: CellUuid) -> bool:
+    """Have the mapping of a server name the cell that has its row, and its project be charged for it.
+
+    `before`: the mapping as it was read. False, and nothing done, when it changed since.
+    """
+    uuid = server.instance.uuid
+    if before is None:
+        store_mapped(connection, server, cell)
+    elif before.cell != cell and not follow(connection, uuid, before.cell, cell):
+        return False
+    quotas.charge_existing(connection, server.instance)
+    return True
 
 
 def specs_of(connection: sa.Connection, instances: Sequence[str]) -> dict[str, RequestSpec]:
