@@ -12,7 +12,7 @@ from skep.database.api import host_mappings
 from skep.domain.cells import HostMapping
 from skep.domain.claims import ClaimKey
 from skep.domain.errors import BadRequest, NotFound
-from skep.domain.hosts import HostUsage
+from skep.domain.hosts import Report
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import GetHostStates, HostReport, ReportAnswer, UpdateHostState
 from skep.transport.base import SCHEDULER
@@ -30,13 +30,10 @@ class ClaimBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     group: str | None = None
 
 
-class ReportBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One host's report; its cell is the one that the node is mapped to."""
+class ReportBody(Report, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The report of one host; its cell is the one that the node is mapped to."""
 
     node: str
-    incarnation: int
-    seq: int
-    usage: HostUsage
     settled: tuple[ClaimBody, ...] = ()
 
 

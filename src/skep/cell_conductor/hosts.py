@@ -171,15 +171,7 @@ class Hosts:
             raise self._refusals.refuse(agent.node, why, host=agent.host)
         self.hearing.hear(message.node, time.monotonic())
         answer: asyncio.Future[HostReported] = asyncio.get_running_loop().create_future()
-        report = HostReport(
-            node=message.node,
-            cell=self._parts.cell.uuid,
-            incarnation=message.incarnation,
-            seq=message.seq,
-            usage=message.usage,
-            settled=message.settled,
-        )
-        self._reports.append((report, answer))
+        self._reports.append((HostReport.of(message, self._parts.cell.uuid), answer))
         self.reporting.nudge()
         return await answer
 

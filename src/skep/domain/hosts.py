@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from skep.domain.claims import Claim
+from skep.domain.claims import Claim, ClaimKey
 from skep.domain.ids import CellUuid, Incarnation, NodeUuid
 from skep.domain.providers import Allocation, Topology
 from skep.domain.resources import Inventory, Resources
@@ -72,6 +72,24 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why the host takes no builds, although the operator did not disable it; all it has is reserved then."""
 
 
+class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a host reports, with its place among the reports of the host: later ones have higher numbers."""
+
+    incarnation: int
+    """Raised by the cell conductor each time the agent registers."""
+    seq: int
+    """Raised by the agent with each new report."""
+    usage: HostUsage
+
+
+class AgentReport(Report, frozen=True, kw_only=True):
+    """A report on its way from the agent to the record of its node."""
+
+    node: NodeUuid
+    settled: tuple[ClaimKey, ...] = ()
+    """Claims that the host's ledger counts, refused or undid: the write that sets the usage removes them."""
+
+
 class RefusedReport(msgspec.Struct, frozen=True, kw_only=True):
     """A report that was refused because it makes no sense; the last good one stays in force meanwhile."""
 
@@ -83,18 +101,14 @@ class RefusedReport(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
 
 
-class HostState(msgspec.Struct, frozen=True, kw_only=True):
-    """One record of the `compute` namespace joined with the operator's wishes and with liveness.
+class HostState(Report, frozen=True, kw_only=True):
+    """One record of the `compute` namespace joined with the operator's intent and with liveness.
 
     This is what `get_host_states` answers: the API's hypervisors and services are views of it.
     """
 
     node: NodeUuid
     cell: CellUuid
-    usage: HostUsage
-    incarnation: int
-    """Raised by the cell conductor each time the agent registers."""
-    seq: int
     claims: tuple[Claim, ...] = ()
     generation: int = 0
     disabled: bool = False

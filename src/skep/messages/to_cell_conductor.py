@@ -9,7 +9,7 @@ import msgspec
 from skep.domain.builds import BuildFailure
 from skep.domain.claims import ClaimKey
 from skep.domain.guests import GuestSeen
-from skep.domain.hosts import AgentIdentity, HostUsage
+from skep.domain.hosts import AgentIdentity, AgentReport
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.recovery import FoundPhase
@@ -286,16 +286,11 @@ class HostReported(msgspec.Struct, frozen=True, kw_only=True):
     """False: the cell does not know which orders the agent takes, so the agent has to register again."""
 
 
-class ReportHost(Call[HostReported], frozen=True, kw_only=True):
+class ReportHost(AgentReport, Call[HostReported], frozen=True, kw_only=True):
     """A host's state changed, or a full report is due. The cell conductor batches them towards the scheduler."""
 
     wire_name: ClassVar[str] = "ReportHost"
     reply_type: ClassVar[Any] = HostReported
-    node: NodeUuid
-    incarnation: int
-    seq: int
-    usage: HostUsage
-    settled: tuple[ClaimKey, ...] = ()
 
 
 class SignedReport(Call[HostReported], frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from skep.domain.builds import Decision
 from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim, ClaimKey, Role
 from skep.domain.heard_time import SchedulerTime
-from skep.domain.hosts import HostState, HostUsage
+from skep.domain.hosts import AgentReport, HostState
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Resources
@@ -59,16 +59,22 @@ class SelectDestinations(Call[SelectReply], frozen=True, kw_only=True):
     attempt of its row for one that is handed back. None: nothing is freed."""
 
 
-class HostReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One host's report."""
+class HostReport(AgentReport, frozen=True, kw_only=True):
+    """The report of an agent, and its cell."""
 
-    node: NodeUuid
     cell: CellUuid
-    incarnation: int
-    seq: int
-    usage: HostUsage
-    settled: tuple[ClaimKey, ...] = ()
-    """Claims that the host's ledger counts, refused or undid: the write that sets the usage removes them."""
+
+    @classmethod
+    def of(cls, report: AgentReport, cell: CellUuid) -> HostReport:
+        """Return the report of an agent of `cell`."""
+        return cls(
+            cell=cell,
+            node=report.node,
+            incarnation=report.incarnation,
+            seq=report.seq,
+            usage=report.usage,
+            settled=report.settled,
+        )
 
 
 class ReportAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from skep.domain.cells import Cell
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.groups import GroupRule
-from skep.domain.hosts import HostUsage, RefusedReport
+from skep.domain.hosts import HostUsage, RefusedReport, Report
 from skep.domain.ids import CellUuid
 from skep.domain.nested.wanted import Wanted
 from skep.messages.to_scheduler import HeardPage, HostReport
 from skep.placement.groups import GroupSlot, allows
 from skep.scheduler.parts import has_parts, with_parts
-from skep.scheduler.records import BeatValue, CellValue, ComputeValue, GroupValue, HearingValue, Report
+from skep.scheduler.records import BeatValue, CellValue, ComputeValue, GroupValue, HearingValue
 
 AnswerT = TypeVar("AnswerT")
 

@@ -12,7 +12,7 @@ import msgspec
 
 from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim
-from skep.domain.hosts import HostUsage, RefusedReport
+from skep.domain.hosts import RefusedReport, Report
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.namespaces import Namespace
 from skep.messages.to_scheduler import AggregatePage
@@ -42,14 +42,6 @@ STATES = "states"
 
 SCHEDULERS = "schedulers"
 """By run of a scheduler: that it lives."""
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The latest report of a host."""
-
-    incarnation: int
-    seq: int
-    usage: HostUsage
 
 
 class ComputeValue(msgspec.Struct, frozen=True, kw_only=True, gc=False):

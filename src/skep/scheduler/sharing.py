@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from skep.domain.cells import HostIntent
-from skep.domain.hosts import HostUsage
+from skep.domain.hosts import HostUsage, Report
 from skep.domain.providers import Topology
 from skep.domain.resources import Inventory
-from skep.scheduler.records import ComputeValue, HearingValue, Report
+from skep.scheduler.records import ComputeValue, HearingValue
 
 MOST_KINDS = 20_000
 """Different values of one part that are remembered; beyond it they are forgotten, and equal ones kept anew."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim
 from skep.domain.flavors import Flavor
-from skep.domain.hosts import HostUsage
+from skep.domain.hosts import HostUsage, Report
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
@@ -29,7 +29,7 @@ from skep.placement.ranking.shapes import Shapes
 from skep.placement.registry import pipeline
 from skep.placement.request import PlacementRequest, placement_request
 from skep.placement.settings import SchedulerSettings
-from skep.scheduler.records import BEATS, CELLS, COMPUTE, OPERATOR, BeatValue, CellValue, ComputeValue, Report
+from skep.scheduler.records import BEATS, CELLS, COMPUTE, OPERATOR, BeatValue, CellValue, ComputeValue
 from skep.scheduler.states import HostStates
 from skep.synchronizer.base import Key
 from tests.support.samples import examples

@@ -17,7 +17,7 @@ from skep.domain.claims import Claim, ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
-from skep.domain.hosts import HostUsage
+from skep.domain.hosts import HostUsage, Report
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import MEMORY_MB, VCPU, Inventory
@@ -43,7 +43,6 @@ from skep.scheduler.records import (
     BeatValue,
     CellValue,
     ComputeValue,
-    Report,
     beat_key,
 )
 from skep.scheduler.service import SchedulerService

@@ -12,7 +12,7 @@ from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
-from skep.domain.hosts import HostUsage
+from skep.domain.hosts import HostUsage, Report
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
@@ -31,7 +31,6 @@ from skep.scheduler.records import (
     ComputeValue,
     GroupValue,
     HearingValue,
-    Report,
     beat_key,
     hearing_key,
 )

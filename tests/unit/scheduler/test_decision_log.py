@@ -10,6 +10,7 @@ import pytest
 
 from skep.domain.cells import Cell, HostIntent
 from skep.domain.clock import Clock
+from skep.domain.hosts import Report
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.placement.hosts.beats import Beats
@@ -21,16 +22,7 @@ from skep.scheduler.decision_log.entries import Applied, Header, Kept, Known, Ob
 from skep.scheduler.decision_log.files import DecisionLog
 from skep.scheduler.decision_log.reading import entries, segments
 from skep.scheduler.decision_log.recording import RecordedDeciding, RecordedStates
-from skep.scheduler.records import (
-    CELLS,
-    COMPUTE,
-    OPERATOR,
-    BeatValue,
-    CellValue,
-    ComputeValue,
-    Report,
-    beat_key,
-)
+from skep.scheduler.records import CELLS, COMPUTE, OPERATOR, BeatValue, CellValue, ComputeValue, beat_key
 from skep.scheduler.states import HostStates
 from skep.simulator.replay import Tally, replay
 from skep.synchronizer.base import Key

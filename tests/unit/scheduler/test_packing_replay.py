@@ -5,20 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from skep.domain.cells import Cell, HostIntent
+from skep.domain.hosts import Report
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.decision_log.recording import RecordedDeciding, RecordedStates
-from skep.scheduler.records import (
-    CELLS,
-    COMPUTE,
-    OPERATOR,
-    BeatValue,
-    CellValue,
-    ComputeValue,
-    Report,
-    beat_key,
-)
+from skep.scheduler.records import CELLS, COMPUTE, OPERATOR, BeatValue, CellValue, ComputeValue, beat_key
 from skep.simulator.replay import Tally, replay
 from skep.synchronizer.base import Key
 from tests.support.decision_logs import MemoryLog

@@ -8,6 +8,7 @@ import pytest
 
 from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim
+from skep.domain.hosts import Report
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.namespaces import Field, Namespace, Schema
 from skep.messages.to_scheduler import AggregatePage
@@ -86,7 +87,7 @@ def test_samples_are_read_and_what_is_written_is_read_again(namespace: str) -> N
 
 
 def test_a_full_report_is_read_again(usage: Any) -> None:
-    value = ComputeValue(cell=CellUuid("c"), report=records.Report(incarnation=1, seq=2, usage=usage("h")))
+    value = ComputeValue(cell=CellUuid("c"), report=Report(incarnation=1, seq=2, usage=usage("h")))
     assert records.decode("e", record(records.COMPUTE, records.encode("e", 3, value))) == value
 
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from skep.cli.simulate import simulate
 from skep.domain.cells import Cell, HostIntent
 from skep.domain.clock import Clock
+from skep.domain.hosts import Report
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.placement.options import PlacementOptions
@@ -19,16 +20,7 @@ from skep.placement.settings import SchedulerSettings
 from skep.scheduler.decision_log.files import MEBIBYTE, DecisionLog
 from skep.scheduler.decision_log.reading import entries, segments
 from skep.scheduler.decision_log.recording import RecordedDeciding, RecordedStates
-from skep.scheduler.records import (
-    CELLS,
-    COMPUTE,
-    OPERATOR,
-    BeatValue,
-    CellValue,
-    ComputeValue,
-    Report,
-    beat_key,
-)
+from skep.scheduler.records import CELLS, COMPUTE, OPERATOR, BeatValue, CellValue, ComputeValue, beat_key
 from skep.simulator.policies import Policy, named
 from skep.simulator.replay import replay
 from skep.simulator.what_if import Comparison, recorded_settings

@@ -29,7 +29,7 @@ import msgspec
 from skep.cli.benchmarks.scheduler.loading import Stored
 from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim
-from skep.domain.hosts import HostUsage
+from skep.domain.hosts import HostUsage, Report
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.messages.to_scheduler import HostReport
@@ -37,15 +37,7 @@ from skep.placement.settings import SchedulerSettings
 from skep.scheduler import changes, records
 from skep.scheduler.commits import Commits
 from skep.scheduler.mirror import Mirror
-from skep.scheduler.records import (
-    BeatValue,
-    CellValue,
-    ComputeValue,
-    HearingValue,
-    Report,
-    beat_key,
-    hearing_key,
-)
+from skep.scheduler.records import BeatValue, CellValue, ComputeValue, HearingValue, beat_key, hearing_key
 from skep.scheduler.states import HostStates
 from skep.synchronizer.base import Key, Record, Write
 from skep.synchronizer.memory import MemoryBackend

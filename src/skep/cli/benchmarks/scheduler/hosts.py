@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from skep.domain.cells import Cell, HostIntent
-from skep.domain.hosts import HostUsage
+from skep.domain.hosts import HostUsage, Report
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.messages.to_scheduler import AggregatePage
 from skep.placement.hosts.table import Intake
 from skep.placement.knowledge import Knowledge
 from skep.scheduler import records
-from skep.scheduler.records import BeatValue, CellValue, ComputeValue, HearingValue, Report
+from skep.scheduler.records import BeatValue, CellValue, ComputeValue, HearingValue
 from skep.synchronizer.base import Key
 
 CELLS = 4
