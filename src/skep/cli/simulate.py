@@ -215,7 +215,8 @@ def _live(cloud: str | None, *, empty: bool) -> Plan:
 
     from skep.cli.remote import connect
     from skep.domain.hosts import HostState
-    from skep.simulator.clouds import Aggregate, of_states
+    from skep.placement.hosts.published import Aggregate
+    from skep.simulator.clouds import of_states
 
     remote = connect(cloud)
     states: list[HostState] = []

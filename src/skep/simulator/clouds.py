@@ -10,11 +10,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from skep.domain.claims import Claim
 from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.providers import Provider, Topology
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
+from skep.placement.hosts.published import DEFAULT_ZONE, Aggregate
 from skep.simulator.traces.flavors import GPU_MILLI
 from skep.simulator.traces.openb import THOUSANDTHS, model_trait
 from skep.simulator.traces.rows import BadTrace, Row, header_of, rows_of
@@ -27,31 +27,12 @@ _MOST = 2**31
 Amount = Annotated[int, Meta(ge=0, le=_MOST)]
 
 
-class PlannedHost(msgspec.Struct, frozen=True, kw_only=True):
-    """One host before the first server comes."""
-
-    node: NodeUuid
-    cell: CellUuid
-    usage: HostUsage
-    zone: str | None = None
-    """None: the default one."""
-    disabled: bool = False
-    up: bool = True
-    claims: tuple[Claim, ...] = ()
-
-
-class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
-    """Hosts by name, and what is said of them together."""
-
-    hosts: tuple[str, ...]
-    metadata: dict[str, str] = {}
-
-
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A cloud."""
 
     name: str
-    hosts: tuple[PlannedHost, ...]
+    hosts: tuple[HostState, ...]
+    """Each before the first server comes."""
     aggregates: dict[int, Aggregate] = {}
 
 
@@ -106,7 +87,7 @@ def gpus_of(count: int) -> Topology | None:
 def made_up(cloud: MadeUp, name: str = "a made-up cloud") -> Plan:
     """Return the hosts of a made-up cloud."""
     total = sum(kind.count for kind in cloud.hosts)
-    planned: list[PlannedHost] = []
+    planned: list[HostState] = []
     for kind in cloud.hosts:
         inventory, topology = kind.inventory(), gpus_of(kind.gpus)
         for _ in range(kind.count):
@@ -143,19 +124,8 @@ def of_states(
     states: Iterable[HostState], aggregates: Mapping[int, Aggregate], *, name: str, empty: bool = False
 ) -> Plan:
     """Return the hosts of a running cloud as its schedulers know them; `empty`: as if nobody were on them."""
-    hosts = tuple(
-        PlannedHost(
-            node=state.node,
-            cell=state.cell,
-            usage=_emptied(state.usage) if empty else state.usage,
-            zone=state.zone,
-            disabled=state.disabled,
-            up=state.up,
-            claims=() if empty else state.claims,
-        )
-        for state in states
-    )
-    return Plan(name=name, hosts=hosts, aggregates=dict(aggregates))
+    hosts = (_emptied(state) for state in states) if empty else states
+    return Plan(name=name, hosts=tuple(hosts), aggregates=dict(aggregates))
 
 
 def scaled(usage: HostUsage, units: Mapping[str, int]) -> HostUsage:
@@ -187,14 +157,22 @@ def _planned(
     cell: str = "cell-1",
     zone: str | None = None,
     traits: tuple[str, ...] = (),
-) -> PlannedHost:
+) -> HostState:
     usage = HostUsage(
         host=host, inventory=inventory, used={}, traits=traits, hypervisor_hostname=host, topology=topology
     )
-    return PlannedHost(node=NodeUuid(host), cell=CellUuid(cell), usage=usage, zone=zone or None)
+    return HostState(
+        node=NodeUuid(host),
+        cell=CellUuid(cell),
+        usage=usage,
+        incarnation=1,
+        seq=1,
+        up=True,
+        zone=zone or DEFAULT_ZONE,
+    )
 
 
-def _openb_node(row: Row) -> PlannedHost:
+def _openb_node(row: Row) -> HostState:
     cpu = row.amount("cpu_milli")
     if cpu % THOUSANDTHS:
         raise row.refuse("cpu_milli", f"expected whole cores, found {cpu}")
@@ -204,7 +182,7 @@ def _openb_node(row: Row) -> PlannedHost:
     return _planned(row.name("sn"), _inventory(amounts), gpus_of(gpus), traits=traits)
 
 
-def _listed(row: Row, columns: set[str]) -> PlannedHost:
+def _listed(row: Row, columns: set[str]) -> HostState:
     amounts = {VCPU: row.amount("vcpus"), MEMORY_MB: row.amount("memory_mb"), DISK_GB: row.amount("disk_gb")}
     gpus = _gpus(row, "gpus") if "gpus" in columns else 0
     amounts[GPU_MILLI] = gpus * THOUSANDTHS
@@ -224,7 +202,8 @@ def _inventory(amounts: Mapping[str, int]) -> dict[str, Inventory]:
     return {name: Inventory(total=total) for name, total in amounts.items() if total}
 
 
-def _emptied(usage: HostUsage) -> HostUsage:
-    return msgspec.structs.replace(
-        usage, used=dict.fromkeys(usage.used, 0), servers=0, instances=0, io_ops=0, taken=None
+def _emptied(state: HostState) -> HostState:
+    usage = msgspec.structs.replace(
+        state.usage, used=dict.fromkeys(state.usage.used, 0), servers=0, instances=0, io_ops=0, taken=None
     )
+    return msgspec.structs.replace(state, usage=usage, claims=())

@@ -17,7 +17,7 @@ from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Resources, add, subtract
 from skep.messages.to_scheduler import AggregatePage
-from skep.placement.hosts.published import DEFAULT_ZONE, ZONE_KEY
+from skep.placement.hosts.published import DEFAULT_ZONE, ZONE_KEY, Aggregate
 from skep.scheduler.decision_log.entries import (
     Applied,
     Decided,
@@ -31,7 +31,7 @@ from skep.scheduler.decision_log.entries import (
 from skep.scheduler.decision_log.files import SUFFIX
 from skep.scheduler.decision_log.reading import entries, segments
 from skep.scheduler.records import AGGREGATES, COMPUTE, OPERATOR, ComputeValue
-from skep.simulator.clouds import Aggregate, Plan, of_states
+from skep.simulator.clouds import Plan, of_states
 from skep.simulator.events import Server, Trace
 
 
@@ -167,7 +167,7 @@ class _Hosts:
         """Return aggregates as they were last."""
         found: dict[int, Aggregate] = {}
         for page in self._aggregates.values():
-            before = found.get(page.id, Aggregate(hosts=()))
+            before = found.get(page.id, Aggregate())
             found[page.id] = Aggregate(hosts=(*before.hosts, *page.hosts), metadata=page.metadata)
         return found
 

@@ -12,14 +12,15 @@ import msgspec
 
 from skep.domain.builds import NotReady
 from skep.domain.claims import Claim
+from skep.domain.hosts import HostState
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.request_specs import RequestSpec
 from skep.placement.deciding import Deciding, Seat
-from skep.placement.hosts.published import ZONE_KEY
+from skep.placement.hosts.published import DEFAULT_ZONE, ZONE_KEY
 from skep.placement.hosts.table import Intake
 from skep.placement.knowledge import Knowledge
 from skep.placement.request import PlacementRequest, placement_request
-from skep.simulator.clouds import Plan, PlannedHost, scaled
+from skep.simulator.clouds import Plan, scaled
 from skep.simulator.events import Departure, HostChange, Server, Trace, in_order, requests_of
 from skep.simulator.measures import empty_hosts, fragmentation, utilisation
 from skep.simulator.policies import Policy
@@ -249,7 +250,7 @@ def _furnish(known: Knowledge, plan: Plan, units: dict[str, int]) -> None:
         if host.cell not in cells:
             table.set_cell(host.cell, known=True, asserted=True)
         cells.setdefault(host.cell, []).append(host.node)
-        if host.zone is not None:
+        if host.zone != DEFAULT_ZONE:
             zones.setdefault(host.zone, []).append(host.usage.host)
         table.set_intent(host.node, host.usage.host, host.cell, disabled=host.disabled, forced_down=not host.up)
         intake.report(host.node, host.cell, scaled(host.usage, units))
@@ -272,7 +273,7 @@ def _group(known: Knowledge, plan: Plan, zones: dict[str, list[str]]) -> None:
             known.table.set_aggregate(number, hosts, {ZONE_KEY: zone})
 
 
-def _scaled_claims(host: PlannedHost, units: dict[str, int]) -> tuple[Claim, ...]:
+def _scaled_claims(host: HostState, units: dict[str, int]) -> tuple[Claim, ...]:
     return tuple(
         msgspec.structs.replace(
             claim, resources={name: amount * units.get(name, 1) for name, amount in claim.resources.items()}

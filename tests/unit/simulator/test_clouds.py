@@ -61,7 +61,7 @@ def test_a_line_for_each_host(tmp_path: Path) -> None:
     path.write_text("host,vcpus,memory_mb,disk_gb,zone,gpus\na,4,8192,0,east,0\nb,8,8192,10,,3\n")
     first, second = read(path).hosts
     assert (first.usage.host, first.zone, sorted(first.usage.inventory)) == ("a", "east", ["MEMORY_MB", "VCPU"])
-    assert (second.zone, second.usage.inventory["DISK_GB"].total) == (None, 10)
+    assert (second.zone, second.usage.inventory["DISK_GB"].total) == ("nova", 10)
     assert second.usage.inventory["CUSTOM_GPU_MILLI"].total == 3000
     assert first.usage.topology is None
     path.write_text("sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\n")
