@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from skep.compute.drivers.base import HostFacts
 from skep.compute.settings import ComputeSettings
-from skep.domain.hosts import HostUsage
+from skep.domain.hosts import HostFacts, HostUsage
 from skep.domain.providers import Allocation
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 
@@ -31,24 +32,9 @@ def offered(facts: HostFacts, settings: ComputeSettings) -> dict[str, Inventory]
 
 def idle_usage(host: str, facts: HostFacts, settings: ComputeSettings, started_at: int) -> HostUsage:
     """Return what the host reports when nothing runs on it."""
-    inventory = offered(facts, settings)
-    return HostUsage(
-        host=host,
-        inventory=inventory,
-        used=dict.fromkeys(inventory, 0),
-        traits=facts.traits,
-        hypervisor_type=facts.hypervisor_type,
-        hypervisor_version=facts.hypervisor_version,
-        hypervisor_hostname=facts.hypervisor_hostname,
-        host_ip=facts.host_ip,
-        cpu_info=facts.cpu_info,
-        uptime=facts.uptime,
-        started_at=started_at,
-        supported_instances=facts.supported_instances,
-        metrics=facts.metrics,
-        stats=facts.stats,
-        topology=facts.topology,
-    )
+    told: dict[str, Any] = {name: getattr(facts, name) for name in HostFacts.__struct_fields__}
+    inventory = told["inventory"] = offered(facts, settings)
+    return HostUsage(**told, host=host, used=dict.fromkeys(inventory, 0), started_at=started_at)
 
 
 def with_use(

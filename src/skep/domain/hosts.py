@@ -19,45 +19,56 @@ def nodes_version(nodes: Iterable[NodeUuid]) -> int:
     return int.from_bytes(digest, "little") >> 11
 
 
-class HostUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the hypervisor says of its host."""
+
+    inventory: dict[str, Inventory]
+    hypervisor_type: str
+    hypervisor_version: int
+    hypervisor_hostname: str
+    host_ip: str = "127.0.0.1"
+    traits: tuple[str, ...] = ()
+    cpu_info: dict[str, object] = {}
+    uptime: str | None = None
+    supported_instances: tuple[tuple[str, str, str], ...] = ()
+    """The kinds of guests that the hypervisor runs: architecture, hypervisor type and vm mode, in Nova's words."""
+    metrics: dict[str, float] = {}
+    """Values of the host's monitors, by Nova's names, such as `cpu.percent`."""
+    stats: dict[str, str] = {}
+    """Further facts of the driver; extra specs may ask for them (`capabilities:NAME`)."""
+    topology: Topology | None = None
+    """NUMA cells and nested providers. None: nothing is known of the inside, and only flat amounts are given out."""
+
+
+class HostUsage(HostFacts, frozen=True, kw_only=True):
     """What an agent reports of its host: everything that only the host can know.
 
-    `used` is the ledger's sum, so it counts guests and builds that the host confirmed, never what is only claimed.
+    `inventory` has the operator's ratios and reserves. `used` is the ledger's sum, so it counts guests and builds that
+    the host confirmed, never what is only claimed.
     """
 
     host: str
-    inventory: dict[str, Inventory]
     used: Resources
-    traits: tuple[str, ...] = ()
     failed_builds: int = 0
     """Builds failed since the last that succeeded."""
     servers: int = 0
     """Guests on the host."""
     hypervisor_type: str = ""
+    """This and the next three: a driver has to say them, a report may leave them out."""
     hypervisor_version: int = 0
     hypervisor_hostname: str = ""
     host_ip: str = ""
-    cpu_info: dict[str, object] = {}
     service_version: int = 1
-    uptime: str | None = None
     started_at: int = 0
     """When the agent started, microseconds since the epoch."""
     instances: int = 0
     """Servers that the ledger counts: guests, and builds that the host confirmed."""
     io_ops: int = 0
     """Builds under way, and whatever else reads and writes whole disks."""
-    supported_instances: tuple[tuple[str, str, str], ...] = ()
-    """What guests the hypervisor runs: architecture, hypervisor type and vm mode, in Nova's words."""
-    metrics: dict[str, float] = {}
-    """Values of the host's monitors, by Nova's names, such as `cpu.percent`."""
-    stats: dict[str, str] = {}
-    """What else the driver says of the host; extra specs may ask for it (`capabilities:NAME`)."""
     image_properties: dict[str, int] = {}
     """How many of the host's servers have an image with this property, by `name=value`."""
-    topology: Topology | None = None
-    """NUMA cells and nested providers; None: nothing is known of the inside, only flat amounts are given out."""
     taken: Allocation | None = None
-    """What the ledger counts of them, in sum."""
+    """The parts of the inside that the ledger counts, in sum."""
     expected_end: int | None = None
     """When the last of the servers that the ledger counts is expected to be gone, microseconds since the epoch. None:
     there is none, or one of them has no expected end (agents of before 0.5 say it of none)."""

@@ -8,10 +8,11 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from skep.compute.drivers.contents import GuestContents
+from skep.domain.hosts import HostFacts as HostFacts  # noqa: PLC0414  # drivers import it from here
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
-from skep.domain.providers import Allocation, Topology
-from skep.domain.resources import Inventory, Resources
+from skep.domain.providers import Allocation
+from skep.domain.resources import Resources
 
 
 class Guest(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,27 +27,6 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
     """False for what an interrupted spawn left behind."""
     allocation: Allocation | None = None
     """Which CPUs, pages and devices it holds, as far as the driver was told."""
-
-
-class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the hypervisor says of its host."""
-
-    inventory: dict[str, Inventory]
-    hypervisor_type: str
-    hypervisor_version: int
-    hypervisor_hostname: str
-    host_ip: str = "127.0.0.1"
-    traits: tuple[str, ...] = ()
-    cpu_info: dict[str, object] = {}
-    uptime: str | None = None
-    supported_instances: tuple[tuple[str, str, str], ...] = ()
-    """What guests it runs: architecture, hypervisor type and vm mode, in Nova's words."""
-    metrics: dict[str, float] = {}
-    """What was measured on the host, by Nova's names; empty where nobody measures."""
-    stats: dict[str, str] = {}
-    """What else extra specs may ask for (`capabilities:NAME`)."""
-    topology: Topology | None = None
-    """NUMA cells and nested providers; None where the driver does not tell."""
 
 
 class NamedResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
