@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,15 +109,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _drawn(items: list[pytest.Item]) -> set[str]:
     """Return the names of what runs where a sample is enough."""
     cases: dict[tuple[str, str, int], list[str]] = defaultdict(list)
+    quarters = Counter(item.path for item in items if item.get_closest_marker("quarter"))
     for item in items:
         function = item.nodeid.partition("[")[0]
         marker = item.get_closest_marker("sampled")
-        if marker is None or not marker.args:
+        if item.get_closest_marker("quarter"):
+            cases[item.nodeid.partition("::")[0], "", samples.examples(quarters[item.path])].append(item.nodeid)
+        elif marker is None or not marker.args:
             cases[item.nodeid, "", 1].append(item.nodeid)
-            continue
-        of = marker.kwargs.get("of_each", "")
-        case = str(item.callspec.params[of]) if of else ""  # type: ignore[attr-defined]  # it is parametrized
-        cases[function, case, marker.args[0]].append(item.nodeid)
+        else:
+            of = marker.kwargs.get("of_each", "")
+            case = str(item.callspec.params[of]) if of else ""  # type: ignore[attr-defined]  # it is parametrized
+            cases[function, case, marker.args[0]].append(item.nodeid)
     return {
         name
         for (function, case, size), names in cases.items()

@@ -15,11 +15,18 @@ from skep.domain.builds import STEPS
 from tests.support import samples
 
 ROOT = Path(__file__).parents[2]
-WALKS = ("tests/functional/test_deletes.py", "tests/crash/test_walk_building.py", "tests/functional/test_restarts.py")
-
-
-RUNS = {"drawn": {samples.SEED: "7"}, "everything": {samples.EVERYWHERE: "1"}}
-"""Variables of the environment of two runs."""
+WALKS = (
+    "tests/functional/test_deletes.py",
+    "tests/crash/test_walk_building.py",
+    "tests/unit/database/test_fences.py",
+    "tests/functional/test_restarts.py",
+)
+RUNS = {
+    "drawn": {samples.SEED: "7"},
+    "everything": {samples.EVERYWHERE: "1"},
+    "quick": {samples.SEED: "7", samples.QUICK: "1"},
+}
+"""Variables of the environment of three runs."""
 ONE_AFTER_ANOTHER = f"""
 import os, pytest
 for name, variables in {RUNS}.items():
@@ -29,12 +36,13 @@ for name, variables in {RUNS}.items():
     for variable in variables:
         del os.environ[variable]
 """
-"""Both runs in one process: to import what they collect takes longer than to collect it."""
+"""All runs in one process: to import what they collect takes longer than to collect it."""
 
 
 def collected() -> dict[str, tuple[list[str], str]]:
     """The tests of some files that each of the runs has, and the last lines that it prints."""
-    environment = {name: value for name, value in os.environ.items() if "SAMPLE" not in name and "EVERY" not in name}
+    left_out = ("SAMPLE", "EVERY", samples.QUICK)
+    environment = {name: value for name, value in os.environ.items() if not any(one in name for one in left_out)}
     command = [sys.executable, "-c", ONE_AFTER_ANOTHER]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=3 * PATIENCE
@@ -48,7 +56,7 @@ def collected() -> dict[str, tuple[list[str], str]]:
 
 def test_a_sample_has_a_case_of_each_step_and_everywhere_all_of_them() -> None:
     runs = collected()
-    (drawn, said), (everything, told) = runs["drawn"], runs["everything"]
+    (drawn, said), (everything, told), (quick, _) = runs["drawn"], runs["everything"], runs["quick"]
     assert set(drawn) < set(everything)
     assert "SAMPLE_SEED=7" in said
     assert "every case" in told
@@ -58,6 +66,9 @@ def test_a_sample_has_a_case_of_each_step_and_everywhere_all_of_them() -> None:
     assert "test_restarts" in everything[-1], "files with the longest limits come first, as they are collected"
     assert "test_walk_building" in everything[0]
     assert drawn == [name for name in everything if name in drawn]
+    second, seconds = ([name for name in run if "[postgresql" in name] for run in (drawn, quick))
+    assert len(seconds) == samples.examples(len(second), {samples.QUICK: "1"})
+    assert quick == [name for name in drawn if name in seconds or name not in second]
 
 
 def test_in_ci_the_seed_is_that_of_the_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

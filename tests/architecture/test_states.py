@@ -16,6 +16,8 @@ ACTIONS = "domain/actions.py"
 """In which states an action may begin is a fact of the action."""
 NAMES = frozenset(state.value for state in State)
 QUOTED = re.compile(r"'(\w+)'")
+WRITTEN = re.compile(r"\bState\.\w|['\"](?:" + "|".join(NAMES) + r")['\"]")
+"""Where a state is written out; a file with fewer than three has no collection of them, and need not be parsed."""
 
 
 def _states(parts: list[ast.expr]) -> int:
@@ -55,7 +57,8 @@ def test_no_module_but_the_table_lists_states() -> None:
         path.relative_to(SOURCES).as_posix(): lines
         for path in sorted(SOURCES.rglob("*.py"))
         if "migrations" not in path.parts
-        if (lines := list(collections(ast.parse(path.read_text()))))
+        if len(WRITTEN.findall(text := path.read_text())) > 2
+        if (lines := list(collections(ast.parse(text))))
     }
     assert len(lists.pop(TABLE)) > 5
     lists.pop(ACTIONS, None)
@@ -73,4 +76,5 @@ def test_every_way_to_write_a_list_is_seen() -> None:
         "a is State.ACTIVE or a is State.STOPPED or a is State.ERROR",
     )
     assert [way for way in ways if not list(collections(ast.parse(way)))] == []
+    assert [way for way in ways if len(WRITTEN.findall(way)) < 3] == []
     assert not list(collections(ast.parse("(State.ACTIVE, State.STOPPED)")))
