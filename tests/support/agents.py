@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from skep.compute.agent import JOURNAL_FILE, Agent
 from skep.compute.drivers.fake import GUESTS_FILE, FakeDriver, FakeSettings
 from skep.compute.drivers.guest_log import GuestEvent, read_events
+from skep.compute.image_cache import ImageCache
 from skep.compute.settings import ComputeSettings
 from skep.compute.steps import StepRun
 from skep.contracts.eventually import PATIENCE
@@ -232,6 +233,7 @@ class AgentStage:
         self.fake = FakeSettings()
         self.make_driver: Callable[[], FakeDriver] = self._fake_driver
         self.clock = Clock()
+        self.images: ImageCache | None = None
         self.agent: Agent
         self.driver: FakeDriver
         self._agents: list[Agent] = []
@@ -254,7 +256,15 @@ class AgentStage:
         self.driver = self.make_driver()
         self._drivers.append(self.driver)
         self.agent = Agent(
-            self.settings, CELL, HOST, self.directory, self.driver, self.transport, self.clock, steps=steps
+            self.settings,
+            CELL,
+            HOST,
+            self.directory,
+            self.driver,
+            self.transport,
+            self.clock,
+            steps=steps,
+            images=self.images,
         )
         self._agents.append(self.agent)
         await self.agent.start()

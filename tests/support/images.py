@@ -1,12 +1,15 @@
-"""An image service for tests that holds what it is given."""
+"""An image service for tests that holds what it is given, and transfers that do as they are told."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from skep.domain.context import RequestContext
-from skep.domain.errors import NotFound
+from skep.domain.errors import NotFound, TooLarge
 from skep.domain.images import Image
+from skep.neighbours.images.base import BrokenTransfer
 
 
 @dataclass
@@ -19,3 +22,41 @@ class HeldImages:
         if image_id not in self.held:
             raise NotFound(f"Image {image_id} could not be found.")
         return self.held[image_id]
+
+
+class HeldTransfers:
+    """Gives the bytes of images by id, two at a time, and notes who asked for which."""
+
+    def __init__(self, held: dict[str, bytes]) -> None:
+        self.held = held
+        self.asked: list[tuple[str, RequestContext]] = []
+        self.breaks = 0
+        """So many transfers break off after their first bytes."""
+        self.goes_on = asyncio.Event()
+        """Transfers stop after their first bytes until it is set."""
+        self.goes_on.set()
+        self.begun = asyncio.Event()
+        self.ended = asyncio.Event()
+        """A transfer has ended, whatever became of it."""
+
+    async def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
+        self.asked.append((image_id, context))
+        if image_id not in self.held:
+            raise NotFound(f"image {image_id} could not be found")
+        content = self.held[image_id]
+        if len(content) > most:
+            raise TooLarge(f"image {image_id} has {len(content)} bytes, at most {most} are possible")
+        try:
+            yield content[:2]
+            self.begun.set()
+            await self.goes_on.wait()
+            if self.breaks:
+                self.breaks -= 1
+                raise BrokenTransfer("the transfer broke off")
+            for start in range(2, len(content), 2):
+                yield content[start : start + 2]
+        finally:
+            self.ended.set()
+
+    async def upload(self, image_id: str, pieces: AsyncIterator[bytes], context: RequestContext, *, most: int) -> Image:
+        raise NotImplementedError

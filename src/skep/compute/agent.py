@@ -21,6 +21,7 @@ from skep.compute.found import Found
 from skep.compute.guests import Guests
 from skep.compute.host import Host
 from skep.compute.identity import Identity, begin_run, keep_cell_key, load_or_mint, take_next_key
+from skep.compute.image_cache import ImageCache
 from skep.compute.inventory import idle_usage
 from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
@@ -81,10 +82,13 @@ class Agent:
         *,
         cell_name: str = "",
         open_contents: Opener = keeps_closed,
+        images: ImageCache | None = None,
         on_clock: Callable[[float], None] = _ignore,
         on_hung: Callable[[str, int], None] = _ignore_calls,
     ) -> None:
-        """`on_clock` is told by how many seconds the host's clock is ahead of that of the cell's database.
+        """`images` gives the bytes of images to a driver that makes disks from them; whoever gives it closes it.
+
+        `on_clock` is told by how many seconds the host's clock is ahead of that of the cell's database.
 
         `on_hung` is told how many calls of the driver of a kind hang.
         """
@@ -98,6 +102,7 @@ class Agent:
         self._directory = directory
         self._driver = driver
         self._open_contents = open_contents
+        self._images = images
         self._on_clock = on_clock
         self._on_hung = on_hung
         self._transport = transport
@@ -222,6 +227,7 @@ class Agent:
             work=self._work,
             reports=reports,
             open_contents=self._open_contents,
+            images=self._images,
         )
         host.upcalls.on_stale = self._fence
         host.upcalls.saw(self._journal.attempts.latest)

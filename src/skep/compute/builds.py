@@ -6,7 +6,7 @@ An attempt ends in exactly one outcome, which is written down and told to the ce
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ import structlog
 
 from skep.compute.attempts import Verdict
 from skep.compute.calls import Change
+from skep.compute.drivers.base import ImageDriver, NamedResource
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.entries import BuildAccepted, BuildFailed, GuestBuilt, SpawnGranted
 from skep.compute.host import Host
@@ -240,6 +241,8 @@ class Builds:
             planned = self._host.calls.plan(run.order.instance, run.order.attempt)
             if isinstance(planned, BuildFailure):
                 return planned
+            if (lacking := self._no_images(planned)) is not None:
+                return lacking
             run.order = msgspec.structs.replace(run.order, prepares=planned)
         elif known:
             return None
@@ -309,12 +312,35 @@ class Builds:
             for resource in order.prepares:
                 if failed is not None or run.replaced:
                     break
-                made = host.driver.prepare(order.instance, order.attempt, resource)
-                result = await self._drive(run, "prepare", made)
-                failed = result if isinstance(result, BuildFailure) else None
+                failed = await self._make(run, resource)
             if failed is not None:
                 step.outcome = failed.kind
         return failed
+
+    async def _make(self, run: Run, resource: NamedResource) -> BuildFailure | None:
+        """Let the driver make one resource, with the bytes of the image if it is made from them."""
+        driver, order = self._host.driver, run.order
+        if not resource.from_image:
+            return await self._drive(run, "prepare", driver.prepare(order.instance, order.attempt, resource))
+        images, image = self._host.images, order.instance.image
+        if images is None or image is None or not isinstance(driver, ImageDriver):
+            return self._no_images((resource,))
+        path = await self._wait(run, images.take(image, order.context))
+        if path is None or isinstance(path, BuildFailure):
+            return path
+        try:
+            making = driver.prepare_from(order.instance, order.attempt, resource, path)
+            return await self._drive(run, "prepare", making)
+        finally:
+            images.release(image)
+
+    def _no_images(self, resources: Iterable[NamedResource]) -> BuildFailure | None:
+        """Return why the host cannot make these resources: it gets no images; None: it can."""
+        if self._host.images is not None or not any(resource.from_image for resource in resources):
+            return None
+        return failure(
+            "ImageUnavailable", f"Host {self._host.name} gets no images: [compute.images] auth_url is not set there."
+        )
 
     async def _open(self, run: Run) -> BuildFailure | None:
         """Get the password and files: by the host's own key, or from above the cell, before the point of no return."""

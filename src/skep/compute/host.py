@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from skep.compute.calls import DriverCalls
 from skep.compute.drivers.base import Driver, NamedResource
 from skep.compute.drivers.contents import Opener, keeps_closed
+from skep.compute.image_cache import ImageCache
 from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
 from skep.compute.settings import ComputeSettings
@@ -52,6 +53,8 @@ class Host:
     work: Work
     reports: Reporting
     open_contents: Opener = keeps_closed
+    images: ImageCache | None = None
+    """Where the bytes of images come from; None: the host gets none."""
     locks: InstanceLocks = dataclasses.field(default_factory=InstanceLocks)
     guests: dict[InstanceUuid, int] = dataclasses.field(default_factory=dict)
     """Whole guests, with the attempt that made each."""

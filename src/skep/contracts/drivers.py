@@ -8,15 +8,26 @@ from __future__ import annotations
 import abc
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from skep.compute.drivers.base import Driver, DriverError, Guest, NamedResource, PauseDriver, PowerDriver, SuspendDriver
+from skep.compute.drivers.base import (
+    Driver,
+    DriverError,
+    Guest,
+    ImageDriver,
+    NamedResource,
+    PauseDriver,
+    PowerDriver,
+    SuspendDriver,
+)
 from skep.compute.drivers.capabilities import PROTOCOLS
 from skep.compute.drivers.contents import GuestContents, GuestFile
 from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_uuid
+from skep.domain.images import Image
 from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation, CellShare
 from skep.domain.resources import MEMORY_MB, VCPU
@@ -37,6 +48,10 @@ class DriverContract(abc.ABC):
         Where a test cannot look inside, what is said of them is not tried.
         """
         pytest.skip("nothing looks inside the guests of this driver")
+
+    def disk(self, driver: Driver, instance: InstanceUuid, attempt: int) -> bytes | None:  # noqa: ARG002
+        """Return the bytes of the disk of a guest; None where a test cannot look at them."""
+        return None
 
     async def restarted(self, driver: Driver) -> Driver:  # noqa: ARG002
         """Close the driver and return another one over the same hypervisor, as a restarted agent has it.
@@ -236,6 +251,33 @@ class DriverContract(abc.ABC):
             operations = {name for name in vars(protocol) if not name.startswith("_")}
             there = {name for name in operations if hasattr(driver, name)}
             assert there in (set(), operations), capability
+
+    async def test_a_disk_is_made_from_the_bytes_of_the_image(
+        self, driver: Driver, small: Instance, tmp_path: Path
+    ) -> None:
+        """It may be made anew, needs the file no more once it is made, and does not change it."""
+        if not isinstance(driver, ImageDriver):
+            pytest.skip("this driver lacks the capability `image`")
+        file = tmp_path / "image"
+        file.write_bytes(b"\0boot" * 100)
+        file.chmod(0o400)
+        small = msgspec.structs.replace(small, image=Image(id=new_uuid(), size=500))
+        plan = driver.plan(small, 1)
+        assert any(resource.from_image for resource in plan)
+        for _ in range(2):
+            for resource in plan:
+                if resource.from_image:
+                    await driver.prepare_from(small, 1, resource, file)
+                else:
+                    await driver.prepare(small, 1, resource)
+        assert file.read_bytes() == b"\0boot" * 100
+        file.unlink()
+        assert await driver.spawn(small, 1, small.flavor.resources()) is PowerState.RUNNING
+        disk = self.disk(driver, small.uuid, 1)
+        assert disk is None or disk.startswith(b"\0boot" * 100)
+        for _ in range(2):
+            await _remove(driver, small, 1)
+        assert await _guest(driver, small) is None
 
     async def test_power_follows_what_was_asked(self, driver: Driver, small: Instance) -> None:
         """Stop and start may be repeated; a reboot ends with a guest that runs."""

@@ -277,6 +277,7 @@ ELSEWHERE = frozenset(
     {
         "ComputeResourcesUnavailable",
         "HypervisorUnavailable",
+        "ImageUnavailable",
         "InstanceExists",
         "InstanceNotFound",
         "InternalError",

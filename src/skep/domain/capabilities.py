@@ -17,6 +17,8 @@ class Capability(enum.StrEnum):
     """Freeze a guest in memory and let it go on."""
     SUSPEND = "suspend"
     """Store the memory of a guest on disk and let the guest go on later."""
+    IMAGE = "image"
+    """Make the disk of a guest from the bytes of an image."""
     SNAPSHOT = "snapshot"
     """Make an image of a guest."""
     MIGRATE = "migrate"

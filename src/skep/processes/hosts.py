@@ -11,6 +11,7 @@ from skep.compute.agent import Agent
 from skep.compute.drivers.contents import GuestContents, Opener
 from skep.compute.drivers.registry import DriverSetup, make_driver
 from skep.compute.flusher import Flusher
+from skep.compute.image_cache import ImageCache
 from skep.domain.cells import Cell
 from skep.processes.directory import unsealing_by
 from skep.processes.mapping import compute_settings
@@ -46,15 +47,23 @@ class DrivenHost:
         flusher: Flusher,
         *,
         key: Path,
+        images: ImageCache | None = None,
         on_clock: Callable[[float], None] = _ignore,
     ) -> None:
-        """`key` is the file of the keys that seal secrets of servers; `on_clock` is told how far the clock is off.
+        """`key` is the file of the keys that seal secrets of servers; `images` gives the bytes of images, and is closed
+        by whoever gives it; `on_clock` is told how far the clock is off.
 
         Raises Misconfigured when the driver cannot be made.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self.driver = make_driver(
-            DriverSetup(host=name, directory=directory, clock=process.clock, section=process.config.compute)
+            DriverSetup(
+                host=name,
+                directory=directory,
+                clock=process.clock,
+                section=process.config.compute,
+                has_images=images is not None,
+            )
         )
         self.agent = Agent(
             compute_settings(process.config),
@@ -68,6 +77,7 @@ class DrivenHost:
             flusher,
             cell_name=cell.name,
             open_contents=contents_by(key),
+            images=images,
             on_clock=on_clock,
             on_hung=lambda call, number: process.metrics.driver_calls_hung.labels(name, call).set(number),
         )

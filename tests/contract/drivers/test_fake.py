@@ -19,13 +19,16 @@ class TestFakeDriver(DriverContract):
     @pytest.fixture
     async def driver(self, tmp_path: Path) -> AsyncIterator[Driver]:
         self.directory = tmp_path
-        self.latest = FakeDriver(tmp_path, "host-1")
+        self.latest = FakeDriver(tmp_path, "host-1", FakeSettings(images=True))
         yield self.latest
         self.latest.close()
         assert FakeDisks(tmp_path / DISKS).labels() == (), "each test removes what it made"
 
     def inside(self, driver: Driver, instance: InstanceUuid) -> GuestContents | None:  # noqa: ARG002
         return GuestInsides(self.directory / INSIDES).read(instance)
+
+    def disk(self, driver: Driver, instance: InstanceUuid, attempt: int) -> bytes | None:  # noqa: ARG002
+        return FakeDisks(self.directory / DISKS).content(instance, attempt)
 
     async def restarted(self, driver: Driver) -> Driver:
         driver.close()

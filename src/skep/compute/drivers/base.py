@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -38,6 +39,9 @@ class NamedResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """A word of the driver's."""
     data: dict[str, str] = {}
     """What the driver needs to undo it, also after an upgrade."""
+    from_image: bool = False
+    """It is made from the bytes of the server's image, by `ImageDriver.prepare_from`. Where the host gets no images, a
+    server whose plan has such a resource is built on another host."""
 
 
 class DriverError(Exception):
@@ -98,6 +102,19 @@ class Driver(Protocol):
         """Remove the guest, only that of `attempt` when it is given. Raises DriverError.
 
         What else bears the label and is known to the driver goes with it: a host that lost its journal knows no plan.
+        """
+
+
+@runtime_checkable
+class ImageDriver(Protocol):
+    """The capability `image`."""
+
+    async def prepare_from(self, instance: Instance, attempt: int, resource: NamedResource, image: Path) -> None:
+        """Make one resource of the plan from the bytes of the server's image; one that is there is made anew or left.
+
+        `image` is whole and as the image service describes it. Others use the file, too: the driver may read it, copy
+        it or make a hard link to it, and does not change it. It may be gone once the call returned; a link stays.
+        Raises DriverError.
         """
 
 

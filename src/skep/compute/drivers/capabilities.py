@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from skep.compute.drivers.base import Driver, PauseDriver, PowerDriver, SuspendDriver
+from skep.compute.drivers.base import Driver, ImageDriver, PauseDriver, PowerDriver, SuspendDriver
 from skep.domain.capabilities import Capability
 
 PROTOCOLS: Mapping[Capability, type] = {
     Capability.POWER: PowerDriver,
     Capability.PAUSE: PauseDriver,
     Capability.SUSPEND: SuspendDriver,
+    Capability.IMAGE: ImageDriver,
 }
 """A capability without a row here is one that no driver can have yet."""
 

@@ -33,6 +33,7 @@ DISKS = "disks"
 HYPERVISOR_VERSION = 1_000_000
 
 PLAN = (NamedResource(name="disk", kind="disk"),)
+PLAN_FROM_IMAGE = (NamedResource(name="disk", kind="disk", from_image=True),)
 
 TRAITS = (
     "COMPUTE_ACCELERATORS",
@@ -81,6 +82,8 @@ class FakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     destroy_delay: float = 0.0
     power_delay: float = 0.0
     failures: tuple[FailureRule, ...] = ()
+    images: bool = False
+    """Whether disks have the bytes of the servers' images; otherwise they are empty."""
 
 
 class FakeDriver:
@@ -153,11 +156,17 @@ class FakeDriver:
 
     def plan(self, instance: Instance, attempt: int) -> tuple[NamedResource, ...]:  # noqa: ARG002 - labels name them
         """Name the one disk of a guest."""
-        return PLAN
+        return PLAN_FROM_IMAGE if self.settings.images and instance.image is not None else PLAN
 
     async def prepare(self, instance: Instance, attempt: int, resource: NamedResource) -> None:  # noqa: ARG002
         """Make the disk and take the time that this takes."""
         self._disks.make(instance.uuid, attempt)
+        await _take(self.settings.prepare_delay)
+        await self._fail("prepare", instance.name)
+
+    async def prepare_from(self, instance: Instance, attempt: int, resource: NamedResource, image: Path) -> None:  # noqa: ARG002
+        """Make the disk with the bytes of the image, and take the time that this takes."""
+        await self._disks.make_from(instance.uuid, attempt, image)
         await _take(self.settings.prepare_delay)
         await self._fail("prepare", instance.name)
 

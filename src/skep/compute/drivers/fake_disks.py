@@ -1,12 +1,21 @@
-"""The disks of fake guests: an empty file for each, so that what was made and not undone can be seen."""
+"""The disks of fake guests: a file for each, so that what was made and not undone can be seen.
+
+A disk is empty, or has the bytes of an image: as a link to the host's file of the image, which takes no room.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
+import shutil
 from pathlib import Path
 
 from skep.compute.drivers.base import DriverError
 from skep.domain.ids import InstanceUuid
+
+NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP})
+"""Why a file system makes no link: it is another one, knows none, or has too many of this file."""
 
 
 class FakeDisks:
@@ -17,14 +26,31 @@ class FakeDisks:
         self._made = False
 
     def make(self, instance: InstanceUuid, attempt: int) -> None:
-        """Make a disk; one that is there stays. Raises DriverError `StorageUnavailable`."""
+        """Make an empty disk; one that is there stays. Raises DriverError `StorageUnavailable`."""
         try:
-            if not self._made:
-                os.makedirs(self._directory, mode=0o700, exist_ok=True)  # noqa: PTH103
-                self._made = True
+            self._make_directory()
             os.close(os.open(self._path(instance, attempt), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as error:
             raise DriverError("StorageUnavailable", str(error)) from error
+
+    async def make_from(self, instance: InstanceUuid, attempt: int, image: Path) -> None:
+        """Make a disk with the bytes of a file; one that is there is made anew. Raises DriverError."""
+        self.remove(instance, attempt)
+        path = self._path(instance, attempt)
+        try:
+            self._make_directory()
+            try:
+                os.link(image, path)
+            except OSError as error:
+                if error.errno not in NO_LINK:
+                    raise
+                await asyncio.to_thread(shutil.copyfile, image, path)
+        except OSError as error:
+            raise DriverError("StorageUnavailable", str(error)) from error
+
+    def content(self, instance: InstanceUuid, attempt: int) -> bytes:
+        """Return the bytes of a disk. Raises FileNotFoundError."""
+        return Path(self._path(instance, attempt)).read_bytes()
 
     def remove(self, instance: InstanceUuid, attempt: int) -> None:
         """Remove a disk if it is there. Raises DriverError `StorageUnavailable`."""
@@ -42,6 +68,11 @@ class FakeDisks:
         except FileNotFoundError:
             return ()
         return tuple((InstanceUuid(uuid), int(attempt)) for uuid, _, attempt in (name.partition("_") for name in names))
+
+    def _make_directory(self) -> None:
+        if not self._made:
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)  # noqa: PTH103
+            self._made = True
 
     def _path(self, instance: InstanceUuid, attempt: int) -> str:
         return f"{self._directory}/{instance}_{attempt}"

@@ -17,12 +17,13 @@ class NoOptions(msgspec.Struct, frozen=True):
 def make(setup: DriverSetup) -> FakeDriver:
     """Return the driver of a fake host. Raises Misconfigured for options: `[compute.fake]` holds them."""
     setup.options(NoOptions)
-    return FakeDriver(setup.directory, setup.host, fake_settings(setup.section.fake), setup.clock)
+    return FakeDriver(setup.directory, setup.host, fake_settings(setup.section.fake, setup.has_images), setup.clock)
 
 
-def fake_settings(section: FakeDriverSettings) -> FakeSettings:
-    """Return what fake hosts have and how they behave."""
+def fake_settings(section: FakeDriverSettings, images: bool = False) -> FakeSettings:
+    """Return what fake hosts have and how they behave. `images`: their disks have the bytes of images."""
     return FakeSettings(
+        images=images,
         vcpus=section.vcpus,
         memory_mb=section.memory_mb,
         disk_gb=section.disk_gb,

@@ -35,6 +35,8 @@ class DriverSetup:
     clock: Clock
     section: ComputeSettings
     """The section `[compute]` of the configuration."""
+    has_images: bool = False
+    """Whether the host gets the bytes of images: a plan may have resources that are made from them."""
 
     def options(self, kind: type[OptionsT]) -> OptionsT:
         """Return the table `[compute.driver_options]` as a struct of the driver.

@@ -1,0 +1,214 @@
+"""The images of a host: each is fetched once, kept as a file, and handed to the driver that makes disks from it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import urllib.parse
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import structlog
+
+from skep.domain.builds import BuildFailure, failure
+from skep.domain.context import RequestContext
+from skep.domain.errors import Forbidden, NotFound, SkepError, TooLarge, Unavailable
+from skep.domain.images import Image
+from skep.neighbours.images.base import BrokenTransfer, ImageTransfers
+
+log = structlog.get_logger("skep.compute")
+
+PART = ".part"
+"""How the file of an image ends that is not whole."""
+
+TRIES = 3
+"""How often an image is asked for whose service does not answer."""
+
+
+class ImageCache:
+    """The files of images in a directory of one process. Agents of one process may share it.
+
+    A file is written under another name, synced and renamed, so that what bears an image's name is whole. What no
+    guest has a link to is removed, the longest unused first, when there is more of it than may be kept.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        transfers: ImageTransfers,
+        *,
+        largest: int,
+        kept: int,
+        limit: float,
+        pause: float = 1.0,
+    ) -> None:
+        """`largest` is the bytes that an image may have, `kept` those of all files that no guest is linked to.
+
+        A transfer may take `limit` seconds. The second try comes `pause` seconds after the first, the third twice as
+        long after that.
+        """
+        self._directory = directory
+        self._transfers = transfers
+        self._largest = largest
+        self._kept = kept
+        self._limit = limit
+        self._pause = pause
+        self._opened = False
+        self._taken: Counter[str] = Counter()
+        self._fetching: dict[str, asyncio.Task[BuildFailure | None]] = {}
+        """By the name of the file; without those that nothing waits for."""
+        self._tasks: set[asyncio.Task[BuildFailure | None]] = set()
+        self._removing = asyncio.Lock()
+        """Held while files are removed: one that is taken meanwhile is found gone, or stays."""
+        self._number = 0
+
+    async def take(self, image: Image, context: RequestContext) -> Path | BuildFailure:
+        """Return the file of an image, which stays until `release`; or why there is none, and nothing to release."""
+        name = _name(image)
+        path = self._directory / name
+        self._taken[name] += 1
+        failed: BuildFailure | None = None
+        try:
+            async with self._removing:
+                there = _touched(path)
+            if not there:
+                failed = await self._fetched(name, image, context)
+        except BaseException:
+            self.release(image)
+            raise
+        if failed is not None:
+            self.release(image)
+            return failed
+        return path
+
+    def release(self, image: Image) -> None:
+        """Let go of an image that was taken. A transfer that no build waits for any more ends."""
+        name = _name(image)
+        self._taken[name] -= 1
+        if not self._taken[name]:
+            del self._taken[name]
+            if name in self._fetching:
+                self._fetching.pop(name).cancel()
+
+    async def close(self) -> None:
+        """End all transfers."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _fetched(self, name: str, image: Image, context: RequestContext) -> BuildFailure | None:
+        """Fetch an image, or wait for whoever does."""
+        task = self._fetching.get(name)
+        if task is None:
+            task = asyncio.create_task(self._fetch(name, image, context), name=f"image {image.id}")
+            self._fetching[name] = task
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._ended, name))
+        return await asyncio.shield(task)
+
+    def _ended(self, name: str, task: asyncio.Task[BuildFailure | None]) -> None:
+        self._tasks.discard(task)
+        if self._fetching.get(name) is task:
+            del self._fetching[name]
+
+    async def _fetch(self, name: str, image: Image, context: RequestContext) -> BuildFailure | None:
+        pause = self._pause
+        for tries_left in reversed(range(TRIES)):
+            try:
+                async with asyncio.timeout(self._limit):
+                    await self._download(name, image, context)
+                return None
+            except TimeoutError:
+                return failure("ImageUnavailable", f"Image {image.id} has not arrived within {self._limit:g} s.")
+            except (NotFound, Forbidden) as error:
+                return failure("ImageUnacceptable", f"Image {image.id}: {error}")
+            except TooLarge as error:
+                return failure("NoSpaceLeft", str(error))
+            except OSError as error:
+                return failure("StorageUnavailable", f"Image {image.id} cannot be stored: {error}")
+            except SkepError as error:
+                log.warning("image not fetched", image=image.id, error=str(error), tries_left=tries_left)
+                if not tries_left or not isinstance(error, Unavailable):
+                    return failure("ImageUnavailable", f"Image {image.id}: {error}")
+            except Exception as error:
+                # A bug here must not lose the build: it is tried elsewhere under the name of what was raised.
+                log.exception("image transfer failed unexpectedly", image=image.id)
+                return failure(type(error).__name__, str(error))
+            await asyncio.sleep(pause)
+            pause *= 2
+        raise AssertionError("the last try returns")
+
+    async def _download(self, name: str, image: Image, context: RequestContext) -> None:
+        """Write the file of an image. Raises what the transfer raises, and OSError."""
+        if not self._opened:
+            await asyncio.to_thread(_open, self._directory)
+            self._opened = True
+        path = self._directory / name
+        # A transfer that was cancelled may still be about to remove its own.
+        self._number += 1
+        part = path.with_name(f"{name}.{self._number}{PART}")
+        size = 0
+        try:
+            with await asyncio.to_thread(_create, part) as file:
+                async for piece in self._transfers.download(image.id, context, most=self._largest):
+                    size += len(piece)
+                    await asyncio.to_thread(file.write, piece)
+                if image.size and size != image.size:
+                    raise BrokenTransfer(f"it had {image.size} bytes when the server was requested, and has {size} now")
+                await asyncio.to_thread(_sync, file)
+            part.rename(path)
+        finally:
+            part.unlink(missing_ok=True)
+        log.info("image fetched", image=image.id, size=size)
+        async with self._removing:
+            await asyncio.to_thread(_remove_oldest, self._directory, frozenset(self._taken), self._kept)
+
+
+def _name(image: Image) -> str:
+    """Return the name of an image's file; other bytes under the id of an image that is gone are another file."""
+    return urllib.parse.quote(f"{image.id}_{image.checksum or ''}", safe="")
+
+
+def _touched(path: Path) -> bool:
+    """Mark a file as used now; False if there is none."""
+    try:
+        os.utime(path)
+    except OSError:
+        return False
+    return True
+
+
+def _open(directory: Path) -> None:
+    """Make the directory, and remove what an interrupted transfer left."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for part in directory.glob(f"*{PART}"):
+        part.unlink(missing_ok=True)
+
+
+def _create(part: Path) -> BinaryIO:
+    return os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400), "wb")
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _remove_oldest(directory: Path, taken: frozenset[str], kept: int) -> None:
+    """Remove files that nothing is linked to and no build has taken until at most `kept` bytes of such are left."""
+    found = [
+        (path, path.stat()) for path in directory.iterdir() if path.name not in taken and not path.name.endswith(PART)
+    ]
+    unlinked = sorted(
+        ((path, about) for path, about in found if about.st_nlink == 1), key=lambda one: one[1].st_mtime_ns
+    )
+    left = sum(about.st_size for _, about in unlinked)
+    for path, about in unlinked:
+        if left <= kept:
+            return
+        path.unlink(missing_ok=True)
+        left -= about.st_size
+        log.info("image removed", image=path.name, size=about.st_size)

@@ -1,0 +1,152 @@
+"""The images of a host: each fetched once, whole or not at all, and no more kept than is set."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from skep.compute.image_cache import TRIES, ImageCache
+from skep.domain.builds import BuildFailure
+from skep.domain.images import Image
+from tests.support.agents import CONTEXT
+from tests.support.images import HeldTransfers
+
+ONE = Image(id="11111111-aaaa-4aaa-8aaa-111111111111", size=5, checksum="first")
+TWO = Image(id="22222222-aaaa-4aaa-8aaa-222222222222", size=4, checksum="second")
+
+
+@pytest.fixture
+def transfers() -> HeldTransfers:
+    return HeldTransfers({ONE.id: b"first", TWO.id: b"next"})
+
+
+def cache_of(directory: Path, transfers: HeldTransfers, *, kept: int = 100) -> ImageCache:
+    return ImageCache(directory / "images", transfers, largest=8, kept=kept, limit=30, pause=0)
+
+
+async def taken(cache: ImageCache, image: Image) -> Path:
+    path = await cache.take(image, CONTEXT)
+    assert isinstance(path, Path), path
+    return path
+
+
+async def refused(cache: ImageCache, image: Image) -> BuildFailure:
+    failed = await cache.take(image, CONTEXT)
+    assert isinstance(failed, BuildFailure), failed
+    return failed
+
+
+async def test_all_who_want_an_image_at_once_get_one_transfer(tmp_path: Path, transfers: HeldTransfers) -> None:
+    cache = cache_of(tmp_path, transfers)
+    paths = await asyncio.gather(*(taken(cache, ONE) for _ in range(5)))
+    assert {path.read_bytes() for path in paths} == {b"first"}
+    assert transfers.asked == [(ONE.id, CONTEXT)]
+
+
+async def test_another_run_of_the_process_finds_the_file(tmp_path: Path, transfers: HeldTransfers) -> None:
+    await taken(cache_of(tmp_path, transfers), ONE)
+    transfers.held.clear()
+    assert (await taken(cache_of(tmp_path, transfers), ONE)).read_bytes() == b"first"
+
+
+async def test_other_bytes_under_the_same_id_are_fetched(tmp_path: Path, transfers: HeldTransfers) -> None:
+    cache = cache_of(tmp_path, transfers)
+    await taken(cache, ONE)
+    transfers.held[ONE.id] = b"later"
+    assert (await taken(cache, Image(id=ONE.id, size=5, checksum="other"))).read_bytes() == b"later"
+
+
+async def test_what_breaks_off_is_fetched_again_and_never_seen(tmp_path: Path, transfers: HeldTransfers) -> None:
+    cache = cache_of(tmp_path, transfers)
+    transfers.breaks = TRIES
+    assert (await refused(cache, ONE)).error == "ImageUnavailable"
+    assert list((tmp_path / "images").iterdir()) == []
+    transfers.breaks = TRIES - 1
+    assert (await taken(cache, ONE)).read_bytes() == b"first"
+
+
+async def test_an_image_of_another_size_than_was_requested_is_refused(tmp_path: Path, transfers: HeldTransfers) -> None:
+    cache = cache_of(tmp_path, transfers)
+    failed = await refused(cache, Image(id=ONE.id, size=6))
+    assert failed.error == "ImageUnavailable"
+    assert "it had 6 bytes" in failed.message
+
+
+@pytest.mark.parametrize(
+    ("image", "error"),
+    [
+        (Image(id="33333333-aaaa-4aaa-8aaa-333333333333"), "ImageUnacceptable"),
+        (Image(id="44444444-aaaa-4aaa-8aaa-444444444444"), "NoSpaceLeft"),
+    ],
+)
+async def test_an_image_that_is_gone_or_too_large_is_refused_at_once(
+    tmp_path: Path, transfers: HeldTransfers, image: Image, error: str
+) -> None:
+    transfers.held["44444444-aaaa-4aaa-8aaa-444444444444"] = b"too large"
+    assert (await refused(cache_of(tmp_path, transfers), image)).error == error
+    assert len(transfers.asked) == 1
+
+
+async def test_a_transfer_that_takes_too_long_ends(tmp_path: Path, transfers: HeldTransfers) -> None:
+    cache = ImageCache(tmp_path / "images", transfers, largest=8, kept=8, limit=0.01, pause=0)
+    transfers.goes_on.clear()
+    assert (await refused(cache, ONE)).error == "ImageUnavailable"
+    assert list((tmp_path / "images").iterdir()) == []
+
+
+async def test_a_transfer_goes_on_while_one_build_waits_for_it_and_ends_after_the_last(
+    tmp_path: Path, transfers: HeldTransfers
+) -> None:
+    cache = cache_of(tmp_path, transfers)
+    transfers.goes_on.clear()
+    first, second = (asyncio.create_task(taken(cache, ONE)) for _ in range(2))
+    await transfers.begun.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    transfers.goes_on.set()
+    assert (await second).read_bytes() == b"first"
+
+    transfers.goes_on.clear()
+    transfers.begun.clear()
+    transfers.ended.clear()
+    last = asyncio.create_task(taken(cache, TWO))
+    await transfers.begun.wait()
+    last.cancel()
+    await asyncio.wait([last])
+    await transfers.ended.wait()
+    await cache.close()
+    assert [path.read_bytes() for path in (tmp_path / "images").iterdir()] == [b"first"]
+
+
+async def test_what_a_killed_process_left_is_removed(tmp_path: Path, transfers: HeldTransfers) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "some.1.part").write_bytes(b"fir")
+    await taken(cache_of(tmp_path, transfers), ONE)
+    assert [path.read_bytes() for path in (tmp_path / "images").iterdir()] == [b"first"]
+
+
+async def test_what_no_guest_is_linked_to_goes_the_longest_unused_first(
+    tmp_path: Path, transfers: HeldTransfers
+) -> None:
+    three = Image(id="33333333-aaaa-4aaa-8aaa-333333333333", size=3)
+    transfers.held[three.id] = b"new"
+    cache = cache_of(tmp_path, transfers, kept=0)
+    one = await taken(cache, ONE)
+    os.link(one, tmp_path / "disk")
+    cache.release(ONE)
+    two = await taken(cache, TWO)
+    await taken(cache, three)
+    assert one.exists(), "a guest is linked to it"
+    assert two.exists(), "a build has it"
+    cache.release(TWO)
+    cache.release(three)
+    (tmp_path / "disk").unlink()
+    os.utime(two, (1, 1))
+    fourth = Image(id="44444444-aaaa-4aaa-8aaa-444444444444", size=1)
+    transfers.held[fourth.id] = b"4"
+    cache = cache_of(tmp_path, transfers, kept=8)
+    await taken(cache, fourth)
+    assert sorted(path.read_bytes() for path in (tmp_path / "images").iterdir()) == [b"4", b"first", b"new"]
