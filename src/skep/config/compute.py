@@ -119,6 +119,49 @@ class DriverLimits(Section, frozen=True, kw_only=True):
     action: Annotated[float, Meta(gt=0, description="Starting, stopping or rebooting a guest")] = 600.0
 
 
+class HostImagesSettings(Section, frozen=True, kw_only=True):
+    """Where an agent in a process of its own gets the bytes of images, and how many it keeps.
+
+    In a cloud of one process with embedded images the agents need no credentials: they share its image store.
+    """
+
+    auth_url: Annotated[
+        str,
+        Meta(
+            description="Address of the Keystone, or of Skep's own identity service, where `username` signs in; empty: "
+            "the host gets no images"
+        ),
+    ] = ""
+    username: Annotated[
+        str, Meta(description="A user for hosts only, that may read images and nothing else: see drivers.md")
+    ] = ""
+    password: Annotated[str, Meta(description="Password of `username`", extra={"hide": "value"})] = ""
+    project_name: Annotated[str, Meta(description="Project of `username`")] = "service"
+    user_domain_name: Annotated[str, Meta(description="Domain of `username`")] = "Default"
+    project_domain_name: Annotated[str, Meta(description="Domain of `project_name`")] = "Default"
+    region_name: Annotated[str, Meta(description="Region whose endpoint of images is used; empty: any")] = ""
+    endpoint: Annotated[
+        str, Meta(description="Address of the image service without `/v2`; empty: what the catalogue says")
+    ] = ""
+    ca_file: Annotated[
+        str, Meta(description="CA that signed the certificates of both services; empty: the system's")
+    ] = ""
+    timeout: Annotated[float, Meta(gt=0, description="Seconds for which nothing may arrive")] = 10.0
+    largest_mib: Annotated[int, Meta(ge=1, description="Largest image that the host takes, in MiB")] = 102400
+    cache_mib: Annotated[
+        int, Meta(ge=0, description="MiB of images that the host keeps for later servers though no guest uses them")
+    ] = 10240
+
+    def __post_init__(self) -> None:
+        """Refuses an address without credentials."""
+        missing = [key for key in ("username", "password") if not getattr(self, key)]
+        if self.auth_url and missing:
+            raise ValueError(f"auth_url is set, which needs {', '.join(missing)}")
+        for key in ("auth_url", "endpoint"):
+            if (url := getattr(self, key)) and not url.startswith(("http://", "https://")):
+                raise ValueError(f"{key} must begin with http:// or https://")
+
+
 class ComputeSettings(Section, frozen=True, kw_only=True):
     """The agent on a host."""
 
@@ -162,4 +205,5 @@ class ComputeSettings(Section, frozen=True, kw_only=True):
         ),
     ] = 4
     driver_limits: DriverLimits = DriverLimits()
+    images: HostImagesSettings = HostImagesSettings()
     fake: FakeDriverSettings = FakeDriverSettings()

@@ -125,6 +125,7 @@ class Cloud:
             steps=self.process.steps,
             hosts=self.hosts,
             busy=lambda: http.under_way,
+            images=lambda: http.neighbours.embedded_images,
         )
         await http.open(self._databases.api)
         self.passwords = await http.seed()

@@ -9,6 +9,7 @@ from skep.domain.cells import Cell
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import CellUuid, is_uuid
 from skep.processes.directory import StateDirectory
+from skep.processes.host_images import HostImages
 from skep.processes.hosts import DrivenHost
 from skep.processes.process import Process
 from skep.processes.role import Role
@@ -36,6 +37,7 @@ class ComputeProcess(Role):
         self._transport = transport_in_cell(self.config, process.metrics, f"skep-compute-{self.host}", self.cell.name)
         self._state = StateDirectory(Path(self.config.state.directory))
         self._flusher = Flusher()
+        self._images: HostImages | None = None
         self._made: DrivenHost | None = None
 
     @property
@@ -48,6 +50,8 @@ class ComputeProcess(Role):
         self._on_stop("messaging", self._transport.close)
         await self._wait_for("messaging", self._transport.open)
         self._on_stop("journal", self._close_flusher)
+        self._images = images = HostImages(self.config, self.directory / "images", self.process.clock)
+        self._on_stop("images", images.close)
         self._on_stop("agent", self._stop_host)
         await self._wait_for("driver", self._start_host)
 
@@ -61,6 +65,7 @@ class ComputeProcess(Role):
             self._transport,
             self._flusher,
             key=self._state.secrets_key,
+            images=self._images.cache if self._images is not None else None,
             on_clock=self.process.metrics.clock_ahead.labels(self.cell.name).set,
         )
         await made.start()

@@ -20,10 +20,12 @@ from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.ids import CELL0, CellUuid, new_uuid
 from skep.domain.live import LiveMapping
+from skep.neighbours.images.base import ImageTransfers
 from skep.processes.cells import LiveCells, own_transports
 from skep.processes.conducting import make_cell_conductor, make_super_conductor
 from skep.processes.databases import Databases, Places
 from skep.processes.directory import StateDirectory
+from skep.processes.host_images import HostImages
 from skep.processes.hosts import DrivenHost
 from skep.processes.installation import CELL0_NAME, choose_hosts
 from skep.processes.nats_users import Accounts
@@ -40,6 +42,10 @@ from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
 from skep.transport.base import Transport
+
+
+def _no_store() -> None:
+    """Say that the process has no image store."""
 
 
 def _nobody_waits() -> int:
@@ -65,8 +71,11 @@ class ControlPlane:
         hosts: int | None,
         busy: Callable[[], int] = _nobody_waits,
         transport: Transport | None = None,
+        images: Callable[[], ImageTransfers | None] = _no_store,
     ) -> None:
-        """A `transport` that is given is opened and closed by whoever gives it; otherwise the configured one is made.
+        """`images` is the image store of this process, once `start` asks for it; None: it has none.
+
+        A `transport` that is given is opened and closed by whoever gives it; otherwise the configured one is made.
 
         Raises Misconfigured when what is configured does not go together.
         """
@@ -81,6 +90,8 @@ class ControlPlane:
         self.notes: list[str] = []
         """What differs from what was asked for."""
         self._busy = busy
+        self._image_store = images
+        self._images: HostImages | None = None
         self._own_transport: ProcessTransport | None = None
         if transport is None:
             if not config.scheduler.embedded:
@@ -136,6 +147,7 @@ class ControlPlane:
 
         Raises Unavailable when the messaging server or the synchronizer's backend is away.
         """
+        self._images = HostImages(self.config, self.directory.root / "images-of-hosts", self.clock, self._image_store())
         await self._find_cells()
         if self._own_transport is not None:
             await self._own_transport.open()
@@ -157,6 +169,8 @@ class ControlPlane:
         if self._super_conductor is not None:
             await stop_part("super conductor", self._super_conductor.stop())
         await asyncio.gather(*(stop_part(f"agent of {host}", agent.stop()) for host, agent in self.agents.items()))
+        if self._images is not None:
+            await stop_part("images of hosts", self._images.close())
         self._flusher.close()
         for driver in self.drivers.values():
             driver.close()
@@ -241,6 +255,7 @@ class ControlPlane:
             self.cell_transports[cell.uuid],
             self._flusher,
             key=self.directory.secrets_key,
+            images=self._images.cache if self._images is not None else None,
         )
         await made.start()
         self.drivers[host] = made.driver

@@ -24,6 +24,7 @@ PASSED_MODE = 0o711
 OURS = (
     "db",
     "images",
+    "images-of-hosts",
     "keys",
     "hosts",
     "enrolling",

@@ -48,6 +48,7 @@ class Neighbours:
         self.store: StandaloneImages | None = None
         self.identity: IdentityService
         self.images: ImageService
+        self.embedded_images: EmbeddedImages | None = None
         if config.identity.kind == "keystone":
             self._http = httpx.AsyncClient(verify=_authorities(config.identity), trust_env=False)
             self.identity = self._keystone = KeystoneIdentity(keystone_settings(config.identity), self._http, clock)
@@ -69,7 +70,7 @@ class Neighbours:
             )
             for limit in LIMITS:
                 metrics.images_refused.labels(limit)
-            self.images = EmbeddedImages(self.store)
+            self.images = self.embedded_images = EmbeddedImages(self.store)
 
     async def open(self) -> None:
         """Open the store, sign in to Keystone.

@@ -1,0 +1,67 @@
+"""How agents get the bytes of images: from the store of their own process, or by a user of their own."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import httpx
+
+from skep.compute.image_cache import ImageCache
+from skep.config.sections import Config
+from skep.domain.clock import Clock
+from skep.domain.errors import Misconfigured
+from skep.neighbours.images.base import ImageTransfers
+from skep.neighbours.images.glance import GlanceImages
+from skep.neighbours.service_session import ServiceCredentials, ServiceSession
+
+MIB = 1 << 20
+
+
+class HostImages:
+    """The images of the hosts of one process. `cache` is None where they get none."""
+
+    def __init__(self, config: Config, directory: Path, clock: Clock, embedded: ImageTransfers | None = None) -> None:
+        """`directory` holds the files of images, and is of this process alone.
+
+        Raises Misconfigured when the file of the CA cannot be used.
+        """
+        section = config.compute.images
+        self._http: httpx.AsyncClient | None = None
+        self.cache: ImageCache | None = None
+        transfers = embedded
+        if section.auth_url:
+            self._http = httpx.AsyncClient(verify=_authorities(section.ca_file), trust_env=False)
+            credentials = ServiceCredentials(
+                auth_url=section.auth_url,
+                username=section.username,
+                password=section.password,
+                project_name=section.project_name,
+                user_domain_name=section.user_domain_name,
+                project_domain_name=section.project_domain_name,
+                region_name=section.region_name,
+                timeout=section.timeout,
+            )
+            transfers = GlanceImages(ServiceSession(credentials, self._http, clock), section.endpoint)
+        if transfers is not None:
+            self.cache = ImageCache(
+                directory,
+                transfers,
+                largest=section.largest_mib * MIB,
+                kept=section.cache_mib * MIB,
+                limit=config.compute.driver_limits.prepare,
+            )
+
+    async def close(self) -> None:
+        """End transfers and connections. The files stay."""
+        if self.cache is not None:
+            await self.cache.close()
+        if self._http is not None:
+            await self._http.aclose()
+
+
+def _authorities(file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise Misconfigured(f"compute.images.ca_file: {file} cannot be used: {error}") from error
