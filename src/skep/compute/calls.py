@@ -7,7 +7,9 @@ call that only reads is given up at its limit, and no further one of its kind be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -71,6 +73,8 @@ class DriverCalls:
         self._hung: dict[int, HungCall] = {}
         self._number = 0
         self._reading: dict[Read, asyncio.Lock] = {}
+        self._waiting: Counter[InstanceUuid] = Counter()
+        """The instances of calls that wait for room."""
         self._room = asyncio.Event()
         self._room.set()
         self.on_hung: Callable[[str, int], None] = _ignore
@@ -83,8 +87,8 @@ class DriverCalls:
         return tuple(self._hung.values())
 
     def hung_about(self) -> set[InstanceUuid]:
-        """Return the instances that calls which hang are about: whatever else is asked for those waits."""
-        return {call.instance for call in self._hung.values() if call.instance is not None}
+        """Return the instances of calls that hang, or wait for room behind such: other work on them waits."""
+        return {call.instance for call in self._hung.values() if call.instance is not None} | self._waiting.keys()
 
     def unfit(self) -> str:
         """Return why the host takes no builds now; empty when it does."""
@@ -115,7 +119,7 @@ class DriverCalls:
         waits, anything else fails with `HypervisorUnavailable`. One that waits so hangs too, for all that is known.
         """
         if not self._room.is_set():
-            refused = await self._refusal(call, operation, on_hang)
+            refused = await self._refusal(call, operation, instance, on_hang)
             if refused is not None:
                 return refused
         self._number += 1
@@ -192,20 +196,39 @@ class DriverCalls:
         return failure(type(error).__name__, str(error))
 
     async def _refusal(
-        self, call: Change, operation: Awaitable[Any], on_hang: Callable[[], None] | None
+        self,
+        call: Change,
+        operation: Awaitable[Any],
+        instance: InstanceUuid | None,
+        on_hang: Callable[[], None] | None,
     ) -> BuildFailure | None:
         """Wait for room, or return why the call is not begun."""
         try:
             if call == "destroy":
                 if on_hang is not None:
                     on_hang()
-                await self._room.wait()
+                with self._waits(instance):
+                    await self._room.wait()
                 return None
         except BaseException:
             _close(operation)
             raise
         _close(operation)
         return failure("HypervisorUnavailable", f"host {self._host} takes nothing on now: {self.unfit()}")
+
+    @contextlib.contextmanager
+    def _waits(self, instance: InstanceUuid | None) -> Iterator[None]:
+        """Mark that a call of an instance waits for room."""
+        if instance is None:
+            yield
+            return
+        self._waiting[instance] += 1
+        try:
+            yield
+        finally:
+            self._waiting[instance] -= 1
+            if not self._waiting[instance]:
+                del self._waiting[instance]
 
     def _note(self, number: int, hung: HungCall) -> None:
         self._hung[number] = hung

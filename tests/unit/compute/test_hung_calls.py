@@ -234,6 +234,33 @@ async def test_what_waits_behind_a_call_that_hangs_is_not_told_as_in_hand(stage:
     await stage.conductor.hears(Built, lambda built: (built.instance, built.attempt) == (second, 2))
 
 
+async def test_what_waits_behind_a_delete_that_waits_for_room_is_not_told_as_in_hand(stage: AgentStage) -> None:
+    """An action on the guest, and a newer attempt of the server."""
+    hang(stage, "prepare", server="server-2", max_hung_calls=1)
+    await stage.start()
+    first = await stage.build(1)
+    await stage.conductor.hears(Built)
+    stage.conductor.withheld = {MaySpawn}
+    third = await stage.build(3)
+    await stage.conductor.hears(MaySpawn, lambda asked: asked.instance == third)
+    await stage.build(2)
+    await hung(stage, "prepare")
+    await stage.terminate(1)
+    await stage.change_power(Task.POWERING_OFF, "task-1")
+    await stage.conductor.hears(MayAct, lambda asked: asked.task_id == "task-1")
+    await stage.build(1, attempt=3)
+    await stage.turn()
+    heard = len(stage.conductor.all(ReportProgress))
+    await stage.conductor.until(lambda: len(stage.conductor.all(ReportProgress)) > heard + 1)
+    told = stage.conductor.all(ReportProgress)[-1]
+    assert (_builds(told), told.tasks) == ({third}, ())
+    stage.conductor.withheld = set()
+    stage.driver.release()
+    await stage.conductor.hears(Destroyed)
+    await stage.conductor.hears(TaskDone, lambda done: done.task_id == "task-1")
+    await stage.conductor.hears(Built, lambda built: (built.instance, built.attempt) == (first, 3))
+
+
 async def test_a_list_of_guests_that_hangs_is_asked_for_once_and_holds_nobody(stage: AgentStage) -> None:
     stage.settings = msgspec.structs.replace(stage.settings, limits=SHORT, report_interval_seconds=0.01)
     await stage.start()
