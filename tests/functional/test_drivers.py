@@ -15,6 +15,7 @@ import pytest
 from skep.compute.drivers.registry import GROUP
 from skep.contracts.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
 from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.database.cell import actions, tasks
 from skep.domain.context import RequestContext
 from skep.domain.errors import Misconfigured
@@ -103,3 +104,29 @@ async def test_an_action_that_the_driver_lacks_leaves_the_server_as_it_was_and_s
         [server] = await cloud.settled([uuid])
         assert (server.state, server.fault) == (State.ACTIVE, None)
         assert [guest.power_state for guest in await cloud.guests()] == [PowerState.RUNNING]
+
+
+async def test_the_api_refuses_by_name_what_the_driver_lacks_and_writes_nothing(tmp_path: Path, site: Path) -> None:
+    site.joinpath("core_driver.py").write_text(CORE_ONLY)
+    install(site, "core_driver", {GROUP: {"core": "core_driver:make"}})
+    config = http_config(tmp_path)
+    config = msgspec.structs.replace(config, compute=msgspec.structs.replace(config.compute, driver="core"))
+    async with serving_cloud(config, cells=1, hosts=1) as cloud, signed_in(cloud) as session:
+        listed = await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})
+        image = listed.json()["images"][0]["id"]
+        body = {"server": {"name": "one", "imageRef": image, "flavorRef": "1", "networks": "none"}}
+        uuid = (await session.ask("POST", "/servers", body, version="2.37")).json()["server"]["id"]
+
+        async def active() -> bool:
+            return bool((await session.ask("GET", f"/servers/{uuid}")).json()["server"]["status"] == "ACTIVE")
+
+        await eventually(active, "the server is active")
+        for key, capability in {"os-stop": "power", "pause": "pause", "suspend": "suspend"}.items():
+            refused = await session.ask("POST", f"/servers/{uuid}/action", {key: None})
+            assert refused.status_code == 409
+            assert f"lacks the capability `{capability}`" in refused.json()["conflictingRequest"]["message"]
+        server = (await session.ask("GET", f"/servers/{uuid}")).json()["server"]
+        assert (server["status"], server["OS-EXT-STS:task_state"]) == ("ACTIVE", None)
+        history = (await session.ask("GET", f"/servers/{uuid}/os-instance-actions")).json()["instanceActions"]
+        assert [action["action"] for action in history] == ["create"]
+        assert (await session.ask("DELETE", f"/servers/{uuid}")).status_code == 204

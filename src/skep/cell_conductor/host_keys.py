@@ -68,9 +68,11 @@ class HostKeys:
         self._refusals.forget(node)
         return True
 
-    def orders_of(self, message: RegisterAgent) -> tuple[str, ...]:
-        """Return the orders that an admitted agent is proven to take; none without a proof."""
-        return message.understands if message.number or self._is_proven(message) else ()
+    def said_by(self, message: RegisterAgent) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+        """Return the orders and capabilities that an admitted agent is proven to have said; none without a proof."""
+        if message.number or self._is_proven(message):
+            return message.understands, message.capabilities
+        return (), None
 
     def bound(self, node: NodeUuid) -> bytes:
         """Return the key that is bound to a node whose agent was admitted."""
@@ -139,8 +141,10 @@ class HostKeys:
             message.seen,
         ):
             raise self._refused(message, "the run is not signed by the key of the registration")
-        if not names_orders(message.challenge, message.understands):
-            raise self._refused(message, "understands: these are not the orders that the run was signed for")
+        if not names_orders(message.challenge, message.understands, message.capabilities):
+            raise self._refused(
+                message, "understands, capabilities: these are not the ones that the run was signed for"
+            )
 
     def _is_proven(self, message: RegisterAgent) -> bool:
         """Tell whether the transport says that the message is by whom it names."""

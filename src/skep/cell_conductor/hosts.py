@@ -93,8 +93,7 @@ class Hosts:
         signed = await self.keys.admit(message)
         await self.on_seen(message.seen, f"host {identity.host}")
         session = await self._session(message)
-        orders = self.keys.orders_of(message)
-        writing = partial(_registered, message=message, understands=orders, now=parts.clock.now())
+        writing = partial(_registered, message=message, said=self.keys.said_by(message), now=parts.clock.now())
         agent = await parts.database.write(writing)
         if agent is None:
             return await self._refuse_older(message, session)
@@ -341,8 +340,10 @@ class Hosts:
         return HostReported(epoch=epoch, incarnation=raised, error=f"schedulers know of agent {known}")
 
 
-def _registered(connection: Connection, message: RegisterAgent, understands: tuple[str, ...], now: int) -> Agent | None:
-    """Write an agent; None when a younger run of it has registered.
+def _registered(
+    connection: Connection, message: RegisterAgent, said: tuple[tuple[str, ...], tuple[str, ...] | None], now: int
+) -> Agent | None:
+    """Write an agent with the orders and capabilities that it said; None when a younger run of it has registered.
 
     One that the cell has forgotten has to undo what was given up of its host meanwhile.
     """
@@ -350,7 +351,7 @@ def _registered(connection: Connection, message: RegisterAgent, understands: tup
     if message.number and sessions.is_stale(connection, identity, message.number):
         return None
     is_new = agents.get(connection, identity.node) is None
-    agent = agents.register(connection, identity, now, understands)
+    agent = agents.register(connection, identity, now, *said)
     host_keys.note_believed(connection, identity.node)
     if is_new:
         fences.came_back(connection, identity.node)

@@ -15,6 +15,7 @@ from skep.compute.calls import DriverCalls
 from skep.compute.conversation import Conversation
 from skep.compute.deletes import Deletes
 from skep.compute.drivers.base import Driver, DriverError, Guest, HostFacts
+from skep.compute.drivers.capabilities import capabilities_of
 from skep.compute.drivers.contents import Opener, keeps_closed
 from skep.compute.flusher import Flusher
 from skep.compute.found import Found
@@ -204,6 +205,7 @@ class Agent:
             take_next=self._take_next_key,
             require_proof=self.settings.require_signatures,
         )
+        conversation.capabilities = tuple(sorted(capabilities_of(self._driver)))
         conversation.on_greeted, conversation.on_unknown = reports.beat_now, reports.register_anew
         ledger = Ledger(usage.inventory)
         ledger.set_inside(usage)

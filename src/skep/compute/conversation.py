@@ -94,6 +94,8 @@ class Conversation:
         """Marks that are shown, and in how many more messages."""
         self._refused: set[str] = set()
         self._understands: tuple[str, ...] = ()
+        self.capabilities: tuple[str, ...] = ()
+        """What the driver can do, as the registration says it."""
         """The wire names of the orders that the agent takes."""
         self.incarnation: int | None = None
         """The agent's number in its cell; None before it is registered."""
@@ -196,7 +198,7 @@ class Conversation:
         return SignedReport(node=call.node, body=body, signature=self._signer.report(body))
 
     async def _register(self, timeout: float, seen: Moment | None) -> Registration:
-        challenge, exchange = new_challenge(self._understands), public_half(self._exchange_key)
+        challenge, exchange = new_challenge(self._understands, self.capabilities), public_half(self._exchange_key)
         number = self._identity.runs
         asked = RegisterAgent(
             identity=self._run,
@@ -209,6 +211,7 @@ class Conversation:
             run_signature=self._signer.run(self._run, number, exchange, challenge, seen),
             seen=seen,
             understands=self._understands,
+            capabilities=self.capabilities,
         )
         if self._next is not None:
             asked = msgspec.structs.replace(

@@ -61,19 +61,20 @@ class Signer:
         return self._key.sign(_report(self._cell, body))
 
 
-def new_challenge(orders: Sequence[str]) -> bytes:
-    """Return the challenge of a registration: random bytes, then a digest of the orders that the agent takes.
+def new_challenge(orders: Sequence[str], capabilities: Sequence[str] | None = None) -> bytes:
+    """Return the challenge of a registration: random bytes, then a digest of what the agent says that it can do.
 
-    The signature of the run covers the challenge, and so the orders, also at conductors of releases before 0.7.0.
+    The signature of the run covers the challenge, and so orders and capabilities, also at conductors of releases before
+    0.7.0.
     """
-    return os.urandom(CHALLENGE_BYTES) + _digest(orders)
+    return os.urandom(CHALLENGE_BYTES) + _digest(orders, capabilities)
 
 
-def names_orders(challenge: bytes, orders: Sequence[str]) -> bool:
-    """Tell whether a challenge was made for these orders. Agents of releases before 0.7.0 name none."""
+def names_orders(challenge: bytes, orders: Sequence[str], capabilities: Sequence[str] | None = None) -> bool:
+    """Tell whether a challenge was made for these orders and capabilities. Agents before 0.7.0 name none."""
     if len(challenge) <= CHALLENGE_BYTES:
-        return not orders
-    return challenge[CHALLENGE_BYTES:] == _digest(orders)
+        return not orders and capabilities is None
+    return challenge[CHALLENGE_BYTES:] == _digest(orders, capabilities)
 
 
 def signed_registration(public_key: bytes, cell: CellUuid, identity: AgentIdentity, signature: bytes) -> bool:
@@ -124,8 +125,9 @@ def _report(cell: CellUuid, body: bytes) -> bytes:
     return f"skep report\0{cell}\0".encode() + body
 
 
-def _digest(orders: Sequence[str]) -> bytes:
-    return hashlib.blake2b(msgspec.msgpack.encode(sorted(orders)), digest_size=_DIGEST_BYTES).digest()
+def _digest(orders: Sequence[str], capabilities: Sequence[str] | None) -> bytes:
+    said = msgspec.msgpack.encode((sorted(orders), None if capabilities is None else sorted(capabilities)))
+    return hashlib.blake2b(said, digest_size=_DIGEST_BYTES).digest()
 
 
 def _signed(public_key: bytes, signature: bytes, content: bytes) -> bool:

@@ -264,6 +264,9 @@ class RegisterAgent(Call[Registration], frozen=True, kw_only=True):
     understands: tuple[str, ...] = ()
     """The wire names of the orders that this run of the agent takes; `run_signature` covers them through `challenge`.
     Empty: an agent of before 0.7.0."""
+    capabilities: tuple[str, ...] | None = None
+    """What the driver of this run can do (`domain/capabilities.py`); covered as `understands` is. None: an agent of
+    before 0.7.0."""
 
 
 class HostReported(msgspec.Struct, frozen=True, kw_only=True):

@@ -173,11 +173,15 @@ async def test_a_run_is_believed_only_as_it_was_signed(parts: Parts, signer: Sig
     assert await HostKeys(parts).admit(good)
 
 
-def with_orders(signer: Signer, *orders: str) -> RegisterAgent:
-    challenge = new_challenge(orders)
+def with_orders(signer: Signer, *orders: str, capabilities: tuple[str, ...] | None = None) -> RegisterAgent:
+    challenge = new_challenge(orders, capabilities)
     run_signature = signer.run(IDENTITY, 7, EXCHANGE_KEY, challenge)
     return msgspec.structs.replace(
-        registration(signer), challenge=challenge, run_signature=run_signature, understands=orders
+        registration(signer),
+        challenge=challenge,
+        run_signature=run_signature,
+        understands=orders,
+        capabilities=capabilities,
     )
 
 
@@ -187,9 +191,20 @@ async def test_a_repeat_of_a_registration_cannot_change_the_orders_that_an_agent
 ) -> None:
     keys, good = HostKeys(parts), with_orders(signer, "ChangePower", "RunAction")
     assert await keys.admit(good)
-    assert keys.orders_of(good) == ("ChangePower", "RunAction")
+    assert keys.said_by(good) == (("ChangePower", "RunAction"), None)
     with pytest.raises(Forbidden, match="understands"):
         await keys.admit(msgspec.structs.replace(good, understands=orders))
+
+
+@pytest.mark.parametrize("capabilities", [None, (), ("power", "pause")])
+async def test_a_repeat_of_a_registration_cannot_change_what_a_driver_can_do(
+    parts: Parts, signer: Signer, capabilities: tuple[str, ...] | None
+) -> None:
+    keys, good = HostKeys(parts), with_orders(signer, "RunAction", capabilities=("power",))
+    assert await keys.admit(good)
+    assert keys.said_by(good) == (("RunAction",), ("power",))
+    with pytest.raises(Forbidden, match="capabilities"):
+        await keys.admit(msgspec.structs.replace(good, capabilities=capabilities))
 
 
 async def test_an_agent_of_before_actions_registers_and_nobody_can_name_orders_for_it(
@@ -197,13 +212,13 @@ async def test_an_agent_of_before_actions_registers_and_nobody_can_name_orders_f
 ) -> None:
     keys, of_060 = HostKeys(parts), registration(signer)
     assert await keys.admit(of_060)
-    assert keys.orders_of(of_060) == ()
+    assert keys.said_by(of_060) == ((), None)
     with pytest.raises(Forbidden, match="understands"):
         await keys.admit(msgspec.structs.replace(of_060, understands=("RunAction",)))
     await was_there_before(parts)
     unsigned = msgspec.structs.replace(of_release_050(signer), understands=("RunAction",))
     assert await keys.admit(unsigned)
-    assert keys.orders_of(unsigned) == ()
+    assert keys.said_by(unsigned) == ((), None)
 
 
 def with_next(old: Signer, new: Signer, *, number: int = 7) -> RegisterAgent:

@@ -55,6 +55,8 @@ async def test_an_agent_says_which_orders_it_takes(stage: AgentStage) -> None:
     await stage.start()
     said = await stage.conductor.hears(RegisterAgent)
     assert {"RunAction", "ChangePower", "BuildAndRunInstance", "TerminateInstance"} <= set(said.understands)
+    assert said.capabilities is not None
+    assert {"power", "pause", "suspend"} <= set(said.capabilities)
 
 
 async def test_an_agent_of_which_the_cell_does_not_know_that_registers_once_more(stage: AgentStage) -> None:

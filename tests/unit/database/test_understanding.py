@@ -44,6 +44,21 @@ def test_an_older_agent_is_known_to_say_nothing(cell: sa.Connection) -> None:
     assert agents.taking(cell, ["h1"], "RunAction") == set()
 
 
+def test_a_capability_is_lacking_only_where_the_present_run_said_so(cell: sa.Connection) -> None:
+    assert not agents.lacks(cell, "h1", "pause"), "nobody knows the host"
+    agents.register(cell, run("p"), 1, ["RunAction"])
+    assert not agents.lacks(cell, "h1", "pause"), "it did not say"
+    found = agents.register(cell, run("p"), 1, ["RunAction"], ["power"])
+    assert found.capabilities == frozenset({"power"})
+    assert agents.get(cell, NODE) == found
+    assert agents.lacks(cell, "h1", "pause")
+    assert not agents.lacks(cell, "h1", "power")
+    agents.register(cell, run("q"), 2, ["RunAction"], [])
+    assert agents.lacks(cell, "h1", "power"), "its driver has the core alone"
+    older_release_registers(cell, "r")
+    assert not agents.lacks(cell, "h1", "power")
+
+
 class Force(msgspec.Struct, frozen=True):
     newtons: int
 

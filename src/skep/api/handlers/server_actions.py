@@ -12,8 +12,10 @@ from skep.api.actions import ROWS_BY_KEY
 from skep.api.cells import write_cell
 from skep.api.handlers.server_lookup import Found, find, refuse_if_locked
 from skep.api.requests import Answer, ApiRequest
-from skep.database.cell import tasks
+from skep.database import Connection
+from skep.database.cell import agents, tasks
 from skep.domain.actions import ACTIONS, Action
+from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, SkepError
 from skep.domain.instances import Instance
 from skep.domain.states import BUILD_STATES, task_state, vm_state
@@ -54,11 +56,26 @@ async def _begin(request: ApiRequest, action: Action) -> Answer:
         refuse_if_locked(request, instance)
     _check(instance, action)
     assert found.cell is not None
-    unit = partial(tasks.begin, uuid=instance.uuid, action=action, context=request.context, now=services.clock.now())
+    unit = partial(_write, instance=instance, action=action, context=request.context, now=services.clock.now())
     if not await write_cell(services, found.cell, unit):
         await _refuse(request, action)
     await _tell(request, found)
     return Answer()
+
+
+def _write(connection: Connection, instance: Instance, action: Action, context: RequestContext, now: int) -> bool:
+    """Write the action into the server's row; False when the row does not allow it.
+
+    Raises Conflict when the driver of its host said that it cannot do it. Of a host that says nothing, and of one that
+    changes its driver at this moment, the agent decides.
+    """
+    assert instance.host is not None
+    if action.capability is not None and agents.lacks(connection, instance.host, action.capability):
+        raise Conflict(
+            f"Cannot '{action.record}' instance {instance.uuid}: the requested functionality is not supported. The "
+            f"driver of its host lacks the capability `{action.capability}`."
+        )
+    return tasks.begin(connection, instance.uuid, action, context, now)
 
 
 def _check(instance: Instance, action: Action) -> None:

@@ -40,21 +40,30 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """Since when the host is being deleted; no build goes there any more."""
     understands: frozenset[str] | None = None
     """The wire names of the messages that it takes; None: it has not said it to this cell."""
+    capabilities: frozenset[str] | None = None
+    """What its driver can do; None: it has not said it to this cell."""
 
 
-def register(connection: sa.Connection, identity: AgentIdentity, now: int, understands: Collection[str] = ()) -> Agent:
+def register(
+    connection: sa.Connection,
+    identity: AgentIdentity,
+    now: int,
+    understands: Collection[str] = (),
+    capabilities: Collection[str] | None = None,
+) -> Agent:
     """Write an agent: a new process raises the incarnation, a repeat of the same one does not.
 
     A node that comes under another host's name, or a host that comes with another node, is a new identity: the row is
     keyed by the node, and a name that another node holds is refused by the database.
     """
     known = get(connection, identity.node)
-    said = {"understands": json.dumps(sorted(understands)), "understood_of": identity.process} if understands else {}
+    said = _said(identity.process, understands, capabilities)
     if known is not None and known.process == identity.process and known.host == identity.host:
-        if not understands or known.understands == frozenset(understands):
+        able = None if capabilities is None else frozenset(capabilities)
+        if not understands or (known.understands, known.capabilities) == (frozenset(understands), able):
             return known
         connection.execute(agents.update().where(row.node == identity.node).values(**said))
-        return msgspec.structs.replace(known, understands=frozenset(understands))
+        return msgspec.structs.replace(known, understands=frozenset(understands), capabilities=able)
     if known is None:
         connection.execute(
             agents.insert(),
@@ -87,6 +96,14 @@ def register(connection: sa.Connection, identity: AgentIdentity, now: int, under
     return registered
 
 
+def _said(process: str, understands: Collection[str], capabilities: Collection[str] | None) -> dict[str, str | None]:
+    """Return the columns of what an agent says of itself; none where it says nothing."""
+    if not understands:
+        return {}
+    able = None if capabilities is None else json.dumps(sorted(capabilities))
+    return {"understands": json.dumps(sorted(understands)), "understood_of": process, "capabilities": able}
+
+
 def get(connection: sa.Connection, node: NodeUuid) -> Agent | None:
     """Return the agent of a node."""
     found = connection.execute(sa.select(agents).where(row.node == node)).first()
@@ -110,6 +127,13 @@ def taking(connection: sa.Connection, hosts: Collection[str], wire_name: str) ->
     """Return those of `hosts` whose agents take this message, as far as they said."""
     found = connection.execute(sa.select(agents).where(row.host.in_(set(hosts))))
     return {agent.host for agent in map(_agent, found) if wire_name in (agent.understands or ())}
+
+
+def lacks(connection: sa.Connection, host: str, capability: str) -> bool:
+    """Tell whether the agent of a host has said what its driver can do, and this is not among it."""
+    found = connection.execute(sa.select(agents).where(row.host == host)).first()
+    able = None if found is None else _agent(found).capabilities
+    return able is not None and capability not in able
 
 
 def note_stale(connection: sa.Connection, node: NodeUuid, incarnation: int, now: int) -> None:
@@ -215,6 +239,7 @@ def _agent(found: Any) -> Agent:
         stale_at=found.stale_at,
         deleting_at=found.deleting_at,
         understands=frozenset(json.loads(found.understands)) if found.understood_of == found.process else None,
+        capabilities=_capabilities(found),
     )
 
 
@@ -222,3 +247,9 @@ def other_node_of(connection: sa.Connection, host: str, node: NodeUuid) -> NodeU
     """Return the node that holds the name `host`, if it is another than `node`."""
     found = connection.execute(sa.select(row.node).where(row.host == host, row.node != node)).scalar_one_or_none()
     return None if found is None else NodeUuid(found)
+
+
+def _capabilities(found: Any) -> frozenset[str] | None:
+    if found.capabilities is None or found.understood_of != found.process:
+        return None
+    return frozenset(json.loads(found.capabilities))

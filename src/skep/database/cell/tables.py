@@ -161,6 +161,7 @@ agents = sa.Table(
     sa.Column("deleting_at", sa.BigInteger),
     sa.Column("understands", sa.Text),
     sa.Column("understood_of", sa.Text),
+    sa.Column("capabilities", sa.Text),
     sa.Index("agents_fenced", "fenced_at", **where("fenced_at IS NOT NULL")),
     sa.Index("agents_fence_marked", "fence_marked_at", **where("fence_marked_at IS NOT NULL")),
     sa.Index("agents_deleting", "deleting_at", **where("deleting_at IS NOT NULL")),
@@ -170,7 +171,8 @@ says that the host is dead for good; `fence_due_at`: when that takes effect unle
 it did take effect (releases before 0.6.0 write it alone, and mean both). `stale_incarnation`, `stale_at`: the latest
 older run of the agent that spoke beside a younger one, and when: two agents have one identity. `deleting_at`: since
 when the host is being deleted: no build goes there any more. `understands`: the wire names of the messages that the
-agent's process `understood_of` takes, as JSON; of another process nothing is known."""
+agent's process `understood_of` takes, as JSON; of another process nothing is known. `capabilities`: what the driver of
+that process can do, as JSON; null where the agent does not say it."""
 
 retired_agents = sa.Table(
     "retired_agents",
