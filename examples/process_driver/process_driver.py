@@ -10,7 +10,9 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 
@@ -21,6 +23,9 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory, Resources
+
+MARK = "SKEP_GUEST_MARK"
+"""The variable by which a process is found that was not noted."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -41,8 +46,11 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     resources: Resources
     allocation: Allocation | None = None
     whole: bool = False
+    mark: str = ""
+    """What its process carries in its environment. Noted before the process is started, so that it is found even if
+    the agent dies before it can note the process."""
     process: tuple[int, int] | None = None
-    """Number of its process, and when that began: numbers of processes come again."""
+    """Number of its process, and when that began: numbers of processes come again. None: not noted."""
 
 
 def make(setup: DriverSetup) -> ProcessDriver:
@@ -112,6 +120,7 @@ class ProcessDriver:
                 raise DriverError("InstanceExists", f"{instance.uuid} is there already, by attempt {label.attempt}")
             if label.whole:
                 return _guest(label).power_state
+            _end(label)
         path = self._path(instance.uuid, attempt)
         label = Label(
             instance=instance.uuid, attempt=attempt, name=instance.name, resources=resources, allocation=allocation
@@ -120,7 +129,7 @@ class ProcessDriver:
         _write(path / "guest.json", label)
         if contents is not None:
             _write(path / "inside.json", contents)
-        _write(path / "guest.json", msgspec.structs.replace(label, whole=True, process=self._started(label)))
+        self._start(label)
         return PowerState.RUNNING
 
     async def destroy(self, instance: InstanceUuid, attempt: int | None = None) -> None:
@@ -135,7 +144,7 @@ class ProcessDriver:
         """Start the process unless it runs."""
         label = self._whole(instance)
         if not _runs(label):
-            self._restart(label)
+            self._start(label)
         return PowerState.RUNNING
 
     async def power_off(self, instance: InstanceUuid) -> PowerState:
@@ -147,7 +156,7 @@ class ProcessDriver:
         """End the process and start another one."""
         label = self._whole(instance)
         _end(label)
-        self._restart(label)
+        self._start(label)
         return PowerState.RUNNING
 
     def _whole(self, instance: InstanceUuid) -> Label:
@@ -160,16 +169,19 @@ class ProcessDriver:
         for path in sorted(self._directory.glob(f"{instance or '*'}_*/guest.json")):
             yield msgspec.json.decode(path.read_bytes(), type=Label)
 
-    def _restart(self, label: Label) -> None:
+    def _start(self, label: Label) -> None:
+        """Start the process of a guest: its mark is noted first, and the process then."""
         path = self._path(label.instance, label.attempt) / "guest.json"
-        _write(path, msgspec.structs.replace(label, process=self._started(label)))
+        label = msgspec.structs.replace(label, mark=uuid4().hex, process=None)
+        _write(path, label)
+        _write(path, msgspec.structs.replace(label, whole=True, process=self._started(label)))
 
     def _started(self, label: Label) -> tuple[int, int]:
         """Start a process that no signal to the agent reaches."""
         program = shutil.which(self._options.command[0])
         if program is None:
             raise DriverError("SpawnFailed", f"command: there is no program {self._options.command[0]}")
-        environment = {"SKEP_GUEST": f"{label.instance}/{label.attempt}"}
+        environment = {"SKEP_GUEST": f"{label.instance}/{label.attempt}", MARK: label.mark}
         number = os.posix_spawn(program, self._options.command, environment, setsid=True)
         began = _began(number)
         if began is None:
@@ -194,13 +206,41 @@ def _guest(label: Label) -> Guest:
 
 
 def _runs(label: Label) -> bool:
-    return label.process is not None and _began(label.process[0]) == label.process[1]
+    return _process(label) is not None
 
 
 def _end(label: Label) -> None:
-    if label.process is not None and _runs(label):
-        os.kill(label.process[0], signal.SIGKILL)
-        _reap(label.process[0], wait=True)
+    number = _process(label)
+    if number is not None:
+        os.kill(number, signal.SIGKILL)
+        _reap(number, wait=True)
+
+
+def _process(label: Label) -> int | None:
+    """Return the process of a guest that runs, also one that was started and not noted."""
+    if label.process is not None:
+        return label.process[0] if _began(label.process[0]) == label.process[1] else None
+    if not label.mark:
+        return None
+    wanted = f"{MARK}={label.mark}".encode()
+    return next((number for number in _sessions() if wanted in _environment(number)), None)
+
+
+def _sessions() -> Iterator[int]:
+    """Return the processes that lead a session, as each guest does; its own children do not."""
+    for path in Path("/proc").glob("[0-9]*"):
+        number = int(path.name)
+        with suppress(ProcessLookupError):
+            if os.getsid(number) == number:
+                yield number
+
+
+def _environment(number: int) -> list[bytes]:
+    """Return the variables that a process was started with; none of one that is gone, or another user's."""
+    try:
+        return Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
 
 
 def _began(number: int) -> int | None:

@@ -8,23 +8,25 @@ import sys
 import tomllib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from skep.compute.drivers.base import Driver, DriverError
+from skep.compute.drivers.base import Driver, DriverError, PowerDriver
 from skep.compute.drivers.capabilities import capabilities_of
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.drivers.fake import FakeDriver
 from skep.compute.drivers.registry import DriverSetup, make_driver
 from skep.config.compute import ComputeSettings
 from skep.contracts.drivers import DriverContract
+from skep.contracts.eventually import eventually
 from skep.domain.capabilities import Capability
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.images import Image
-from skep.domain.instances import Instance
+from skep.domain.instances import Instance, PowerState
 from tests.support.agents import instance
 from tests.support.installing import install
 
@@ -93,6 +95,58 @@ async def test_a_program_that_is_not_there_is_named(tmp_path: Path, small: Insta
     assert not left.whole
     await driver.destroy(small.uuid, 1)
     assert await driver.guests() == ()
+
+
+class Died(Exception):
+    """The agent is dead."""
+
+
+async def test_an_agent_that_dies_before_it_notes_a_process_leaves_one_that_is_found(
+    tmp_path: Path, small: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = made(tmp_path)
+    module = sys.modules["process_driver"]
+    write = module._write
+
+    def dies(path: Path, value: Any) -> None:
+        if getattr(value, "process", None) is not None:
+            raise Died
+        write(path, value)
+
+    small = msgspec.structs.replace(small, uuid=InstanceUuid(new_uuid()))
+
+    def running() -> int:
+        label = f"SKEP_GUEST={small.uuid}/1".encode()
+        return sum(label in module._environment(number) for number in module._sessions())
+
+    async def one_runs() -> bool:
+        return running() == 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_write", dies)
+        with pytest.raises(Died):
+            await driver.spawn(small, 1, small.flavor.resources())
+    await eventually(one_runs, "one process runs")
+    again = made(tmp_path)
+    assert [guest.whole for guest in await again.guests()] == [False]
+    await eventually(one_runs, "one process runs")
+    assert await again.spawn(small, 1, small.flavor.resources()) is PowerState.RUNNING
+    await eventually(one_runs, "one process runs")
+    assert isinstance(again, PowerDriver)
+
+    await again.power_off(small.uuid)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_write", dies)
+        with pytest.raises(Died):
+            await again.power_on(small.uuid)
+    await eventually(one_runs, "one process runs")
+    last = made(tmp_path)
+    assert isinstance(last, PowerDriver)
+    assert [guest.power_state for guest in await last.guests()] == [PowerState.RUNNING]
+    assert await last.power_on(small.uuid) is PowerState.RUNNING
+    await eventually(one_runs, "one process runs")
+    await last.destroy(small.uuid, 1)
+    assert running() == 0
 
 
 def test_what_it_cannot_do_is_refused_by_the_plan(tmp_path: Path, small: Instance) -> None:
