@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from skep.contracts.eventually import eventually
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.processes.supervisor import servers as servers_module
 from skep.processes.supervisor.servers import LocalServers
 
 
-class _Runs:
+class _Nats:
+    """Runs, and starts at once where it does not."""
+
     running = True
+
+    def kill(self) -> None:
+        """End what is left: nothing."""
+
+    async def start(self) -> None:
+        self.running = True
 
 
 class _Down:
@@ -28,6 +37,55 @@ class _Down:
         raise RuntimeError("the disk is full")
 
 
+class _Recovers:
+    """PostgreSQL while it starts for as long as its log takes it."""
+
+    running = False
+    password = ""
+
+    def __init__(self) -> None:
+        self.begun, self.done = threading.Event(), threading.Event()
+
+    def kill(self) -> None:
+        """End what is left: nothing."""
+
+    def start(self) -> None:
+        self.begun.set()
+        self.done.wait(PATIENCE)
+        self.running = True
+
+
+async def test_a_dead_server_does_not_wait_while_the_other_one_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers_module, "LOOK_SECONDS", 0.0)
+    servers = LocalServers(tmp_path / "servers")
+    servers._applied = servers.passwords.known
+    nats, postgres = _Nats(), _Recovers()
+    monkeypatch.setattr(servers, "_nats", nats)
+    monkeypatch.setattr(servers, "_postgres", postgres)
+    watching = asyncio.create_task(servers._watch())
+    try:
+        await asyncio.to_thread(postgres.begun.wait, PATIENCE)
+        nats.running = False
+
+        async def is_back() -> bool:
+            return nats.running
+
+        await eventually(is_back, "NATS is started again")
+        assert not postgres.running
+        postgres.done.set()
+
+        async def has_recovered() -> bool:
+            return postgres.running
+
+        await eventually(has_recovered, "PostgreSQL has recovered")
+    finally:
+        postgres.done.set()
+        watching.cancel()
+        await asyncio.wait({watching})
+
+
 async def test_a_server_that_does_not_start_is_told_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,7 +93,7 @@ async def test_a_server_that_does_not_start_is_told_in_one_line(
     monkeypatch.setattr(servers_module, "TRY_SECONDS", 0.0)
     servers = LocalServers(tmp_path / "servers")
     servers._applied = servers.passwords.known
-    monkeypatch.setattr(servers, "_nats", _Runs())
+    monkeypatch.setattr(servers, "_nats", _Nats())
     monkeypatch.setattr(servers, "_postgres", _Down())
     with capture_logs() as lines:
         watching = asyncio.create_task(servers._watch())

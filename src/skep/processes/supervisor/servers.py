@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -89,6 +90,8 @@ class LocalServers:
         """Of PostgreSQL, the last time and this time."""
         self._nats_ports: set[int] = set()
         self._watching: asyncio.Task[None] | None = None
+        self._at_work = {name: asyncio.Lock() for name in ("nats", "postgres")}
+        """Held while a server is started again, or takes other passwords."""
 
     @property
     def nats_url(self) -> str:
@@ -276,25 +279,37 @@ class LocalServers:
             return 0
 
     async def _watch(self) -> None:
+        """Look after each server by itself: one that takes its time to start holds up no other."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep("nats", self._nats, self._nats.start), name="own nats")
+            start = partial(asyncio.to_thread, self._start_postgres)
+            group.create_task(self._keep("postgres", self._postgres, start), name="own postgres")
+            group.create_task(self._keep_passwords(), name="passwords of own servers")
+
+    async def _keep(self, name: str, server: NatsServer | PostgresServer, start: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for name, server in (("nats", self._nats), ("postgres", self._postgres)):
-                if not server.running:
-                    log.warning("server ended and is started again", server=name)
-                    try:
-                        await asyncio.to_thread(server.kill)
-                        await _tried(name, self._start_of(name))
-                    except Misconfigured as error:
-                        log.error("server does not start", server=name, error=str(error)[-300:])
-                    except Exception:
-                        log.exception("server does not start", server=name)
+            if server.running:
+                continue
+            log.warning("server ended and is started again", server=name)
             try:
-                await self._apply()
+                async with self._at_work[name]:
+                    await asyncio.to_thread(server.kill)
+                    await _tried(name, start)
+            except Misconfigured as error:
+                log.error("server does not start", server=name, error=str(error)[-300:])
+            except Exception:
+                log.exception("server does not start", server=name)
+
+    async def _keep_passwords(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                # PostgreSQL first: while it is awaited, NATS may be started again.
+                async with self._at_work["postgres"], self._at_work["nats"]:
+                    await self._apply()
             except Exception:
                 log.exception("own servers do not take other passwords yet")
-
-    def _start_of(self, name: str) -> Callable[[], Awaitable[None]]:
-        return self._nats.start if name == "nats" else lambda: asyncio.to_thread(self._start_postgres)
 
     def _start_postgres(self) -> None:
         """Start PostgreSQL by the superuser's password that is written down: it may have it without having said so."""
