@@ -170,6 +170,14 @@ class ServiceSession:
         await self._check(response, session)
         return response
 
+    async def delete(self, url: str) -> None:
+        """Send a DELETE with Skep's token; what is gone already is no error. Raises as `get`, and for a refusal."""
+        session = await self._current()
+        response = await self._send("DELETE", url, headers={"X-Auth-Token": session.token})
+        if response.status_code not in (204, 404):
+            await self._check(response, session)
+            raise Unavailable(f"{_host(url)} answered {response.status_code}")
+
     async def _check(self, response: httpx.Response, session: _Session) -> None:
         """Raise Unavailable for an answer that is none. A token that is refused is not used again."""
         url = str(response.url)

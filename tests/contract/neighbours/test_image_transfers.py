@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from skep.contracts.neighbours.served import Neighbours, SteppedClock, address, bound
 from skep.database.api.images import Viewer
 from skep.domain.context import RequestContext
-from skep.domain.errors import Conflict, Forbidden, NotFound, TooLarge, Unreachable
+from skep.domain.errors import Conflict, Forbidden, NotFound, StorageUnavailable, TooLarge, Unreachable
 from skep.domain.ids import ProjectId, RequestId
 from skep.domain.images import Image
 from skep.neighbours.images.base import BrokenTransfer, ImageTransfers
@@ -147,6 +148,41 @@ async def test_an_upload_that_is_too_large_or_ends_early_leaves_nothing(
         await transfers.upload(image_id, interrupted(), MINE, most=MOST)
     with pytest.raises(NotFound, match="has no bytes"):
         await read(transfers, image_id)
+
+
+class Forgetful(EmbeddedImages):
+    """Tells of no image that has its bytes."""
+
+    async def get(self, image_id: str, context: RequestContext) -> Image:
+        image = await super().get(image_id, context)
+        if image.status == "active":
+            raise StorageUnavailable("the database is away")
+        return image
+
+
+async def test_an_upload_is_over_when_its_bytes_are_stored(cloud: Neighbours) -> None:
+    image_id = await made(cloud, data=None)
+    image = await Forgetful(cloud.images).upload(image_id, pieces(), MINE, most=MOST)
+    assert (image.id, image.status, image.size) == (image_id, "active", len(DATA))
+
+
+class Damaging(GlanceImages):
+    """A Glance that stores other bytes than were sent, by its own word."""
+
+    async def get(self, image_id: str, context: RequestContext) -> Image:
+        image = await super().get(image_id, context)
+        return msgspec.structs.replace(image, checksum="0" * 32) if image.status == "active" else image
+
+
+async def test_an_image_with_other_bytes_than_were_sent_is_deleted(
+    cloud: Neighbours, credentials: ServiceCredentials, http: httpx.AsyncClient, clock: SteppedClock
+) -> None:
+    image_id = await made(cloud, data=None)
+    transfers = Damaging(ServiceSession(credentials, http, clock))
+    with pytest.raises(BrokenTransfer, match="checksum"):
+        await transfers.upload(image_id, pieces(), MINE, most=MOST)
+    with pytest.raises(NotFound):
+        await cloud.images.get(image_id, Viewer(project_id="mine"))
 
 
 async def test_glance_that_does_not_answer(

@@ -43,6 +43,7 @@ class ImageTransfers(Protocol):
         Raises NotFound when there is no such image, Forbidden when it is of another project, Conflict when it has
         bytes, TooLarge when there are more than `most` or the service takes no more, BrokenTransfer when it stored
         others than were sent, Unavailable when the transfer breaks off. After an error the image has no bytes, or
-        those that an earlier upload gave it.
+        those that an earlier upload gave it; one that got bytes which may be wrong is deleted, where the service still
+        answers.
         """
         ...

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import structlog
 
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
@@ -23,6 +24,8 @@ BASE_FIELDS = frozenset(
 )
 """What the images API itself says of an image; every other text is a property of its own."""
 
+
+log = structlog.get_logger("skep.neighbours")
 
 PIECE = 1 << 20
 """Bytes that are held in memory."""
@@ -77,15 +80,35 @@ class GlanceImages:
         if not context.is_admin and before.owner != context.project_id:
             raise Forbidden(f"image {image_id} is of another project")
         counted = Counted(pieces, most)
-        response = await self._session.put(await self._url(f"/images/{before.id}/file"), aiter(counted))
+        try:
+            return await self._fill(before, counted, context)
+        except Unavailable:
+            await self._leave_no_bytes(before, context)
+            raise
+
+    async def _fill(self, image: Image, counted: Counted, context: RequestContext) -> Image:
+        response = await self._session.put(await self._url(f"/images/{image.id}/file"), aiter(counted))
         refused = REFUSED.get(response.status_code)
         if refused is not None:
-            raise refused(f"the image service does not take the bytes of {image_id} ({response.status_code})")
+            raise refused(f"the image service does not take the bytes of {image.id} ({response.status_code})")
         if response.status_code != 204:
-            raise Unavailable(f"the image service answered {response.status_code} to the bytes of {image_id}")
-        after = await self.get(image_id, context)
+            raise Unavailable(f"the image service answered {response.status_code} to the bytes of {image.id}")
+        after = await self.get(image.id, context)
         counted.compare(after)
         return after
+
+    async def _leave_no_bytes(self, image: Image, context: RequestContext) -> None:
+        """Delete an image that got bytes which are not known to be right: Glance takes none out of an image."""
+        try:
+            if (await self.get(image.id, context)).status == "queued":
+                return
+            await self._session.delete(await self._url(f"/images/{image.id}"))
+        except NotFound:
+            return
+        except Unavailable as error:
+            log.error("an image may hold bytes of a failed upload", image=image.id, error=str(error))
+        else:
+            log.warning("image deleted after a failed upload", image=image.id)
 
     async def _visible(self, fields: dict[str, Any], context: RequestContext) -> bool:
         visibility = fields.get("visibility")

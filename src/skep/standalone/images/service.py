@@ -149,8 +149,12 @@ class StandaloneImages:
         deleted = await self._database.write(unit, intake=True)
         await self._files.remove(file_name(deleted.id, deleted.created_at))
 
-    async def upload(self, image_id: str, chunks: AsyncIterator[bytes], viewer: Viewer, *, declared: int = 0) -> None:
-        """Store the bytes of an image, whole or not at all. `declared` is how many the client says that there are.
+    async def upload(
+        self, image_id: str, chunks: AsyncIterator[bytes], viewer: Viewer, *, declared: int = 0
+    ) -> StoredImage:
+        """Store the bytes of an image, whole or not at all; return it as it is then.
+
+        `declared` is how many bytes the client says that there are.
 
         Raises NotFound, Forbidden, Conflict when it has bytes already or gets them just now, BadRequest when its
         formats are not said, TooLarge beyond a quota or what the disk has room for, StorageUnavailable when it fails.
@@ -162,7 +166,7 @@ class StandaloneImages:
         try:
             with told(self._refused):
                 # Read again, now that nobody else can be storing it.
-                await self._store(_ready_for_data(await self.get(image_id, viewer)), chunks, declared)
+                return await self._store(_ready_for_data(await self.get(image_id, viewer)), chunks, declared)
         finally:
             self._uploading.discard(image_id)
 
@@ -181,11 +185,11 @@ class StandaloneImages:
             log.warning("image has no file", image=image_id)
             raise NotFound(f"No image data could be found for image {image_id}.") from error
 
-    async def _store(self, image: StoredImage, chunks: AsyncIterator[bytes], declared: int) -> None:
+    async def _store(self, image: StoredImage, chunks: AsyncIterator[bytes], declared: int) -> StoredImage:
         with self._arriving.upload(image.owner) as count:
             await self._look_at_use(image.owner)
             self._check_declared(image.owner, declared)
-            await self._receive(image, self._within_quota(image.owner, chunks, count))
+            return await self._receive(image, self._within_quota(image.owner, chunks, count))
 
     async def _look_at_use(self, project: str | None) -> None:
         used = await self._database.read(lambda connection: images.usage(connection, project))
@@ -212,38 +216,43 @@ class StandaloneImages:
             count(len(chunk))
             yield chunk
 
-    async def _receive(self, image: StoredImage, chunks: AsyncIterator[bytes]) -> None:
+    async def _receive(self, image: StoredImage, chunks: AsyncIterator[bytes]) -> StoredImage:
         name = file_name(image.id, image.created_at)
         async with self._files.receive(name, self.settings.image_size_cap) as incoming:
             async for chunk in chunks:
                 await incoming.write(chunk)
             received = await incoming.keep()
         try:
-            used = await self._activate(image, received)
+            activated = await self._activate(image, received)
         except SkepError:
             # Surely not committed. A caller that is cancelled here leaves the file to the row, or to the next sweep.
             await self._files.remove(name)
             raise
-        if used is None:
+        if activated is None:
             await self._files.remove(name)
             raise NotFound(f"image {image.id} was deleted while its data arrived")
+        used, stored = activated
         self._arriving.know(image.owner, used)
         log.info("image stored", image=image.id, size=received.size)
+        return stored
 
-    async def _activate(self, image: StoredImage, received: Received) -> int | None:
-        """Say that the bytes are stored; return how many its project has then, None when the image is gone."""
+    async def _activate(self, image: StoredImage, received: Received) -> tuple[int, StoredImage] | None:
+        """Say that the bytes are stored; return how many its project has then, and the image; None when it is gone."""
         now = self._clock.now()
 
-        def unit(connection: Connection) -> int | None:
+        def unit(connection: Connection) -> tuple[int, StoredImage] | None:
             found = images.get(connection, image.id, EVERYBODY)
             if found is None:
                 return None
             used = images.usage(connection, found.owner).bytes
             check_bytes(found.owner, used, received.size, self.settings)
-            stored = images.activate(
+            if not images.activate(
                 connection, image, size=received.size, md5=received.md5, sha512=received.sha512, now=now
-            )
-            return used + received.size if stored else None
+            ):
+                return None
+            stored = images.get(connection, image.id, EVERYBODY)
+            assert stored is not None
+            return used + received.size, stored
 
         return await self._database.write(unit, intake=True)
 
