@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import shutil
 import urllib.parse
 from collections import Counter
 from functools import partial
@@ -22,6 +24,12 @@ log = structlog.get_logger("skep.compute")
 
 PART = ".part"
 """How the file of an image ends that is not whole."""
+
+SMALL_DISK = 4
+"""The part of a disk that stays free where all that shall stay free is more."""
+
+SMALL_IMAGE = 16 << 20
+"""Bytes: smaller images are taken as long as the disk takes them."""
 
 TRIES = 3
 """How often an image is asked for whose service does not answer."""
@@ -42,10 +50,12 @@ class ImageCache:
         largest: int,
         kept: int,
         limit: float,
+        free: int = 0,
         pause: float = 1.0,
     ) -> None:
         """`largest` is the bytes that an image may have, `kept` those of all files that no guest is linked to.
 
+        `free` is the bytes of the disk that stay free for others, at most a quarter of it: less refuses an image.
         A transfer may take `limit` seconds. The second try comes `pause` seconds after the first, the third twice as
         long after that.
         """
@@ -54,6 +64,7 @@ class ImageCache:
         self._largest = largest
         self._kept = kept
         self._limit = limit
+        self._free = free
         self._pause = pause
         self._opened = False
         self._taken: Counter[str] = Counter()
@@ -146,6 +157,7 @@ class ImageCache:
         if not self._opened:
             await asyncio.to_thread(_open, self._directory)
             self._opened = True
+        await asyncio.to_thread(_check_room, self._directory, image.size, self._free)
         path = self._directory / name
         # A transfer that was cancelled may still be about to remove its own.
         self._number += 1
@@ -186,6 +198,15 @@ def _open(directory: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for part in directory.glob(f"*{PART}"):
         part.unlink(missing_ok=True)
+
+
+def _check_room(directory: Path, size: int, free: int) -> None:
+    """Raise OSError where the disk has no room for a file of this size; what is small is not asked about."""
+    if size < SMALL_IMAGE:
+        return
+    disk = shutil.disk_usage(directory)
+    if disk.free - size < min(free, disk.total // SMALL_DISK):
+        raise OSError(errno.ENOSPC, f"no room for {size} bytes: {disk.free} are free, of which some stay free")
 
 
 def _create(part: Path) -> BinaryIO:

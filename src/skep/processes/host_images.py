@@ -49,6 +49,7 @@ class HostImages:
                 transfers,
                 largest=section.largest_mib * MIB,
                 kept=section.cache_mib * MIB,
+                free=config.images.free_mib * MIB,
                 limit=config.compute.driver_limits.prepare,
             )
 

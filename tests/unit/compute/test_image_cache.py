@@ -90,6 +90,13 @@ async def test_an_image_that_is_gone_or_too_large_is_refused_at_once(
     assert len(transfers.asked) == 1
 
 
+async def test_an_image_that_would_fill_the_disk_is_not_asked_for(tmp_path: Path, transfers: HeldTransfers) -> None:
+    failed = await refused(cache_of(tmp_path, transfers), Image(id=ONE.id, size=1 << 60))
+    assert failed.error == "StorageUnavailable"
+    assert "no room for" in failed.message
+    assert transfers.asked == []
+
+
 async def test_a_transfer_that_takes_too_long_ends(tmp_path: Path, transfers: HeldTransfers) -> None:
     cache = ImageCache(tmp_path / "images", transfers, largest=8, kept=8, limit=0.01, pause=0)
     transfers.goes_on.clear()
