@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -27,17 +29,17 @@ class Said(msgspec.Struct):
         (lambda text: Said(notes=[{"a": "fine"}, {"b": text}]), "notes.b"),
     ],
 )
-def test_a_control_character_is_refused_wherever_it_stands(make, field, bad):
+def test_a_control_character_is_refused_wherever_it_stands(make: Callable[[str], Said], field: str, bad: str) -> None:
     with pytest.raises(BadRequest, match=rf"^{field}"):
         refuse_control_characters(make(bad), "")
 
 
 @pytest.mark.parametrize("good", ["host1", "größe", "東京", 'a "quoted" \\ text', "\u200b"])
-def test_other_texts_pass(good):
+def test_other_texts_pass(good: str) -> None:
     refuse_control_characters(Said(host=good, amounts={good: 1}, notes=[{good: good}]), "")
 
 
-def test_texts_of_several_lines_pass_where_they_may_have_them():
+def test_texts_of_several_lines_pass_where_they_may_have_them() -> None:
     refuse_control_characters(Said(host="first\n\tsecond\r\n"), "", lines=True)
     with pytest.raises(BadRequest, match="host"):
         refuse_control_characters(Said(host="first\x00second"), "", lines=True)
