@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Mapping
-from typing import TypeVar
+from collections.abc import Collection, Mapping
 
 from skep.admin.services import CELL_SECONDS, AdminServices
-from skep.database import Connection
-from skep.domain.errors import SkepError
+from skep.database.engine import T, Unit
+from skep.database.of_cells import read_each
+from skep.domain.errors import Unavailable
 from skep.domain.ids import CellUuid
 
-AnswerT = TypeVar("AnswerT")
 
-
-async def ask_all(services: AdminServices, unit: Callable[[Connection], AnswerT]) -> Mapping[CellUuid, AnswerT]:
-    """Return what each cell answers, in the order of their names. Raises SkepError when one cannot be read."""
+async def ask_all(services: AdminServices, unit: Unit[T]) -> Mapping[CellUuid, T]:
+    """Return what each cell answers, in the order of their names. Raises Unavailable when one cannot be read."""
     answered, unread = await ask_each(services, unit)
     for error in unread.values():
         raise error
@@ -23,22 +20,12 @@ async def ask_all(services: AdminServices, unit: Callable[[Connection], AnswerT]
 
 
 async def ask_each(
-    services: AdminServices, unit: Callable[[Connection], AnswerT], *, among: Collection[CellUuid] | None = None
-) -> tuple[Mapping[CellUuid, AnswerT], Mapping[CellUuid, SkepError]]:
+    services: AdminServices, unit: Unit[T], *, among: Collection[CellUuid] | None = None
+) -> tuple[Mapping[CellUuid, T], Mapping[CellUuid, Unavailable]]:
     """Return what each cell answers, in the order of their names, and why others could not be read.
 
     `among`: only these of the cells are asked.
     """
-    answered: dict[CellUuid, AnswerT] = {}
-    unread: dict[CellUuid, SkepError] = {}
-
-    async def ask(uuid: CellUuid) -> None:
-        try:
-            answered[uuid] = await services.cell(uuid).read(unit, within=CELL_SECONDS)
-        except SkepError as error:
-            unread[uuid] = error
-
     wanted = [uuid for uuid in services.cells if among is None or uuid in among]
     cells = sorted(wanted, key=lambda uuid: str(services.cell_name(uuid)))
-    await asyncio.gather(*(ask(uuid) for uuid in cells))
-    return {uuid: answered[uuid] for uuid in cells if uuid in answered}, unread
+    return await read_each(services.cells, dict.fromkeys(cells, unit), within=CELL_SECONDS)

@@ -9,11 +9,12 @@ from typing import Any
 from skep.admin.joining import Messaging, nobody_joins
 from skep.audit.sources import Sources
 from skep.database.engine import Database
+from skep.database.of_cells import database_of
 from skep.domain.actions import Over
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
-from skep.domain.errors import Conflict, NotFound, Unavailable
+from skep.domain.errors import Conflict, NotFound
 from skep.domain.ids import CellUuid, Incarnation, NodeUuid, ProjectId
 from skep.domain.nested.aliases import DeviceAlias
 from skep.neighbours.identity.base import IdentityService
@@ -111,11 +112,8 @@ class AdminServices:
         )
 
     def cell(self, uuid: CellUuid) -> Database:
-        """Return the database of a cell. Raises Unavailable where this process does not know it."""
-        database = self.cells.get(uuid)
-        if database is None:
-            raise Unavailable(f"This process does not know cell {uuid}.")
-        return database
+        """Return the database of a cell. Raises StorageUnavailable where this process does not know it."""
+        return database_of(self.cells, uuid)
 
     def cell_name(self, uuid: CellUuid | str | None) -> str | None:
         """Return the name of a cell; its UUID where this process does not know it."""

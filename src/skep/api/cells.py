@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from skep.api.services import ApiServices
 from skep.database.engine import Database, Unit
-from skep.domain.errors import StorageUnavailable
+from skep.database.of_cells import database_of, read_each
+from skep.domain.errors import Unavailable
 from skep.domain.ids import CellUuid
 
 T = TypeVar("T")
@@ -25,6 +27,13 @@ async def read_cell(services: ApiServices, cell: CellUuid, unit: Unit[T]) -> T:
     return await cell_database(services, cell).read(unit, within=ANSWER_SECONDS)
 
 
+async def read_cells(
+    services: ApiServices, units: Mapping[CellUuid, Unit[T]]
+) -> tuple[dict[CellUuid, T], dict[CellUuid, Unavailable]]:
+    """Return what each cell that has a unit answers, and why others cannot be read, or not in time."""
+    return await read_each(services.cells, units, within=ANSWER_SECONDS)
+
+
 async def write_cell(services: ApiServices, cell: CellUuid, unit: Unit[T]) -> T:
     """Write in a cell for a user who waits.
 
@@ -35,7 +44,4 @@ async def write_cell(services: ApiServices, cell: CellUuid, unit: Unit[T]) -> T:
 
 def cell_database(services: ApiServices, cell: CellUuid) -> Database:
     """Return the database of a cell. Raises StorageUnavailable when it is not known here."""
-    database = services.cells.get(cell)
-    if database is None:
-        raise StorageUnavailable("The cell is not known here.")
-    return database
+    return database_of(services.cells, cell)

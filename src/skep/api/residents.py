@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
 from functools import partial
 
 import msgspec
 import structlog
 
-from skep.api.cells import read_cell
+from skep.api.cells import read_cells
 from skep.api.services import ApiServices
 from skep.database.cell import residents
 from skep.database.cell.residents import Resident
-from skep.domain.errors import Unavailable
 from skep.domain.ids import CellUuid
 
 log = structlog.get_logger("skep.api.hosts")
@@ -33,14 +31,16 @@ async def servers_of(services: ApiServices, hosts: Mapping[str, CellUuid]) -> Re
     by_cell: dict[CellUuid, list[str]] = {}
     for host, cell in hosts.items():
         by_cell.setdefault(cell, []).append(host)
-    answers = await asyncio.gather(*(_on_hosts(services, cell, names) for cell, names in by_cell.items()))
+    units = {cell: partial(residents.on_hosts, hosts=names) for cell, names in by_cell.items()}
+    answers, unread = await read_cells(services, units)
+    for cell, error in unread.items():
+        log.warning("servers of hosts not known", cell=cell, error=str(error))
     read: dict[str, list[Resident]] = {}
-    for names, found in zip(by_cell.values(), answers, strict=True):
-        if found is not None:
-            read |= {name: [] for name in names}
-            for resident in found:
-                read[resident.host].append(resident)
-    return Residents(read, frozenset(cell for cell, found in zip(by_cell, answers, strict=True) if found is None))
+    for cell, found in answers.items():
+        read |= {name: [] for name in by_cell[cell]}
+        for resident in found:
+            read[resident.host].append(resident)
+    return Residents(read, frozenset(unread))
 
 
 async def servers_by_host(services: ApiServices, hosts: Collection[str]) -> dict[str, list[Resident]]:
@@ -52,15 +52,10 @@ async def servers_by_host(services: ApiServices, hosts: Collection[str]) -> dict
     if not hosts:
         return found
     unit = partial(residents.on_hosts, hosts=hosts)
-    for part in await asyncio.gather(*(read_cell(services, cell, unit) for cell in list(services.cells))):
+    answers, unread = await read_cells(services, dict.fromkeys(services.cells, unit))
+    for error in unread.values():
+        raise error
+    for part in answers.values():
         for resident in part:
             found[resident.host].append(resident)
     return found
-
-
-async def _on_hosts(services: ApiServices, cell: CellUuid, hosts: Collection[str]) -> list[Resident] | None:
-    try:
-        return await read_cell(services, cell, partial(residents.on_hosts, hosts=hosts))
-    except Unavailable as error:
-        log.warning("servers of hosts not known", cell=cell, error=str(error))
-        return None

@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from skep.api.cells import read_cell
+from skep.api.cells import read_cells
 from skep.api.handlers.server_filters import Selection, ordered, selection
 from skep.api.handlers.server_lookup import CellUnreadable, look_up, settled
 from skep.api.handlers.server_views import view_for
@@ -25,7 +25,7 @@ from skep.database.api import build_requests
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
 from skep.database.cell.listing import ListQuery, list_all
-from skep.domain.errors import BadRequest, Unavailable
+from skep.domain.errors import BadRequest
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Instance, Task
 from skep.domain.states import FROZEN
@@ -126,12 +126,13 @@ def _after(found: list[Instance], start: Instance | None) -> list[Instance]:
 async def _collect(services: ApiServices, query: ListQuery) -> tuple[list[Instance], list[CellUuid]]:
     """Return the servers of all places, each once and in no order, and the cells that could not be read."""
     waiting, leaving = await services.database.read(partial(_read_above, query=query))
-    cells = list(services.cells)
-    answers = await asyncio.gather(*(_read_cell(services, cell, query) for cell in cells))
+    answers, unread = await read_cells(services, dict.fromkeys(services.cells, partial(list_all, query=query)))
+    for cell, error in unread.items():
+        log.warning("cell left out of a list", cell=cell, error=str(error))
     found: dict[str, Instance] = {one.uuid: one for one in waiting}
     staged: list[tuple[CellUuid, Instance]] = []
-    for cell, rows in zip(cells, answers, strict=True):
-        for one in rows or ():
+    for cell, rows in answers.items():
+        for one in rows:
             if one.state in FROZEN:
                 staged.append((cell, one))
             else:
@@ -142,8 +143,7 @@ async def _collect(services: ApiServices, query: ListQuery) -> tuple[list[Instan
                 found[one.uuid] = one
             else:
                 found.pop(one.uuid, None)
-    unread = [cell for cell, rows in zip(cells, answers, strict=True) if rows is None]
-    return [_leaving(one, leaving) for one in found.values()], unread
+    return [_leaving(one, leaving) for one in found.values()], list(unread)
 
 
 def _read_above(connection: Connection, query: ListQuery) -> tuple[list[Instance], set[str]]:
@@ -160,15 +160,6 @@ def _read_above(connection: Connection, query: ListQuery) -> tuple[list[Instance
         limit=query.limit,
     )
     return waiting, leaving
-
-
-async def _read_cell(services: ApiServices, cell: CellUuid, query: ListQuery) -> list[Instance] | None:
-    """Return the rows of a cell; None when it does not answer."""
-    try:
-        return await read_cell(services, cell, partial(list_all, query=query))
-    except Unavailable as error:
-        log.warning("cell left out of a list", cell=cell, error=str(error))
-        return None
 
 
 async def _mapped(services: ApiServices, staged: list[tuple[CellUuid, Instance]]) -> list[Instance]:
