@@ -18,13 +18,10 @@ from skep.domain.ids import NodeUuid
 row = agents.c
 
 
-class Agent(msgspec.Struct, frozen=True, kw_only=True):
+class Agent(AgentIdentity, frozen=True, kw_only=True):
     """An agent that has registered with the cell."""
 
-    node: NodeUuid
-    host: str
     incarnation: int
-    process: str
     mapped: bool
     fenced_at: int | None = None
     """Since when an operator says that its host is dead for good."""
