@@ -13,7 +13,8 @@ from skep.database.api import operator_state
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import NodeUuid
 from skep.domain.resources import Inventory
-from skep.messages.to_scheduler import AssertClaims, Beat, HostReport, UpdateHostState
+from skep.messages.to_scheduler import AssertClaims, HostReport, UpdateHostState
+from skep.messages.to_scheduler_liveness import Beat
 from skep.placement.settings import DEFAULT_FILTERS, SchedulerSettings
 from skep.scheduler.service import SchedulerService
 from skep.synchronizer.memory import MemoryBackend

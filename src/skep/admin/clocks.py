@@ -19,7 +19,8 @@ from skep.database.leases import API, Leases
 from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError
 from skep.domain.heard_time import Difference
-from skep.messages.to_scheduler import GetHostStates, ListSchedulers
+from skep.messages.to_scheduler import GetHostStates
+from skep.messages.to_scheduler_liveness import ListSchedulers
 from skep.transport.base import SCHEDULER
 
 AHEAD = "usage.clock_ahead"

@@ -17,7 +17,8 @@ from skep.database.cell.assertions import Owned
 from skep.domain.errors import SkepError
 from skep.domain.ids import GroupUuid, NodeUuid
 from skep.domain.timelines import Moment
-from skep.messages.to_scheduler import AssertClaims, AssertReply, Beat, BeatReply
+from skep.messages.to_scheduler import AssertClaims, AssertReply
+from skep.messages.to_scheduler_liveness import Beat, BeatReply
 from skep.reconciler.lease import Time
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger

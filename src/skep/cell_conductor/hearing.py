@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from skep.domain.hosts import nodes_version
 from skep.domain.ids import NodeUuid
-from skep.messages.to_scheduler import HeardPage
+from skep.messages.to_scheduler_liveness import HeardPage
 
 SILENT_SECONDS = 5.0
 """A host that was not heard for so long is left out of the beat."""

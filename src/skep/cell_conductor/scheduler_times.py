@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skep.domain.clock import SECOND, Clock
 from skep.domain.heard_time import SchedulerTime
-from skep.messages.to_scheduler import BeatReply
+from skep.messages.to_scheduler_liveness import BeatReply
 
 KEPT_SECONDS = 60.0
 """A scheduler that has not answered for so long is not told any more."""

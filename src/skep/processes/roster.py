@@ -18,7 +18,7 @@ from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid
-from skep.messages.to_scheduler import ListSchedulers
+from skep.messages.to_scheduler_liveness import ListSchedulers
 from skep.transport.base import SCHEDULER, Transport
 
 ANSWER_SECONDS = 0.7

@@ -14,7 +14,8 @@ from skep.domain.groups import GroupRule
 from skep.domain.hosts import HostUsage, RefusedReport, Report
 from skep.domain.ids import CellUuid
 from skep.domain.nested.wanted import Wanted
-from skep.messages.to_scheduler import HeardPage, HostReport
+from skep.messages.to_scheduler import HostReport
+from skep.messages.to_scheduler_liveness import HeardPage
 from skep.placement.groups import GroupSlot, allows
 from skep.scheduler.parts import has_parts, with_parts
 from skep.scheduler.records import BeatValue, CellValue, ComputeValue, GroupValue, HearingValue

@@ -11,7 +11,7 @@ from skep.domain.clock import Clock
 from skep.domain.errors import BadRequest
 from skep.domain.heard_time import HeardTime
 from skep.domain.ids import CellUuid
-from skep.messages.to_scheduler import Beat
+from skep.messages.to_scheduler_liveness import Beat
 from skep.telemetry.clock_watch import ClockWatch
 
 LOOK_SECONDS = 1.0

@@ -12,7 +12,8 @@ from typing import Any
 from skep.domain.context import RequestContext
 from skep.domain.errors import Forbidden
 from skep.domain.ids import CellUuid, NodeUuid
-from skep.messages.to_scheduler import AssertClaims, Beat, ReleaseClaims, SelectDestinations, UpdateHostState
+from skep.messages.to_scheduler import AssertClaims, ReleaseClaims, SelectDestinations, UpdateHostState
+from skep.messages.to_scheduler_liveness import Beat
 from skep.scheduler.states import HostStates
 from skep.transport.base import CellHandler, CellHandlers, Handlers
 

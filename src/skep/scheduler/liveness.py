@@ -6,7 +6,7 @@ import asyncio
 
 from skep.domain.errors import BadRequest
 from skep.domain.hosts import nodes_version
-from skep.messages.to_scheduler import Beat, BeatReply, HeardPage
+from skep.messages.to_scheduler_liveness import Beat, BeatReply, HeardPage
 from skep.scheduler import changes
 from skep.scheduler.asserting import lost_records
 from skep.scheduler.commits import Commits

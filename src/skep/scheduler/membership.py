@@ -10,7 +10,7 @@ import structlog
 from skep.domain.clock import SECOND, Clock
 from skep.domain.errors import SkepError
 from skep.domain.ids import new_uuid
-from skep.messages.to_scheduler import LivingScheduler
+from skep.messages.to_scheduler_liveness import LivingScheduler
 from skep.scheduler import changes
 from skep.scheduler.commits import Commits
 from skep.scheduler.members import BEAT_SECONDS

@@ -22,16 +22,12 @@ from skep.messages.base import Done
 from skep.messages.to_scheduler import (
     AssertClaims,
     AssertReply,
-    Beat,
-    BeatReply,
     GetHostStates,
     GetHostStatesReply,
     ListClaims,
     ListClaimsReply,
     ListNamespaces,
     ListNamespacesReply,
-    ListSchedulers,
-    ListSchedulersReply,
     PublishOperatorState,
     ReleaseClaims,
     ReleaseReply,
@@ -41,6 +37,7 @@ from skep.messages.to_scheduler import (
     UpdateHostState,
     UpdateHostStateReply,
 )
+from skep.messages.to_scheduler_liveness import Beat, BeatReply, ListSchedulers, ListSchedulersReply
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.asserting import assert_claims
 from skep.scheduler.clocks import Clocks, OnClock, ignore

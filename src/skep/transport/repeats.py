@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from skep.domain.errors import Overloaded, Unreachable
-from skep.messages import to_scheduler, to_scheduler_capacity, to_scheduler_namespaces
+from skep.messages import to_scheduler, to_scheduler_capacity, to_scheduler_liveness, to_scheduler_namespaces
 
 AGAIN_AFTER: dict[type[Any], float] = {
     to_scheduler.SelectDestinations: 2.0,
     to_scheduler.UpdateHostState: 1.0,
-    to_scheduler.Beat: 1.0,
+    to_scheduler_liveness.Beat: 1.0,
     to_scheduler.AssertClaims: 2.0,
     to_scheduler.ReleaseClaims: 1.0,
     to_scheduler.ReleaseSlots: 1.0,
@@ -32,7 +32,7 @@ AGAIN_AFTER: dict[type[Any], float] = {
 """Seconds until the first repeat; each further one comes after twice as long.
 
 They bear an attempt, an epoch or a (incarnation, seq), or only read: a copy that a halted scheduler takes up long after
-the answer does no harm. What sets or removes without such a number (the operator's wishes, states of other services)
+the answer does no harm. What sets or removes without such a number (the operator's intent, states of other services)
 is not among them: late, it could undo what was said since. Selecting waits longer, since two schedulers that are asked
 at once for one attempt may each claim a host for a while.
 """

@@ -21,7 +21,8 @@ from skep.domain.errors import Misconfigured, Unreachable
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid
 from skep.messages.to_cell_conductor import InstancesChanged, MayBuild, Permission
 from skep.messages.to_compute import ReportHostNow
-from skep.messages.to_scheduler import Beat, BeatReply, ListNamespaces, ListNamespacesReply
+from skep.messages.to_scheduler import ListNamespaces, ListNamespacesReply
+from skep.messages.to_scheduler_liveness import Beat, BeatReply
 from skep.messages.to_super_conductor import CellChanged
 from skep.processes.ports import free_port
 from skep.processes.servers.nats import NatsServer

@@ -23,7 +23,8 @@ from skep.contracts.neighbours.served import bound
 from skep.domain.clock import SECOND, Clock, Timestamp
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import CellUuid
-from skep.messages.to_scheduler import Beat, ListNamespaces
+from skep.messages.to_scheduler import ListNamespaces
+from skep.messages.to_scheduler_liveness import Beat
 from skep.processes.servers.nats import NatsServer
 from skep.transport.base import SCHEDULER, scheduler_for
 from skep.transport.nats import NatsTransport

@@ -24,7 +24,6 @@ from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import (
     AssertClaims,
-    Beat,
     HostReport,
     Member,
     PublishOperatorState,
@@ -33,6 +32,7 @@ from skep.messages.to_scheduler import (
     Slot,
     UpdateHostState,
 )
+from skep.messages.to_scheduler_liveness import Beat
 from skep.placement.groups import member_nodes
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler import records

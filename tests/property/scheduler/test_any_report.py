@@ -16,14 +16,8 @@ from skep.domain.clock import Clock
 from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import Inventory
-from skep.messages.to_scheduler import (
-    AssertClaims,
-    Beat,
-    GetHostStates,
-    HostReport,
-    PublishOperatorState,
-    UpdateHostState,
-)
+from skep.messages.to_scheduler import AssertClaims, GetHostStates, HostReport, PublishOperatorState, UpdateHostState
+from skep.messages.to_scheduler_liveness import Beat
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
 from skep.synchronizer.memory import MemoryBackend

@@ -24,7 +24,6 @@ from skep.domain.resources import MEMORY_MB, VCPU, Inventory
 from skep.messages.to_scheduler import (
     AggregatePage,
     AssertClaims,
-    Beat,
     HostReport,
     Member,
     PublishOperatorState,
@@ -32,6 +31,7 @@ from skep.messages.to_scheduler import (
     SelectDestinations,
     UpdateHostState,
 )
+from skep.messages.to_scheduler_liveness import Beat
 from skep.placement.request import placement_request
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.records import (

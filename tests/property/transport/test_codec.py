@@ -17,6 +17,7 @@ from skep.messages import (
     to_compute,
     to_scheduler,
     to_scheduler_capacity,
+    to_scheduler_liveness,
     to_scheduler_namespaces,
     to_super_conductor,
 )
@@ -29,6 +30,7 @@ RECEIVERS = (
     to_compute,
     to_scheduler,
     to_scheduler_capacity,
+    to_scheduler_liveness,
     to_scheduler_namespaces,
     to_super_conductor,
 )

@@ -6,7 +6,7 @@ from skep.cell_conductor.beats import FAILED_BEATS
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.service import CellConductor
 from skep.domain.context import RequestContext
-from skep.messages.to_scheduler import Beat, BeatReply
+from skep.messages.to_scheduler_liveness import Beat, BeatReply
 from skep.transport.base import scheduler_for
 
 

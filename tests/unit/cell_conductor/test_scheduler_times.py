@@ -5,7 +5,7 @@ from __future__ import annotations
 from skep.cell_conductor.scheduler_times import KEPT_SECONDS, MOST, SchedulerTimes
 from skep.domain.clock import SECOND, Clock, Timestamp
 from skep.domain.heard_time import SchedulerTime
-from skep.messages.to_scheduler import BeatReply
+from skep.messages.to_scheduler_liveness import BeatReply
 
 
 class Steady(Clock):

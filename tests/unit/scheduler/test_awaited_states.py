@@ -13,13 +13,13 @@ from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.namespaces import Field, Namespace, Schema
 from skep.messages.to_scheduler import (
     AssertClaims,
-    Beat,
     HostReport,
     Member,
     PublishOperatorState,
     SelectDestinations,
     UpdateHostState,
 )
+from skep.messages.to_scheduler_liveness import Beat
 from skep.messages.to_scheduler_namespaces import PublishNamespaces, StateUpdate, UpdateNamespaceStates
 from skep.placement.knowledge import STATES_AWAITED_SECONDS, STATES_FOLLOW_SECONDS
 from skep.placement.settings import SchedulerSettings

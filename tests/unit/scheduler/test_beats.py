@@ -9,7 +9,8 @@ import pytest
 
 from skep.domain.builds import NotReady
 from skep.domain.ids import NodeUuid
-from skep.messages.to_scheduler import Beat, GetHostStates, ListNamespaces
+from skep.messages.to_scheduler import GetHostStates, ListNamespaces
+from skep.messages.to_scheduler_liveness import Beat
 from tests.unit.scheduler.test_service import ONE, Cloud
 
 

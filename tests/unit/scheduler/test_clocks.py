@@ -12,7 +12,7 @@ from skep.domain.clock import SECOND, Clock, Timestamp
 from skep.domain.errors import BadRequest
 from skep.domain.heard_time import SchedulerTime
 from skep.domain.ids import CellUuid
-from skep.messages.to_scheduler import Beat
+from skep.messages.to_scheduler_liveness import Beat
 from skep.scheduler.clocks import FORGOTTEN_SECONDS, Clocks
 
 HOUR = 3600

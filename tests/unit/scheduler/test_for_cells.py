@@ -14,7 +14,6 @@ from skep.domain.errors import Forbidden, SkepError
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import (
     AssertClaims,
-    Beat,
     GetHostStates,
     HostReport,
     ListClaims,
@@ -25,6 +24,7 @@ from skep.messages.to_scheduler import (
     Slot,
     UpdateHostState,
 )
+from skep.messages.to_scheduler_liveness import Beat
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
 from skep.synchronizer.memory import MemoryBackend

@@ -12,16 +12,8 @@ from skep.domain.clock import Clock
 from skep.domain.errors import BadRequest
 from skep.domain.hosts import nodes_version
 from skep.domain.ids import CellUuid, NodeUuid
-from skep.messages.to_scheduler import (
-    AssertClaims,
-    Beat,
-    BeatReply,
-    GetHostStates,
-    HeardPage,
-    HostReport,
-    PublishOperatorState,
-    UpdateHostState,
-)
+from skep.messages.to_scheduler import AssertClaims, GetHostStates, HostReport, PublishOperatorState, UpdateHostState
+from skep.messages.to_scheduler_liveness import Beat, BeatReply, HeardPage
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.records import BEATS, HEARING
 from skep.scheduler.service import SchedulerService

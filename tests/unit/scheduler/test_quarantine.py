@@ -17,8 +17,6 @@ from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import (
     AggregatePage,
     AssertClaims,
-    Beat,
-    BeatReply,
     GetHostStates,
     HostReport,
     ListClaims,
@@ -29,6 +27,7 @@ from skep.messages.to_scheduler import (
     Slot,
     UpdateHostState,
 )
+from skep.messages.to_scheduler_liveness import Beat, BeatReply
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.records import AGGREGATES, BEATS, CELLS, COMPUTE, GROUPS, HEARING, KINDS, OPERATOR, encode
 from skep.scheduler.service import SchedulerService

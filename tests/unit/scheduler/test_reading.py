@@ -16,13 +16,13 @@ from skep.domain.namespaces import Field, Join, Namespace, Schema
 from skep.messages.to_scheduler import (
     AggregatePage,
     AssertClaims,
-    Beat,
     GetHostStates,
     HostReport,
     ListNamespaces,
     PublishOperatorState,
     UpdateHostState,
 )
+from skep.messages.to_scheduler_liveness import Beat
 from skep.messages.to_scheduler_namespaces import (
     GetNamespaceStates,
     PublishNamespaces,

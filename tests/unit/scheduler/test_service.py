@@ -20,7 +20,6 @@ from skep.messages.to_scheduler import (
     AggregatePage,
     AssertClaims,
     AssertReply,
-    Beat,
     GetHostStates,
     HostReport,
     ListNamespaces,
@@ -32,6 +31,7 @@ from skep.messages.to_scheduler import (
     Slot,
     UpdateHostState,
 )
+from skep.messages.to_scheduler_liveness import Beat
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
 from skep.synchronizer.memory import MemoryBackend

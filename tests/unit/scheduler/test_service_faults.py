@@ -15,7 +15,6 @@ from skep.domain.errors import StorageUnavailable, Unavailable
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.messages.to_scheduler import (
     AssertClaims,
-    Beat,
     GetHostStates,
     HostReport,
     Member,
@@ -23,6 +22,7 @@ from skep.messages.to_scheduler import (
     SelectDestinations,
     UpdateHostState,
 )
+from skep.messages.to_scheduler_liveness import Beat
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
 from skep.synchronizer.base import Epoch, Published, Refusal, Write

@@ -10,7 +10,8 @@ from skep.domain.claims import Claim
 from skep.domain.clock import Clock
 from skep.domain.hosts import nodes_version
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
-from skep.messages.to_scheduler import AssertClaims, AssertReply, Beat, HeardPage, HostReport
+from skep.messages.to_scheduler import AssertClaims, AssertReply, HostReport
+from skep.messages.to_scheduler_liveness import Beat, HeardPage
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.asserting import assert_claims
 from skep.scheduler.changes import add_claim, merge_report

@@ -23,7 +23,8 @@ from skep.domain.clock import Clock
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid, new_uuid
 from skep.domain.resources import Inventory
-from skep.messages.to_scheduler import Beat, HostReport, PublishOperatorState, UpdateHostState
+from skep.messages.to_scheduler import HostReport, PublishOperatorState, UpdateHostState
+from skep.messages.to_scheduler_liveness import Beat
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.service import SchedulerService
 from skep.synchronizer.base import Epoch, Published, Refusal, Write

@@ -19,7 +19,6 @@ from skep.domain.errors import Misconfigured, Unavailable
 from skep.domain.ids import InstanceUuid, NodeUuid, new_uuid
 from skep.messages.to_scheduler import (
     AssertClaims,
-    Beat,
     GetHostStates,
     Member,
     PublishOperatorState,
@@ -27,6 +26,7 @@ from skep.messages.to_scheduler import (
     SelectDestinations,
     UpdateHostState,
 )
+from skep.messages.to_scheduler_liveness import Beat
 from skep.scheduler.records import COMPUTE
 from skep.synchronizer.base import Key
 
