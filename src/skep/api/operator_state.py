@@ -17,7 +17,7 @@ from skep.reconciler.operator_state import tell_schedulers
 from skep.transport.host_states import host_states
 
 
-class Host(msgspec.Struct, frozen=True, kw_only=True):
+class MappedHost(msgspec.Struct, frozen=True, kw_only=True):
     """One mapped host: its rows, and what the scheduler holds of it if it reported in this epoch."""
 
     mapping: HostMapping
@@ -40,7 +40,7 @@ async def publish(services: ApiServices, changed: Concerned | None = None) -> No
     await tell_schedulers(services.database, services.transport, changed)
 
 
-async def hosts(services: ApiServices) -> list[Host]:
+async def hosts(services: ApiServices) -> list[MappedHost]:
     """Return all mapped hosts, oldest first.
 
     Raises Unavailable when no scheduler answers.
@@ -48,7 +48,7 @@ async def hosts(services: ApiServices) -> list[Host]:
     mapped, known = await services.database.read(lambda c: (host_mappings.every(c), aggregates.every(c)))
     states: dict[NodeUuid, HostState] = {state.node: state for state in await host_states(services.transport)}
     zones = zones_by_host(mapped, known, services.settings.default_availability_zone)
-    return [Host(mapping=mapping, state=states.get(mapping.node), zone=zones[mapping.host]) for mapping in mapped]
+    return [MappedHost(mapping=mapping, state=states.get(mapping.node), zone=zones[mapping.host]) for mapping in mapped]
 
 
 def number_of(uuid: str) -> int:

@@ -18,7 +18,7 @@ from skep.domain.request_specs import RequestSpec
 from skep.placement.options import PlacementOptions
 from skep.placement.settings import DEFAULT_FILTERS, SchedulerSettings
 from skep.simulator.traces.flavors import GPU_MILLI
-from tests.support.long_stories.facts import CELLS, HostFacts
+from tests.support.long_stories.facts import CELLS, StoryHost
 
 _POLICIES: dict[GroupUuid, Policy] = {
     GroupUuid("together"): "affinity",
@@ -77,11 +77,11 @@ class Draws:
         self._host = {name: values if name in varied else values[:1] for name, values in _HOST.items()}
         self._features = {"groups", *(name for name in _FEATURES if dice.random() < part)}
 
-    def host(self) -> HostFacts:
+    def host(self) -> StoryHost:
         """Return a host of which mostly all is well."""
-        return HostFacts(**{name: self._dice.choice(values) for name, values in self._host.items()})
+        return StoryHost(**{name: self._dice.choice(values) for name, values in self._host.items()})
 
-    def change(self, facts: HostFacts) -> HostFacts:
+    def change(self, facts: StoryHost) -> StoryHost:
         """Return the same host with one fact thrown anew."""
         name = self._dice.choice([name for name, values in self._host.items() if len(values) > 1])
         return replace(facts, **{name: self._dice.choice(_HOST[name])})

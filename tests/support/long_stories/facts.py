@@ -20,7 +20,7 @@ CELLS = (CellUuid("c1"), CellUuid("c2"))
 
 
 @dataclass(frozen=True)
-class HostFacts:
+class StoryHost:
     """All that is so of one host."""
 
     cell: CellUuid
@@ -67,7 +67,7 @@ def node_of(name: str) -> NodeUuid:
 class Facts:
     """All that is so in a cloud, whatever came before it."""
 
-    hosts: dict[str, HostFacts] = field(default_factory=dict)
+    hosts: dict[str, StoryHost] = field(default_factory=dict)
     aggregates: dict[int, tuple[tuple[str, ...], Mapping[str, str]]] = field(default_factory=dict)
     claims: dict[tuple[str, int], Claim] = field(default_factory=dict)
     slots: list[tuple[GroupUuid, GroupSlot]] = field(default_factory=list)

@@ -11,7 +11,7 @@ from skep.domain.guest_kinds import canonical_architecture
 from skep.domain.versions import satisfies
 from skep.placement.filters.extra_spec_values import matches
 from skep_lab.reference_scheduler.attributes import CHANGING, attribute, guest_kinds
-from skep_lab.reference_scheduler.cloud import Host
+from skep_lab.reference_scheduler.cloud import ReferenceHost
 from skep_lab.reference_scheduler.question import Question, Rule
 
 _COMPARE = {"=": operator.eq, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
@@ -19,7 +19,7 @@ _HYPERVISORS = {"xapi": "xen"}
 _MODES = {"pv": "xen", "hv": "hvm", "baremetal": "hvm"}
 
 
-def _has_capabilities(host: Host, asked: Question, *, changing: bool) -> bool:
+def _has_capabilities(host: ReferenceHost, asked: Question, *, changing: bool) -> bool:
     """Tell whether the host satisfies what is under `capabilities:`, and of what has no colon that which it knows."""
     for key, wanted in asked.request.spec.flavor.extra_specs.items():
         if key == "group_policy":
@@ -37,17 +37,17 @@ def _has_capabilities(host: Host, asked: Question, *, changing: bool) -> bool:
     return True
 
 
-def capabilities(host: Host, asked: Question) -> bool:
+def capabilities(host: ReferenceHost, asked: Question) -> bool:
     """What stays as it is while servers come and go."""
     return _has_capabilities(host, asked, changing=False)
 
 
-def capabilities_of_amounts(host: Host, asked: Question) -> bool:
+def capabilities_of_amounts(host: ReferenceHost, asked: Question) -> bool:
     """What does not."""
     return _has_capabilities(host, asked, changing=True)
 
 
-def image_properties(host: Host, asked: Question) -> bool:
+def image_properties(host: ReferenceHost, asked: Question) -> bool:
     """One kind of guests with all that the image asks for; a version alone asks for nothing."""
     image = asked.request.spec.image
     properties = image.properties if image is not None else {}
@@ -72,7 +72,7 @@ def image_properties(host: Host, asked: Question) -> bool:
     return not conditions or not usage.hypervisor_version or satisfies(usage.hypervisor_version, conditions)
 
 
-def near_address(host: Host, asked: Question) -> bool:
+def near_address(host: ReferenceHost, asked: Question) -> bool:
     """The host's own address is in the network around that of the hint."""
     hints = asked.request.spec.scheduler_hints
     if "build_near_host_ip" not in hints:
@@ -84,13 +84,13 @@ def near_address(host: Host, asked: Question) -> bool:
         return False
 
 
-def query(host: Host, asked: Question) -> bool:
+def query(host: ReferenceHost, asked: Question) -> bool:
     """The host satisfies the condition of the hint."""
     hint = asked.request.spec.scheduler_hints.get("query")
     return hint is None or _holds(host, json.loads(hint) if isinstance(hint, str) else hint)
 
 
-def _holds(host: Host, condition: Any) -> bool:
+def _holds(host: ReferenceHost, condition: Any) -> bool:
     if not condition:
         return True
     how, *rest = condition
@@ -103,7 +103,7 @@ def _holds(host: Host, condition: Any) -> bool:
     return all(_compares(how, first, other) for other in others)
 
 
-def _operand(host: Host, written: Any) -> Any:
+def _operand(host: ReferenceHost, written: Any) -> Any:
     is_name = isinstance(written, str) and written.startswith("$")
     return attribute(host, written[1:].split(".")) if is_name else written
 
@@ -116,7 +116,7 @@ def _compares(how: str, left: Any, right: Any) -> bool:
         return False
 
 
-def metrics(host: Host, asked: Question) -> bool:
+def metrics(host: ReferenceHost, asked: Question) -> bool:
     """The host reports all metrics that may count."""
     has = host.usage.metrics if host.usage is not None else {}
     return all(name in has for name in asked.options.metrics_weight_setting)

@@ -7,23 +7,23 @@ from typing import Any
 
 from skep.domain.hosts import HostUsage
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
-from skep_lab.reference_scheduler.cloud import Host
+from skep_lab.reference_scheduler.cloud import ReferenceHost
 
 CHANGING = ("disk_mb_used", "free_disk_mb", "free_ram_mb", "metrics", "num_instances", "num_io_ops", "vcpus_used")
 """Those that follow from what runs on the host."""
 
 
-def servers(host: Host) -> int:
+def servers(host: ReferenceHost) -> int:
     """Return how many servers the host counts, and how many are only claimed yet."""
     return (host.usage.instances if host.usage is not None else 0) + len(host.claims)
 
 
-def io_ops(host: Host) -> int:
+def io_ops(host: ReferenceHost) -> int:
     """Return the operations on whole disks under way; a claim is a build that will be one."""
     return (host.usage.io_ops if host.usage is not None else 0) + len(host.claims)
 
 
-def attribute(host: Host, path: list[str]) -> Any:
+def attribute(host: ReferenceHost, path: list[str]) -> Any:
     """Return what the host has at `path`; None where it has no such thing."""
     name, *keys = path
     if name == "uuid":
@@ -81,7 +81,7 @@ def _inventory(usage: HostUsage, resource_class: str) -> Inventory:
     return usage.inventory.get(resource_class, Inventory(total=0))
 
 
-def _amount(host: Host, name: str) -> int:
+def _amount(host: ReferenceHost, name: str) -> int:
     if name == "num_instances":
         return servers(host)
     if name == "num_io_ops":
@@ -95,11 +95,11 @@ def _amount(host: Host, name: str) -> int:
     return 1024 * _gone(host, DISK_GB)
 
 
-def _total(host: Host, resource_class: str) -> int:
+def _total(host: ReferenceHost, resource_class: str) -> int:
     return _inventory(host.usage, resource_class).total if host.usage is not None else 0
 
 
-def _gone(host: Host, resource_class: str) -> int:
+def _gone(host: ReferenceHost, resource_class: str) -> int:
     """Return what is used, claimed, or kept by the host."""
     usage = host.usage
     own = _inventory(usage, resource_class).reserved + usage.used.get(resource_class, 0) if usage is not None else 0

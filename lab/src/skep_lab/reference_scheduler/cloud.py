@@ -15,7 +15,7 @@ from skep.placement.groups import GroupSlot
 
 
 @dataclass(slots=True)
-class Host:
+class ReferenceHost:
     """One node, as people and the host itself told of it."""
 
     node: NodeUuid
@@ -29,7 +29,7 @@ class Host:
 
 
 @dataclass(slots=True)
-class Cell:
+class ReferenceCell:
     """What is known of one cell, and whom its latest beat names."""
 
     known: bool = False
@@ -40,7 +40,7 @@ class Cell:
 
 
 @dataclass(slots=True)
-class Aggregate:
+class ReferenceAggregate:
     """Hosts by name, and metadata."""
 
     hosts: frozenset[str]
@@ -51,9 +51,9 @@ class ReferenceCloud:
     """Takes the same calls as `HostTable`, `ClaimIndex`, `GroupIndex` and `JoinedStates`."""
 
     def __init__(self) -> None:
-        self.hosts: dict[NodeUuid, Host] = {}
-        self.cells: dict[CellUuid, Cell] = {}
-        self.aggregates: dict[int, Aggregate] = {}
+        self.hosts: dict[NodeUuid, ReferenceHost] = {}
+        self.cells: dict[CellUuid, ReferenceCell] = {}
+        self.aggregates: dict[int, ReferenceAggregate] = {}
         self.slots: dict[GroupUuid, list[GroupSlot]] = {}
         self.schemas: dict[str, Schema] = {}
         self.states: dict[str, dict[str, Mapping[str, Any]]] = {}
@@ -83,7 +83,7 @@ class ReferenceCloud:
 
     def set_aggregate(self, number: int, hosts: Iterable[str], metadata: Mapping[str, str]) -> None:
         """Set one aggregate."""
-        self.aggregates[number] = Aggregate(frozenset(hosts), dict(metadata))
+        self.aggregates[number] = ReferenceAggregate(frozenset(hosts), dict(metadata))
 
     def drop_aggregate(self, number: int) -> None:
         """Forget one aggregate."""
@@ -91,13 +91,13 @@ class ReferenceCloud:
 
     def set_cell(self, cell: CellUuid, **flags: bool) -> None:
         """Change what is known of a cell."""
-        known = self.cells.setdefault(cell, Cell())
+        known = self.cells.setdefault(cell, ReferenceCell())
         for name, value in flags.items():
             setattr(known, name, value)
 
     def set_heard(self, cell: CellUuid, nodes: Iterable[NodeUuid]) -> None:
         """Take which nodes a cell's latest beat names."""
-        self.cells.setdefault(cell, Cell()).heard = frozenset(nodes)
+        self.cells.setdefault(cell, ReferenceCell()).heard = frozenset(nodes)
 
     def set_schema(self, namespace: str, schema: Schema) -> None:
         """Register another service's namespace."""
@@ -128,24 +128,24 @@ class ReferenceCloud:
 
     # --- what follows --------------------------------------------------------------------------------
 
-    def cell_of(self, host: Host) -> Cell:
+    def cell_of(self, host: ReferenceHost) -> ReferenceCell:
         """Return what is known of the host's cell."""
-        return self.cells.get(host.cell, Cell()) if host.cell is not None else Cell()
+        return self.cells.get(host.cell, ReferenceCell()) if host.cell is not None else ReferenceCell()
 
-    def is_ready(self, host: Host) -> bool:
+    def is_ready(self, host: ReferenceHost) -> bool:
         """Tell whether it is known what is free on the host."""
         return host.mapped and host.usage is not None and self.cell_of(host).asserted
 
-    def is_up(self, host: Host) -> bool:
+    def is_up(self, host: ReferenceHost) -> bool:
         """Tell whether a living beat of the cell names the host, and nobody forced it down."""
         cell = self.cell_of(host)
         return cell.living and host.node in cell.heard and not host.forced_down
 
-    def aggregates_of(self, host: Host) -> list[tuple[int, Aggregate]]:
+    def aggregates_of(self, host: ReferenceHost) -> list[tuple[int, ReferenceAggregate]]:
         """Return the host's aggregates in the order of their numbers."""
         return [(number, one) for number, one in sorted(self.aggregates.items()) if host.name in one.hosts]
 
-    def zone_of(self, host: Host) -> str:
+    def zone_of(self, host: ReferenceHost) -> str:
         """Return the host's availability zone: that of the first aggregate that has one."""
         zones = (one.metadata.get("availability_zone") for _, one in self.aggregates_of(host))
         return next((zone for zone in zones if zone), "nova")
@@ -162,7 +162,7 @@ class ReferenceCloud:
                 counts[node] = counts.get(node, 0) + 1
         return counts
 
-    def states_of(self, host: Host, namespace: str) -> list[Mapping[str, Any]]:
+    def states_of(self, host: ReferenceHost, namespace: str) -> list[Mapping[str, Any]]:
         """Return the states of another service that speak of the host."""
         schema = self.schemas.get(namespace)
         if schema is None:
@@ -175,30 +175,30 @@ class ReferenceCloud:
                 found.append(state)
         return found
 
-    def _host(self, node: NodeUuid) -> Host:
-        return self.hosts.setdefault(node, Host(node))
+    def _host(self, node: NodeUuid) -> ReferenceHost:
+        return self.hosts.setdefault(node, ReferenceHost(node))
 
 
-def capacity(host: Host, resource_class: str) -> int:
+def capacity(host: ReferenceHost, resource_class: str) -> int:
     """Return how much of a class the host may give out."""
     inventory = host.usage.inventory.get(resource_class) if host.usage is not None else None
     return inventory.capacity if inventory is not None else 0
 
 
-def free(host: Host, resource_class: str) -> int:
+def free(host: ReferenceHost, resource_class: str) -> int:
     """Return what is neither used nor claimed."""
     used = host.usage.used.get(resource_class, 0) if host.usage is not None else 0
     claimed = sum(claim.resources.get(resource_class, 0) for claim in host.claims.values())
     return capacity(host, resource_class) - used - claimed
 
 
-def free_share(host: Host, resource_class: str) -> float:
+def free_share(host: ReferenceHost, resource_class: str) -> float:
     """Return the free part of the host's own capacity."""
     total = capacity(host, resource_class)
     return free(host, resource_class) / total if total > 0 else 0.0
 
 
-def occupied_until(host: Host) -> float:
+def occupied_until(host: ReferenceHost) -> float:
     """Return when the host is expected to be empty: inf where a server has no known end, -inf where there is none."""
     ends: list[int | None] = [claim.expected_end for claim in host.claims.values()]
     if host.usage is not None and max(host.usage.instances, host.usage.servers) > 0:

@@ -12,7 +12,7 @@ from skep.placement.hosts.host_columns import stable_hash
 from skep.placement.registry import pipeline
 from skep.placement.request import PlacementRequest
 from skep.placement.settings import SchedulerSettings
-from skep_lab.reference_scheduler.cloud import Host, ReferenceCloud
+from skep_lab.reference_scheduler.cloud import ReferenceCloud, ReferenceHost
 from skep_lab.reference_scheduler.filters import EVEN_IF_FORCED, RULES, domain_of
 from skep_lab.reference_scheduler.question import Question
 from skep_lab.reference_scheduler.scaling import scaled
@@ -154,11 +154,11 @@ class ReferenceScheduler:
         domains = {domain_of(cloud, host, constraint.key) for host in cloud.hosts.values()} - {""}
         return {domain: counts.get(domain, 0) + 1 - least - constraint.max_skew for domain in domains}
 
-    def passes(self, name: str, host: Host, asked: Question) -> bool:
+    def passes(self, name: str, host: ReferenceHost, asked: Question) -> bool:
         """Tell whether one filter lets one host through."""
         return (asked.request.is_forced and name not in EVEN_IF_FORCED) or self._rules[name](host, asked)
 
-    def _scores_of(self, hosts: list[Host], asked: Question) -> dict[NodeUuid, float]:
+    def _scores_of(self, hosts: list[ReferenceHost], asked: Question) -> dict[NodeUuid, float]:
         """Return the score of each host that is left."""
         if not self._min_max:
             return {host.node: self.score(host, asked) for host in hosts}
@@ -169,14 +169,14 @@ class ReferenceScheduler:
                     totals[host.node] += part * multiplier(host, asked, name, configured)
         return totals
 
-    def score(self, host: Host, asked: Question) -> float:
+    def score(self, host: ReferenceHost, asked: Question) -> float:
         """Return the weighted sum of all scores of one host."""
         total = 0.0
         for name, (score, configured) in self._scores.items():
             total += multiplier(host, asked, name, configured) * score(host, asked)
         return total
 
-    def _pick(self, ranked: list[Host], request: PlacementRequest, dice: int) -> Host:
+    def _pick(self, ranked: list[ReferenceHost], request: PlacementRequest, dice: int) -> ReferenceHost:
         by_node = {host.node: host for host in ranked}
         for node in request.prefer:
             if node in by_node:

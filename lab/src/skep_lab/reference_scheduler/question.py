@@ -9,7 +9,7 @@ from skep.domain.groups import SpreadConstraint
 from skep.domain.ids import NodeUuid
 from skep.placement.options import PlacementOptions
 from skep.placement.request import PlacementRequest
-from skep_lab.reference_scheduler.cloud import Host, ReferenceCloud
+from skep_lab.reference_scheduler.cloud import ReferenceCloud, ReferenceHost
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,4 +25,4 @@ class Question:
     """By how much one more member in a domain would exceed the skew, for each constraint of topology spread."""
 
 
-Rule = Callable[[Host, Question], bool]
+Rule = Callable[[ReferenceHost, Question], bool]

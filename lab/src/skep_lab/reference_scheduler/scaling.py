@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from skep_lab.reference_scheduler.attributes import io_ops, servers
-from skep_lab.reference_scheduler.cloud import Host, free
+from skep_lab.reference_scheduler.cloud import ReferenceHost, free
 from skep_lab.reference_scheduler.question import Question
 from skep_lab.reference_scheduler.weighers import SCORES, Score, build_failures, free_and_all_devices
 
 
-def _devices(host: Host, _: Question) -> float:
+def _devices(host: ReferenceHost, _: Question) -> float:
     return -min(free_and_all_devices(host)[0], 99)
 
 
-def _version(host: Host, _: Question) -> float:
+def _version(host: ReferenceHost, _: Question) -> float:
     return host.usage.hypervisor_version if host.usage is not None else 0
 
 
-def _members(host: Host, asked: Question, policy: str) -> int:
+def _members(host: ReferenceHost, asked: Question, policy: str) -> int:
     group = asked.request.spec.group
     return asked.members.get(host.node, 0) if group is not None and group.policy == policy else 0
 
@@ -38,7 +38,7 @@ FROM_ZERO = ("CPUWeigher", "RAMWeigher", "DiskWeigher", "IoOpsWeigher")
 """Those in which less than 0 counts as 0, and 0 stays 0 if all hosts have more."""
 
 
-def scaled(name: str, hosts: list[Host], asked: Question) -> list[float]:
+def scaled(name: str, hosts: list[ReferenceHost], asked: Question) -> list[float]:
     """Return what a weigher gives each host, 0 the least and 1 the most; all 0 where they are equal."""
     if name == "BuildFailureWeigher":
         # Failures are scaled, and count against the host: the least has 0, not the most -1.

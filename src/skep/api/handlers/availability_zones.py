@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from skep.api.operator_state import Host, hosts, zones_by_host
+from skep.api.operator_state import MappedHost, hosts, zones_by_host
 from skep.api.requests import Answer, ApiRequest
 from skep.api.services import RunningService
 from skep.database.api import aggregates, host_mappings
@@ -44,7 +44,7 @@ def _order(zones: set[str], enabled: set[str]) -> list[str]:
     return sorted(zones, key=lambda name: (name not in enabled, name))
 
 
-def _agent(host: Host) -> dict[str, Any]:
+def _agent(host: MappedHost) -> dict[str, Any]:
     heard = host.state.last_heard if host.state is not None else 0
     return {
         "active": not host.mapping.disabled,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from skep.api.operator_state import Host, hosts
+from skep.api.operator_state import MappedHost, hosts
 from skep.api.requests import Answer, ApiRequest
 from skep.api.residents import Residents, servers_of
 from skep.api.schemas.fields import FALSE_WORDS, TRUE_WORDS
@@ -75,7 +75,7 @@ async def servers(request: ApiRequest) -> Answer:
     return Answer({"hypervisors": shown})
 
 
-def basic(host: Host) -> dict[str, Any]:
+def basic(host: MappedHost) -> dict[str, Any]:
     """Return what the plain list says."""
     assert host.state is not None
     return {
@@ -86,7 +86,7 @@ def basic(host: Host) -> dict[str, Any]:
     }
 
 
-def whole(host: Host) -> dict[str, Any]:
+def whole(host: MappedHost) -> dict[str, Any]:
     """Return all that the API says of a hypervisor."""
     assert host.state is not None
     usage = host.state.usage
@@ -121,7 +121,7 @@ _FIGURES = (
 )
 
 
-def figures(host: Host) -> dict[str, int]:
+def figures(host: MappedHost) -> dict[str, int]:
     """Return what a host has and uses. What it keeps for itself counts as used, as in Nova."""
     assert host.state is not None
     usage = host.state.usage
@@ -169,7 +169,7 @@ async def _list(request: ApiRequest, view: Any, path: str) -> Answer:
     return Answer(body)
 
 
-def _page(request: ApiRequest, found: list[Host]) -> list[Host]:
+def _page(request: ApiRequest, found: list[MappedHost]) -> list[MappedHost]:
     limit, marker = request.page()
     if marker is not None:
         place = _place(request, found, marker)
@@ -179,19 +179,19 @@ def _page(request: ApiRequest, found: list[Host]) -> list[Host]:
     return found[:limit]
 
 
-def _place(request: ApiRequest, found: list[Host], identifier: str) -> int | None:
+def _place(request: ApiRequest, found: list[MappedHost], identifier: str) -> int | None:
     for place, host in enumerate(found):
         if identifier == (str(host.number) if request.version < 53 else host.mapping.node):
             return place
     return None
 
 
-async def _reported(request: ApiRequest) -> list[Host]:
+async def _reported(request: ApiRequest) -> list[MappedHost]:
     """Return the hosts that a scheduler knows; of one that never reported there is nothing to show."""
     return [host for host in await hosts(request.services) if host.state is not None]
 
 
-async def _one(request: ApiRequest) -> Host:
+async def _one(request: ApiRequest) -> MappedHost:
     identifier = request.params["hypervisor_id"]
     if request.version >= 53 and not is_uuid(identifier):
         raise BadRequest(f"Invalid uuid {identifier[:80]}")
@@ -202,11 +202,11 @@ async def _one(request: ApiRequest) -> Host:
     return found[place]
 
 
-async def _matching(request: ApiRequest) -> list[Host]:
+async def _matching(request: ApiRequest) -> list[MappedHost]:
     return _named_like(await _reported(request), request.params["hypervisor_id"])
 
 
-def _named_like(found: list[Host], pattern: str) -> list[Host]:
+def _named_like(found: list[MappedHost], pattern: str) -> list[MappedHost]:
     """Return the hosts whose name has the pattern in it.
 
     Raises NotFound when there is none.
@@ -217,7 +217,7 @@ def _named_like(found: list[Host], pattern: str) -> list[Host]:
     return matching
 
 
-async def _servers(request: ApiRequest, found: list[Host]) -> Residents | None:
+async def _servers(request: ApiRequest, found: list[MappedHost]) -> Residents | None:
     """Return the servers on these hosts where the caller asked for them with `with_servers` (2.53)."""
     wanted = request.first("with_servers")
     if wanted is None or wanted in FALSE_WORDS:
@@ -227,11 +227,11 @@ async def _servers(request: ApiRequest, found: list[Host]) -> Residents | None:
     return await servers_of(request.services, _cells(found))
 
 
-def _cells(found: list[Host]) -> dict[str, CellUuid]:
+def _cells(found: list[MappedHost]) -> dict[str, CellUuid]:
     return {host.mapping.host: host.mapping.cell for host in found}
 
 
-def _seems_empty(request: ApiRequest, host: Host, living: Residents | None) -> bool:
+def _seems_empty(request: ApiRequest, host: MappedHost, living: Residents | None) -> bool:
     """Tell whether the host would look as if it had no servers only because its cell cannot be read.
 
     Such a one is left out, as Nova does; from 2.75 on it is seen that `servers` is missing.
@@ -240,7 +240,9 @@ def _seems_empty(request: ApiRequest, host: Host, living: Residents | None) -> b
     return unread and request.version < ALWAYS_WITH_SERVERS_SINCE
 
 
-def _with_servers(request: ApiRequest, shown: dict[str, Any], host: Host, living: Residents | None) -> dict[str, Any]:
+def _with_servers(
+    request: ApiRequest, shown: dict[str, Any], host: MappedHost, living: Residents | None
+) -> dict[str, Any]:
     if living is not None and host.mapping.cell not in living.unread:
         there = [_server(server) for server in living.by_host[host.mapping.host]]
         if there or request.version >= ALWAYS_WITH_SERVERS_SINCE:
@@ -248,7 +250,7 @@ def _with_servers(request: ApiRequest, shown: dict[str, Any], host: Host, living
     return shown
 
 
-def _unread(host: Host) -> Unavailable:
+def _unread(host: MappedHost) -> Unavailable:
     return Unavailable(f"The servers on host {host.mapping.host} cannot be read now. Try again later.")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from skep.api.cells import ANSWER_SECONDS, STORE_SECONDS, cell_database
-from skep.api.operator_state import Host, hosts, number_of, publish
+from skep.api.operator_state import MappedHost, hosts, number_of, publish
 from skep.api.requests import Answer, ApiRequest
 from skep.api.residents import servers_by_host
 from skep.api.services import ApiServices, RunningService
@@ -138,7 +138,7 @@ async def _end(services: ApiServices, cell: Database, host: HostMapping) -> None
         await deletions.retire_host(services.database, host, left.agent, now)
 
 
-def view(host: Host) -> dict[str, Any]:
+def view(host: MappedHost) -> dict[str, Any]:
     """Return all that the API says of an agent."""
     mapping = host.mapping
     heard = host.state.last_heard if host.state is not None else 0
