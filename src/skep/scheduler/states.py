@@ -271,14 +271,9 @@ class HostStates(Knowledge):
         if intent is None:
             self.table.drop_intent(node)
             return
-        self.table.set_intent(
-            node,
-            intent.host,
-            intent.cell,
-            disabled=intent.disabled,
-            forced_down=intent.forced_down,
-            disabled_reason=intent.disabled_reason,
-        )
+        if intent.node != node:
+            raise ValueError(f"node: the record of {node[:MOST_REASON]} is of {intent.node[:MOST_REASON]}")
+        self.table.set_intent(intent)
 
     def _apply_group(self, group: GroupUuid, value: GroupValue | None) -> None:
         if value is not None and value.incomplete:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from skep.domain.builds import NotReady
+from skep.domain.cells import HostIntent
 from skep.domain.claims import Claim
 from skep.domain.hosts import HostState
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
@@ -121,9 +122,7 @@ class Simulation:
     def change(self, change: HostChange) -> None:
         """Let a host fail or come back. Raises KeyError for one that the cloud does not have."""
         host = self._hosts[change.host]
-        self.known.table.set_intent(
-            host.node, host.usage.host, host.cell, disabled=host.disabled, forced_down=not change.up
-        )
+        self.known.table.set_intent(_intent(host, up=change.up))
 
     def _request(self, spec: RequestSpec) -> PlacementRequest:
         options = self._policy.settings.options
@@ -252,7 +251,7 @@ def _furnish(known: Knowledge, plan: Plan, units: dict[str, int]) -> None:
         cells.setdefault(host.cell, []).append(host.node)
         if host.zone != DEFAULT_ZONE:
             zones.setdefault(host.zone, []).append(host.usage.host)
-        table.set_intent(host.node, host.usage.host, host.cell, disabled=host.disabled, forced_down=not host.up)
+        table.set_intent(_intent(host, up=host.up))
         intake.report(host.node, host.cell, scaled(host.usage, units))
     intake.flush()
     for cell, nodes in cells.items():
@@ -271,6 +270,10 @@ def _group(known: Knowledge, plan: Plan, zones: dict[str, list[str]]) -> None:
     for number, (zone, hosts) in enumerate(sorted(zones.items()), following):
         if zone not in named:
             known.table.set_aggregate(number, hosts, {ZONE_KEY: zone})
+
+
+def _intent(host: HostState, *, up: bool) -> HostIntent:
+    return HostIntent(node=host.node, host=host.usage.host, cell=host.cell, disabled=host.disabled, forced_down=not up)
 
 
 def _scaled_claims(host: HostState, units: dict[str, int]) -> tuple[Claim, ...]:

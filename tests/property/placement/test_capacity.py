@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skep.domain.cells import HostIntent
 from skep.domain.flavors import Flavor
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, UserId
@@ -63,7 +64,7 @@ def cloud_of(made: list[dict[str, Any]]) -> Knowledge:
         table.set_cell(cell, known=True, asserted=True, living=True)
     for number, one in enumerate(made):
         node, name, cell = NodeUuid(f"n{number}"), f"h{number}", CELLS[one["cell"]]
-        table.set_intent(node, name, cell, disabled=one["disabled"], forced_down=False)
+        table.set_intent(HostIntent(node=node, host=name, cell=cell, disabled=one["disabled"]))
         inventory = {
             "VCPU": Inventory(total=one["vcpus"], allocation_ratio=one["ratio"]),
             "MEMORY_MB": Inventory(total=one["memory"]),
@@ -121,6 +122,6 @@ def test_keeping_hosts_free_takes_their_room_and_no_other(
     assert kept.suitable == whole.suitable - len(kept.kept_free)
     for name in kept.kept_free:
         known.table.set_intent(
-            NodeUuid(f"n{name[1:]}"), name, CELLS[made[int(name[1:])]["cell"]], disabled=True, forced_down=False
+            HostIntent(node=NodeUuid(f"n{name[1:]}"), host=name, cell=CELLS[made[int(name[1:])]["cell"]], disabled=True)
         )
     assert known.placement.capacity(request).servers == kept.servers

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from skep.domain.cells import HostIntent
 from skep.domain.claims import Claim
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
@@ -66,7 +67,7 @@ class World:
 
     def host(self, number: int, usage: HostUsage, *, disabled: bool, heard: list[int]) -> None:
         node, name = NodeUuid(f"n{number}"), f"h{number}"
-        self.table.set_intent(node, name, CELL, disabled=disabled, forced_down=False)
+        self.table.set_intent(HostIntent(node=node, host=name, cell=CELL, disabled=disabled))
         self.table.set_report(node, CELL, replace(usage, host=name))
         self.table.set_heard(CELL, tuple(NodeUuid(f"n{one}") for one in heard), 1)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep.domain.builds import Explanation, NearMiss
+from skep.domain.cells import HostIntent
 from skep.domain.claims import Claim
 from skep.domain.flavors import Flavor
 from skep.domain.hosts import HostUsage
@@ -97,7 +98,7 @@ class World:
         self.table.set_report(NodeUuid(f"n{number}"), CELL, usage)
 
     def wish(self, number: int, disabled: bool) -> None:
-        self.table.set_intent(NodeUuid(f"n{number}"), f"h{number}", CELL, disabled=disabled, forced_down=False)
+        self.table.set_intent(HostIntent(node=NodeUuid(f"n{number}"), host=f"h{number}", cell=CELL, disabled=disabled))
 
     def unmap(self, number: int) -> None:
         self.table.drop_intent(NodeUuid(f"n{number}"))

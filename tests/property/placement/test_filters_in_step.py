@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skep.domain.cells import HostIntent
 from skep.domain.claims import Claim
 from skep.domain.flavors import Flavor
 from skep.domain.hosts import HostUsage
@@ -139,7 +140,7 @@ class Cloud:
         self.servers = 0
         self.table.set_cell(CELL, known=True, asserted=True, living=True)
         for host, node in NODES.items():
-            self.table.set_intent(node, host, CELL, disabled=False, forced_down=False)
+            self.table.set_intent(HostIntent(node=node, host=host, cell=CELL))
         self.table.set_heard(CELL, tuple(NODES.values()), 1)
 
     def tell(self, kind: str, event: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skep.domain.cells import HostIntent
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.placement.hosts.table import HostTable
 from tests.support.samples import examples
@@ -60,7 +61,7 @@ class Naive:
 def take(table: HostTable, step: tuple[Any, ...], at: int) -> None:
     match step:
         case ("wish", node, host, cell):
-            table.set_intent(node, host, cell, disabled=False, forced_down=False)
+            table.set_intent(HostIntent(node=node, host=host, cell=cell))
         case ("aggregate", number, hosts, zone):
             table.set_aggregate(number, hosts, {"availability_zone": zone})
         case ("no aggregate", number):

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skep.domain.cells import HostIntent
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.namespaces import Field, Join, Schema
 from skep.placement.hosts.table import HostTable
@@ -79,7 +80,7 @@ def test_columns_equal_a_fresh_look(join: Join, steps: list[Any]) -> None:
             if value is not None:
                 naive.states[name] = value
         elif what == "map":
-            table.set_intent(NodeUuid(name), value, CELL, disabled=False, forced_down=False)
+            table.set_intent(HostIntent(node=NodeUuid(name), host=value, cell=CELL))
             naive.host_of[name] = value
         else:
             check(naive, table)

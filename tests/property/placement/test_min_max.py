@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skep.domain.cells import HostIntent
 from skep.domain.claims import Claim
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule, Policy
@@ -90,7 +91,7 @@ def known(fakes: list[Fake], policy: Policy | None) -> Knowledge:
     table.set_aggregate(1, inside, {"cpu_weight_multiplier": "5"})
     for number, fake in enumerate(fakes):
         node = NodeUuid(f"node-{number}")
-        table.set_intent(node, f"host-{number}", CELL, disabled=False, forced_down=False)
+        table.set_intent(HostIntent(node=node, host=f"host-{number}", cell=CELL))
         table.set_report(node, CELL, fake.usage(f"host-{number}"))
         for member in range(fake.members if policy else 0):
             states.groups.assume(GROUP, GroupSlot(InstanceUuid(f"m-{number}-{member}"), 1, node))

@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skep.domain.cells import HostIntent
 from skep.domain.claims import Claim
 from skep.domain.flavors import Flavor
 from skep.domain.hosts import HostUsage
@@ -133,7 +134,7 @@ def cloud(chosen: SchedulerSettings, made: Made, metadata: dict[str, str]) -> Kn
     heard: dict[CellUuid, list[NodeUuid]] = {}
     for number, (cores, used, failed, cell_number, _) in enumerate(made):
         node, cell = NodeUuid(f"n{number}"), CellUuid(f"c{cell_number}")
-        table.set_intent(node, f"h{number}", cell, disabled=number % 9 == 8, forced_down=False)
+        table.set_intent(HostIntent(node=node, host=f"h{number}", cell=cell, disabled=number % 9 == 8))
         table.set_report(node, cell, usage(f"h{number}", cores, used, failed))
         heard.setdefault(cell, []).append(node)
     for cell, nodes in heard.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from skep.domain.cells import HostIntent
 from skep.domain.claims import Claim
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, GroupUuid, NodeUuid
@@ -90,7 +91,7 @@ class Facts:
         """Tell an engine what is so of one host, but for whether it is heard."""
         facts, node, table = self.hosts[name], node_of(name), known.table
         if facts.mapped:
-            table.set_intent(node, name, facts.cell, disabled=facts.disabled, forced_down=False)
+            table.set_intent(HostIntent(node=node, host=name, cell=facts.cell, disabled=facts.disabled))
         else:
             table.drop_intent(node)
         # Of a host that is neither mapped nor has reported nobody knows.

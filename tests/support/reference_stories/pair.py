@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from skep.domain.builds import Explanation, NoValidHost, Placed
+from skep.domain.cells import HostIntent
 from skep.domain.claims import Claim
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
@@ -63,8 +64,9 @@ class Pair:
         self, node: NodeUuid, host: str, cell: CellUuid, *, disabled: bool = False, forced_down: bool = False
     ) -> None:
         """Map a host."""
-        self.known.table.set_intent(node, host, cell, disabled=disabled, forced_down=forced_down)
-        self.cloud.set_intent(node, host, cell, disabled=disabled, forced_down=forced_down)
+        intent = HostIntent(node=node, host=host, cell=cell, disabled=disabled, forced_down=forced_down)
+        self.known.table.set_intent(intent)
+        self.cloud.set_intent(intent)
 
     def unmap(self, node: NodeUuid) -> None:
         """Forget the mapping of a host."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from skep.domain.cells import HostIntent
 from skep.domain.claims import Claim
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
@@ -75,7 +76,7 @@ class World:
     ) -> NodeUuid:
         node = NodeUuid(f"node-{name}")
         self.table.set_cell(cell, known=True, asserted=True, living=True)
-        self.table.set_intent(node, name, cell, disabled=disabled, forced_down=forced_down)
+        self.table.set_intent(HostIntent(node=node, host=name, cell=cell, disabled=disabled, forced_down=forced_down))
         self.table.set_report(node, cell, usage_of(name, **usage))
         if heard:
             self.beats[cell] = (*self.beats.get(cell, ()), node)

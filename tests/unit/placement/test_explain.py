@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from skep.domain.builds import Explanation
+from skep.domain.cells import HostIntent
 from skep.domain.claims import Claim
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.placement.options import PlacementOptions
@@ -167,7 +168,11 @@ def test_which_cause_it_is_that_a_host_is_not_up_and_enabled(world: Any, explain
     world.host("d", cell="cell-2")
     world.host("e", disabled=True, forced_down=True, heard=False)
     world.table.set_cell("cell-2", living=False)
-    world.table.set_intent("node-a", "a", "cell-1", disabled=True, forced_down=False, disabled_reason="bad disk")
+    world.table.set_intent(
+        HostIntent(
+            node=NodeUuid("node-a"), host="a", cell=CellUuid("cell-1"), disabled=True, disabled_reason="bad disk"
+        )
+    )
     forced = "forced down by an operator"
     causes = {
         "a": "disabled: bad disk",
@@ -180,8 +185,12 @@ def test_which_cause_it_is_that_a_host_is_not_up_and_enabled(world: Any, explain
     assert {miss.host: miss.cause for miss in found.nearest} == causes
     assert found.rejected == {host: f"being up and enabled ({cause})" for host, cause in causes.items()}
     assert not any(cause in f"{found.summary()} {found.advice()}" for cause in causes.values())
-    world.table.set_intent("node-a", "a", "cell-1", disabled=True, forced_down=False, disabled_reason="new disk")
-    world.table.set_intent("node-b", "b", "cell-1", disabled=True, forced_down=False)
+    world.table.set_intent(
+        HostIntent(
+            node=NodeUuid("node-a"), host="a", cell=CellUuid("cell-1"), disabled=True, disabled_reason="new disk"
+        )
+    )
+    world.table.set_intent(HostIntent(node=NodeUuid("node-b"), host="b", cell=CellUuid("cell-1"), disabled=True))
     found = explained()
     assert found.rejected["a"] == "being up and enabled (disabled: new disk)"
     assert found.rejected["b"] == OFF

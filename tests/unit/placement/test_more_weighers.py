@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from skep.domain.cells import HostIntent
 from skep.domain.claims import Claim
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.images import Image
@@ -229,7 +230,7 @@ def test_an_aggregate_sets_the_multiplier_of_a_groups_policy(make_world: Any, sp
 )
 def test_the_least_of_several_numbers_holds(said: list[str], multiplier: float) -> None:
     table = HostTable()
-    table.set_intent(NodeUuid("node-a"), "a", CellUuid("cell-1"), disabled=False, forced_down=False)
+    table.set_intent(HostIntent(node=NodeUuid("node-a"), host="a", cell=CellUuid("cell-1")))
     for number, value in enumerate(said):
         table.set_aggregate(number, ["a"], {"ram_weight_multiplier": value, "other": "5"})
     assert table.multipliers.of_row("ram_weight_multiplier", 0, 7.0) == multiplier

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skep.domain.ids import NodeUuid
+from skep.domain.cells import HostIntent
+from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.namespaces import Field, Join, Schema
 from skep.placement.hosts.view import HostView
 from skep.placement.settings import DEFAULT_FILTERS
@@ -58,7 +59,7 @@ def test_a_host_that_gets_another_name_leaves_its_states_behind(world: Any) -> N
     joined.set_state("volume", "h1", {"free_gb": 10})
     joined.set_state("volume", "h9", {"free_gb": 90})
     assert HostView(world.table).number("volume", "free_gb").tolist() == [10]
-    world.table.set_intent(node, "h9", "cell-1", disabled=False, forced_down=False)
+    world.table.set_intent(HostIntent(node=node, host="h9", cell=CellUuid("cell-1")))
     assert HostView(world.table).number("volume", "free_gb").tolist() == [90]
     assert joined.nodes_of("volume", "h1") == ()
 

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from skep.domain.builds import Explanation
+from skep.domain.cells import HostIntent
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.providers import Provider, Topology
 from skep.domain.resources import Inventory
@@ -33,7 +34,7 @@ def cloud(usage: Any, hosts: int, **settings: Any) -> Knowledge:
     nodes: Any = tuple(f"node-{number}" for number in range(hosts))
     known.table.set_cell(CELL, known=True, asserted=True, living=True)
     for number, node in enumerate(nodes):
-        known.table.set_intent(node, f"host-{number}", CELL, disabled=False, forced_down=False)
+        known.table.set_intent(HostIntent(node=node, host=f"host-{number}", cell=CELL))
         known.table.set_report(node, CELL, usage(f"host-{number}", cpu_ratio=1.0, vcpus=8, memory_mb=16896))
     known.table.set_heard(CELL, nodes, 1)
     return known
@@ -127,7 +128,7 @@ def one_host_with_inside(report: Any, *mix: tuple[Any, int]) -> Knowledge:
     known = Knowledge(SchedulerSettings(weighers={"FragmentationWeigher": 1.0}))
     known.table.set_cell(CELL, known=True, asserted=True, living=True)
     node: Any = "node-0"
-    known.table.set_intent(node, report.host, CELL, disabled=False, forced_down=False)
+    known.table.set_intent(HostIntent(node=node, host=report.host, cell=CELL))
     known.table.set_report(node, CELL, report)
     known.table.set_heard(CELL, (node,), 1)
     for kind, count in mix:

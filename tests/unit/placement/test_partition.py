@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.domain.ids import NodeUuid
+from skep.domain.cells import HostIntent
+from skep.domain.ids import CellUuid, NodeUuid
 from skep.placement.choice import Choice, NoHost
 from skep.placement.hosts.partition import Partition
 from skep.placement.hosts.table import HostTable
@@ -21,7 +22,7 @@ runs = st.lists(st.uuids().map(str), min_size=2, max_size=6, unique=True)
 def table_of(nodes: int) -> HostTable:
     table = HostTable()
     for number in range(nodes):
-        table.set_intent(NodeUuid(f"node-{number}"), f"h{number}", "c", disabled=False, forced_down=False)  # type: ignore[arg-type]  # a cell's name
+        table.set_intent(HostIntent(node=NodeUuid(f"node-{number}"), host=f"h{number}", cell=CellUuid("c")))
     return table
 
 
@@ -66,7 +67,7 @@ def test_alone_everything_is_ones_own_and_rows_that_come_later_are_shared_too() 
     assert first is not None
     assert len(first) == 3
     for number in range(3, 40):
-        table.set_intent(NodeUuid(f"node-{number}"), f"h{number}", "c", disabled=False, forced_down=False)  # type: ignore[arg-type]  # a cell's name
+        table.set_intent(HostIntent(node=NodeUuid(f"node-{number}"), host=f"h{number}", cell=CellUuid("c")))
     later = partition.own()
     assert later is not None
     assert len(later) == 40
@@ -86,7 +87,9 @@ def test_the_best_of_ones_own_is_chosen_and_all_others_when_nothing_fits_there(
     chosen = world.choose()
     assert chosen.host == max(mine)
     for host in mine:
-        world.table.set_intent(NodeUuid(f"node-{host}"), host, "cell-1", disabled=True, forced_down=False)
+        world.table.set_intent(
+            HostIntent(node=NodeUuid(f"node-{host}"), host=host, cell=CellUuid("cell-1"), disabled=True)
+        )
     spilled = world.choose()
     assert isinstance(spilled, Choice)
     assert spilled.host not in mine

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from skep.domain.cells import HostIntent
+from skep.domain.ids import CellUuid, NodeUuid
+
 
 @pytest.mark.parametrize(
     ("weigher", "usage"),
@@ -42,7 +45,7 @@ def test_soft_policies_are_wishes(world: Any, spec: Any, group: Any, policy: Any
     world.member("b")
     for number in range(5):
         assert world.choose(spec(group=group(policy)), f"i{number}").host == first
-    world.table.set_intent("node-a", "a", "cell-1", disabled=True, forced_down=False)
+    world.table.set_intent(HostIntent(node=NodeUuid("node-a"), host="a", cell=CellUuid("cell-1"), disabled=True))
     assert world.choose(spec(group=group(policy))).host == "b"
 
 

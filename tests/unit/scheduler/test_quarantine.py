@@ -253,6 +253,18 @@ async def test_a_value_that_no_column_can_hold_is_quarantined(cells: Cells) -> N
     assert isinstance(await cells.select("a", cell=TWO), Placed)
 
 
+async def test_an_intent_under_the_key_of_another_node_is_quarantined(cells: Cells) -> None:
+    await cells.ready()
+    record = next(one for one in (await cells.backend.snapshot()).records if one.key == Key(OPERATOR, "n0"))
+    stray = HostIntent(node=NodeUuid("n1"), host="h-n1", cell=ONE, disabled=True)
+    await cells.spoil(OPERATOR, "n0", encode(await cells.backend.epoch(), record.generation + 1, stray))
+    assert await cells.quarantined() == {(OPERATOR, "n0")}
+    assert isinstance(await cells.select("a", cell=TWO), Placed), "the other node is as it was"
+    await cells.publish()
+    assert await cells.quarantined() == set()
+    assert isinstance(await cells.select("b", cell=ONE), Placed)
+
+
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     namespace=st.sampled_from(sorted(KINDS)),

@@ -57,7 +57,7 @@ def _cloud(made_up: MadeUpCloud) -> ReferenceCloud:
             case AggregatePage():
                 cloud.set_aggregate(value.id, value.hosts, value.metadata)
             case HostIntent():
-                cloud.set_intent(value.node, value.host, value.cell, disabled=False, forced_down=False)
+                cloud.set_intent(value)
             case ComputeValue(cell=cell, report=report) if report is not None:
                 cloud.set_report(NodeUuid(key.name), cell, report.usage)
             case CellValue(intent=Cell(uuid=uuid)):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from skep.domain.cells import HostIntent
 from skep.domain.claims import Claim
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, GroupUuid, NodeUuid
@@ -71,11 +72,11 @@ class ReferenceCloud:
         """Forget what a host said."""
         self._host(node).usage = None
 
-    def set_intent(self, node: NodeUuid, name: str, cell: CellUuid, *, disabled: bool, forced_down: bool) -> None:
+    def set_intent(self, intent: HostIntent) -> None:
         """Map a node to its cell."""
-        host = self._host(node)
-        host.name, host.cell, host.mapped = name, cell, True
-        host.disabled, host.forced_down = disabled, forced_down
+        host = self._host(intent.node)
+        host.name, host.cell, host.mapped = intent.host, intent.cell, True
+        host.disabled, host.forced_down = intent.disabled, intent.forced_down
 
     def drop_intent(self, node: NodeUuid) -> None:
         """Forget the mapping of a node."""

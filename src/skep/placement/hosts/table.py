@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from skep.domain.cells import HostIntent
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.resources import Inventory, Resources
@@ -119,24 +120,15 @@ class HostTable(HostColumns):
 
     # --- what the operator wants -------------------------------------------------------------------
 
-    def set_intent(
-        self,
-        node: NodeUuid,
-        host: str,
-        cell: CellUuid,
-        *,
-        disabled: bool,
-        forced_down: bool,
-        disabled_reason: str | None = None,
-    ) -> None:
-        """Map a node to its cell, with what the operator wants of it."""
-        row = self._row(node)
-        self._place(row, host, cell)
+    def set_intent(self, intent: HostIntent) -> None:
+        """Map a node to its cell, with the operator's intent for it."""
+        row = self._row(intent.node)
+        self._place(row, intent.host, intent.cell)
         self.mapped[row] = True
-        self.disabled[row] = disabled
-        self.forced_down[row] = forced_down
-        if disabled and disabled_reason:
-            self.disabled_reasons[row] = disabled_reason
+        self.disabled[row] = intent.disabled
+        self.forced_down[row] = intent.forced_down
+        if intent.disabled and intent.disabled_reason:
+            self.disabled_reasons[row] = intent.disabled_reason
         else:
             self.disabled_reasons.pop(row, None)
         self._derive_row(row)

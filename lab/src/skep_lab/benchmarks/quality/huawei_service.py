@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from skep.domain.cells import HostIntent
 from skep.domain.clock import SECOND
 from skep.domain.flavors import Flavor
 from skep.domain.hosts import HostUsage
@@ -126,6 +127,6 @@ def _fill(known: Knowledge, servers: int) -> None:
     known.table.set_cell(_CELL, known=True, asserted=True, living=True)
     for node in nodes:
         usage = HostUsage(host=node, inventory=inventory, used={}, topology=Topology(cells=cells))
-        known.table.set_intent(node, node, _CELL, disabled=False, forced_down=False)
+        known.table.set_intent(HostIntent(node=node, host=node, cell=_CELL))
         known.table.set_report(node, _CELL, usage)
     known.table.set_heard(_CELL, nodes, 1)

@@ -124,7 +124,7 @@ class MadeUpCloud:
         for number in range(self.hosts):
             node, usage = self.node(number), self.usage(number, self._dice)
             cell = cells[number % CELLS]
-            table.set_intent(node, usage.host, cell, disabled=False, forced_down=False)
+            table.set_intent(HostIntent(node=node, host=usage.host, cell=cell))
             intake.report(node, cell, usage)
             heard[cell].append(node)
             if number % _AT_ONCE == 0:
