@@ -25,6 +25,7 @@ USER = UserId("u")
 FLAVOR = Flavor(flavorid="1", name="m1.tiny", vcpus=1, memory_mb=512, root_gb=1)
 ONE = InstanceUuid("00000000-0000-4000-8000-000000000001")
 HOST = "host1"
+CELL = CellUuid("c")
 ME = Incarnation("me")
 FAULT = Fault(code=500, message="it broke", created_at=5)
 
@@ -59,7 +60,8 @@ def spec() -> RequestSpec:
 def staged(uuid: InstanceUuid = ONE, *, attempt: int = 1, host: str | None = HOST) -> builds.Staged:
     """Return a server as the super conductor writes it into a cell."""
     return builds.Staged(
-        instance=server(uuid, attempt=attempt, host=host),
+        instance=server(uuid, attempt=attempt, host=None),
+        assignment=None if host is None else placed(host).assignment(spec()),
         spec=spec(),
         context=context(),
         epoch="e",
@@ -69,7 +71,7 @@ def staged(uuid: InstanceUuid = ONE, *, attempt: int = 1, host: str | None = HOS
 
 def placed(host: str) -> Placed:
     """Return a decision for a host."""
-    return Placed(node=NodeUuid(f"node-{host}"), host=host, cell=CellUuid("c"), epoch="e")
+    return Placed(node=NodeUuid(f"node-{host}"), host=host, cell=CELL, epoch="e")
 
 
 def request(uuids: Sequence[InstanceUuid], *, name: str = "req-1", now: int = 1, minimum: int = 1) -> NewRequest:

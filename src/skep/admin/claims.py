@@ -9,7 +9,8 @@ import msgspec
 
 from skep.admin.host_states import ClaimBody, claim_key, claim_view, mappings
 from skep.admin.requests import AdminRequest
-from skep.domain.claims import Claim, Role
+from skep.domain.assignments import Role
+from skep.domain.claims import Claim
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.groups import Policy
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid

@@ -65,4 +65,4 @@ def _staged(uuid: InstanceUuid, lost: Lost, cell: str, now: int) -> Staged:
         state=State.ERROR,
     )
     context = RequestContext(request_id=lost.request_id, project_id=spec.project_id, user_id=spec.user_id)
-    return Staged(instance=instance, spec=spec, context=context, epoch="")
+    return Staged(instance=instance, assignment=None, spec=spec, context=context, epoch="")

@@ -20,6 +20,7 @@ from skep.database.cell.builds import Work
 from skep.database.cell.endings import with_instances
 from skep.database.engine import T, Unit
 from skep.domain.actions import Over
+from skep.domain.assignments import Assignment
 from skep.domain.builds import CLEANUP_FAILED, BuildFailure, FailureKind
 from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
@@ -37,7 +38,7 @@ from skep.messages.to_cell_conductor import (
     SealedContents,
     Settled,
 )
-from skep.messages.to_compute import BuildAndRunInstance
+from skep.messages.to_compute import build_order
 from skep.messages.to_super_conductor import OpenContents
 from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.telemetry.logs import get_logger
@@ -88,6 +89,7 @@ class Builds:
         due = await parts.database.write(
             partial(
                 builds.dispatch_due,
+                home=parts.cell.uuid,
                 now=now,
                 resend_before=resend_before,
                 progress_before=parts.progress_before(),
@@ -95,35 +97,24 @@ class Builds:
                 epoch=self.epoch,
             )
         )
-        for work in due:
-            await self._send(work)
+        for one in due:
+            await self._send(one.work, one.assignment)
         return len(due) >= BATCH
 
-    async def _send(self, work: Work) -> None:
+    async def _send(self, work: Work, assignment: Assignment) -> None:
         parts, instance = self._parts, work.instance
-        assert instance.host is not None
-        assert instance.node is not None
         self._under_way[instance.uuid] = msgspec.structs.replace(work, secrets=None)
         async with parts.steps.step(
             "dispatch",
             request=work.context.request_id,
             instance=instance.uuid,
             attempt=instance.attempt,
-            host=instance.host,
+            host=assignment.host,
             cell=parts.cell.name,
             contexts=(work.context,),
         ):
-            message = BuildAndRunInstance(
-                context=work.context,
-                instance=instance,
-                attempt=instance.attempt,
-                node=instance.node,
-                resources=work.spec.resources(),
-                allocation=work.allocation,
-                secrets=work.secrets,
-                expected_end=work.spec.expected_end,
-            )
-            await parts.transport.cast(compute(parts.cell.uuid, instance.host), message, work.context)
+            order = build_order(instance, assignment, work.context, work.secrets)
+            await parts.transport.cast(compute(parts.cell.uuid, assignment.host), order, work.context)
 
     async def may_build(self, message: MayBuild, _context: RequestContext | None) -> Permission:
         """Answer whether a host may begin."""

@@ -31,8 +31,6 @@ from skep.compute.entries import (
     TerminateAsked,
 )
 from skep.domain.ids import InstanceUuid
-from skep.domain.providers import Allocation
-from skep.domain.resources import Resources
 from skep.domain.timelines import Moment, later
 
 KEPT_TASKS = 4
@@ -42,14 +40,20 @@ KEPT_TASKS = 4
 class OpenAttempt(msgspec.Struct, kw_only=True):
     """An attempt that the ledger counts: a build under way or a guest."""
 
-    resources: Resources
-    allocation: Allocation | None = None
-    expected_end: int | None = None
-    order: BuildAccepted | None = None
-    """What was asked; dropped once the guest is there."""
+    entry: BuildAccepted | GuestBuilt
+    """What was ordered; once the guest is there, what was built. Both say what the attempt holds of the host."""
     granted: bool = False
-    built: GuestBuilt | None = None
     acknowledged: bool = False
+
+    @property
+    def order(self) -> BuildAccepted | None:
+        """What was ordered; None once the guest is there."""
+        return self.entry if isinstance(self.entry, BuildAccepted) else None
+
+    @property
+    def built(self) -> GuestBuilt | None:
+        """What was built; None while there is no guest."""
+        return self.entry if isinstance(self.entry, GuestBuilt) else None
 
 
 class FailedAttempt(msgspec.Struct, kw_only=True):
@@ -182,9 +186,9 @@ class Attempts:
         record.highest = max(record.highest, entry.attempt)
         if entry.attempt in record.over:
             return
-        opened = record.open.setdefault(entry.attempt, _accepted(entry))
+        opened = record.open.setdefault(entry.attempt, OpenAttempt(entry=entry))
         if entry.prepares and opened.built is None:
-            opened.order = entry
+            opened.entry = entry
             record.prepared[entry.attempt] = entry.prepares
 
     @_take.register
@@ -198,13 +202,7 @@ class Attempts:
         self.latest = later(self.latest, entry.moment)
         record.highest = max(record.highest, entry.attempt)
         if entry.attempt not in record.over:
-            record.open[entry.attempt] = OpenAttempt(
-                resources=entry.resources,
-                allocation=entry.allocation,
-                expected_end=entry.expected_end,
-                granted=True,
-                built=entry,
-            )
+            record.open[entry.attempt] = OpenAttempt(entry=entry, granted=True)
             if entry.prepares:
                 record.prepared[entry.attempt] = entry.prepares
 
@@ -262,7 +260,7 @@ class Attempts:
                 self.latest = later(self.latest, entry.moment)
                 if opened is not None and opened.built is not None:
                     opened.acknowledged = True
-                    opened.built = msgspec.structs.replace(
+                    opened.entry = msgspec.structs.replace(
                         opened.built, moment=later(opened.built.moment, entry.moment)
                     )
             case "failed":
@@ -290,12 +288,6 @@ class Attempts:
         """Give the fewest entries that lead to what is known now."""
         for instance, record in self.records.items():
             yield from _entries(instance, record)
-
-
-def _accepted(entry: BuildAccepted) -> OpenAttempt:
-    return OpenAttempt(
-        resources=entry.resources, allocation=entry.allocation, expected_end=entry.expected_end, order=entry
-    )
 
 
 def _drop_old_tasks(record: InstanceRecord) -> None:

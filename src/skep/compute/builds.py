@@ -225,7 +225,7 @@ class Builds:
             return failure("InvalidInput", "An amount of a resource is negative.")
         if unfit := host.calls.unfit():
             return failure("HypervisorUnavailable", f"Host {host.name} takes no builds: {unfit}.")
-        match host.ledger.claim(run.instance, order.attempt, order.resources, order.allocation, order.expected_end):
+        match host.ledger.claim(run.instance, order.attempt, host.assigned(order)):
             case Refused() as refused:
                 return failure("ComputeResourcesUnavailable", refused.message())
             case Replaced():

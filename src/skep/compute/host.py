@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from skep.compute.calls import DriverCalls
 from skep.compute.drivers.base import Driver, NamedResource
 from skep.compute.drivers.contents import Opener, keeps_closed
+from skep.compute.entries import BuildAccepted, GuestBuilt
 from skep.compute.image_cache import ImageCache
 from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
@@ -17,11 +18,14 @@ from skep.compute.settings import ComputeSettings
 from skep.compute.steps import Steps
 from skep.compute.upcalls import Upcalls
 from skep.compute.work import InstanceLocks, Work
+from skep.domain.assignments import Assignment
 from skep.domain.builds import BuildFailure, FailureKind, failure
 from skep.domain.claims import ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+from skep.domain.providers import Allocation
+from skep.domain.resources import Resources
 
 
 class Reporting(Protocol):
@@ -76,6 +80,22 @@ class Host:
             host=self.name,
             cell=self.cell_name,
             contexts=(context,) if context is not None else (),
+        )
+
+    def assigned(self, entry: BuildAccepted | GuestBuilt) -> Assignment:
+        """Return what an attempt in the journal holds of this host."""
+        return self.assignment(entry.resources, entry.allocation, entry.expected_end)
+
+    def assignment(self, resources: Resources, allocation: Allocation | None, end: int | None) -> Assignment:
+        """Return what a build holds of this host."""
+        return Assignment(
+            node=self.node,
+            host=self.name,
+            cell=self.cell,
+            resources=resources,
+            allocation=allocation,
+            end=end,
+            role="build",
         )
 
     async def remove(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from skep.domain.assignments import Assignment
 from skep.domain.builds import Accepted, Refused
 from skep.domain.hosts import HostUsage
 from skep.domain.ids import InstanceUuid
@@ -30,12 +31,10 @@ class Ledger:
 
     def __init__(self, inventory: Mapping[str, Inventory]) -> None:
         self._capacity: dict[str, int] = {}
-        self._held: dict[InstanceUuid, dict[int, Resources]] = {}
+        self._held: dict[InstanceUuid, dict[int, Assignment]] = {}
+        """Of each attempt that is counted, what it holds of the host."""
         self._used: Resources = {}
         self._layout: Layout | None = None
-        self._allocations: dict[tuple[InstanceUuid, int], Allocation] = {}
-        self._ends: dict[tuple[InstanceUuid, int], int | None] = {}
-        """Of each attempt that is counted, when its server is expected to be gone."""
         self.set_inventory(inventory)
 
     def set_inventory(self, inventory: Mapping[str, Inventory]) -> None:
@@ -46,22 +45,15 @@ class Ledger:
         """Take which NUMA cells and nested providers the host has. What is counted stays counted."""
         self._layout = None if usage.topology is None else layout_of(usage)
 
-    def claim(
-        self,
-        instance: InstanceUuid,
-        attempt: int,
-        resources: Resources,
-        allocation: Allocation | None = None,
-        expected_end: int | None = None,
-    ) -> Accepted | Refused | Replaced:
+    def claim(self, instance: InstanceUuid, attempt: int, assignment: Assignment) -> Accepted | Refused | Replaced:
         """Count the build if it fits. A repeat of what is counted is accepted and not counted again.
 
-        What `allocation` names must be free: no CPU, page or device is held twice.
+        What the allocation names must be free: no CPU, page or device is held twice.
 
         Raises ValueError for a negative amount.
         """
-        if any(amount < 0 for amount in resources.values()):
-            raise ValueError(f"a claim has a negative amount: {resources}")
+        if any(amount < 0 for amount in assignment.resources.values()):
+            raise ValueError(f"a claim has a negative amount: {assignment.resources}")
         held = self._held.get(instance)
         if held:
             if attempt in held:
@@ -69,41 +61,30 @@ class Ledger:
             newest = max(held)
             if attempt < newest:
                 return Replaced(newest)
-        lacks = self._lacks(resources)
+        lacks = self._lacks(assignment.resources)
         if lacks:
             return Refused(lacks=lacks)
-        if allocation is not None and not self._is_free(allocation):
+        if assignment.allocation is not None and not self._is_free(assignment.allocation):
             return Refused(lacks={}, reason="CPUs, pages or devices that were promised are held by others")
-        self.adopt(instance, attempt, resources, allocation, expected_end)
+        self.adopt(instance, attempt, assignment)
         return Accepted()
 
-    def adopt(
-        self,
-        instance: InstanceUuid,
-        attempt: int,
-        resources: Resources,
-        allocation: Allocation | None = None,
-        expected_end: int | None = None,
-    ) -> None:
+    def adopt(self, instance: InstanceUuid, attempt: int, assignment: Assignment) -> None:
         """Count what exists on the host or was accepted before a restart, without asking whether it fits."""
         held = self._held.setdefault(instance, {})
         if attempt in held:
             return
-        held[attempt] = resources
-        self._ends[instance, attempt] = expected_end
-        if allocation is not None:
-            self._allocations[instance, attempt] = allocation
-        for resource_class, amount in resources.items():
+        held[attempt] = assignment
+        for resource_class, amount in assignment.resources.items():
             self._used[resource_class] = self._used.get(resource_class, 0) + amount
 
     def release(self, instance: InstanceUuid, attempt: int) -> None:
         """Count it no more. What is not counted is no error."""
         held = self._held.get(instance)
-        if held is None:
+        released = held.pop(attempt, None) if held is not None else None
+        if released is None:
             return
-        self._allocations.pop((instance, attempt), None)
-        self._ends.pop((instance, attempt), None)
-        for resource_class, amount in held.pop(attempt, {}).items():
+        for resource_class, amount in released.resources.items():
             self._used[resource_class] -= amount
         if not held:
             del self._held[instance]
@@ -122,19 +103,26 @@ class Ledger:
 
     def taken(self) -> Allocation | None:
         """Return the sum of the parts of the host that are held; None where nobody holds any."""
-        return total(self._allocations.values()) if self._allocations else None
+        allocations = self._allocations()
+        return total(allocations) if allocations else None
 
     def expected_end(self) -> int | None:
         """Return when the last of all that is counted is expected to be gone; None where one of them has no end."""
         latest: int | None = None
-        for end in self._ends.values():
-            if end is None:
+        for assignment in self._assignments():
+            if assignment.end is None:
                 return None
-            latest = end if latest is None else max(latest, end)
+            latest = assignment.end if latest is None else max(latest, assignment.end)
         return latest
 
+    def _assignments(self) -> Iterator[Assignment]:
+        return (assignment for held in self._held.values() for assignment in held.values())
+
+    def _allocations(self) -> list[Allocation]:
+        return [one.allocation for one in self._assignments() if one.allocation is not None]
+
     def _is_free(self, allocation: Allocation) -> bool:
-        return self._layout is not None and Room(self._layout, self._allocations.values()).has(allocation)
+        return self._layout is not None and Room(self._layout, self._allocations()).has(allocation)
 
     def _lacks(self, resources: Resources) -> dict[str, int]:
         lacks = {}

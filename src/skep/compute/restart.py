@@ -36,7 +36,8 @@ class Restart:
         host = self._host
         for guest in self._guests.values():
             end = self._expected_end(guest)
-            host.ledger.adopt(guest.instance, guest.attempt, guest.resources, guest.allocation, end)
+            held = host.assignment(guest.resources, guest.allocation, end)
+            host.ledger.adopt(guest.instance, guest.attempt, held)
             if guest.whole:
                 host.guests[guest.instance] = guest.attempt
             if not self._is_known(guest):
@@ -52,7 +53,7 @@ class Restart:
         for instance, record in host.journal.attempts.records.items():
             for attempt, opened in record.open.items():
                 if opened.built is None:
-                    host.ledger.adopt(instance, attempt, opened.resources, opened.allocation, opened.expected_end)
+                    host.ledger.adopt(instance, attempt, host.assigned(opened.entry))
                 elif host.guests.get(instance) != attempt:
                     log.error("a guest is missing or not whole", host=host.name, instance=instance, attempt=attempt)
 
@@ -81,7 +82,7 @@ class Restart:
                     launched_at=self._host.clock.now(),
                     power_state=guest.power_state,
                     image_properties=weighed_properties(opened.order.instance.image if opened.order else None),
-                    expected_end=opened.expected_end,
+                    expected_end=opened.entry.expected_end,
                     described=opened.order.instance if opened.order else None,
                     prepares=opened.order.prepares if opened.order else (),
                 )
@@ -106,7 +107,7 @@ class Restart:
         """Return when a guest is expected to be gone, as the journal remembers: the hypervisor knows nothing of it."""
         record = self._host.journal.attempts.get(guest.instance)
         opened = record.open.get(guest.attempt) if record is not None else None
-        return opened.expected_end if opened is not None else None
+        return opened.entry.expected_end if opened is not None else None
 
     def _is_known(self, guest: Guest) -> bool:
         record = self._host.journal.attempts.get(guest.instance)

@@ -10,8 +10,10 @@ from typing import Literal
 
 import msgspec
 
+from skep.domain.assignments import Assignment, Role
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.providers import Allocation
+from skep.domain.request_specs import RequestSpec
 
 Actor = Literal["api", "super_conductor", "scheduler", "cell_conductor", "compute"]
 
@@ -192,6 +194,18 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True, tag="placed", gc=False):
     allocation: Allocation | None = None
     """Which CPUs, pages and devices of the host are claimed; None: only flat amounts are."""
 
+    def assignment(self, spec: RequestSpec) -> Assignment:
+        """Return what was decided for a build of `spec`."""
+        return Assignment(
+            node=self.node,
+            host=self.host,
+            cell=self.cell,
+            resources=spec.resources(),
+            allocation=self.allocation,
+            end=spec.expected_end,
+            role="build",
+        )
+
 
 class NoValidHost(msgspec.Struct, frozen=True, kw_only=True, tag="no_valid_host"):
     """No host fits now, and every host that might was looked at."""
@@ -337,10 +351,6 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
         return "Insufficient compute resources: " + ", ".join(
             f"lacks {amount} {name}" for name, amount in sorted(self.lacks.items())
         )
-
-
-Role = Literal["build", "source", "target"]
-"""What an attempt is for: a build, or the host that a server leaves, or the one that it moves to."""
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):

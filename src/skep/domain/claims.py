@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
+from skep.domain.assignments import Role
 from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid
 from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
-
-Role = Literal["build", "move_source", "move_target"]
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):

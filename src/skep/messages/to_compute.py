@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from skep.domain.assignments import Assignment
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Instance, Task
@@ -29,6 +30,22 @@ class BuildAndRunInstance(Cast, frozen=True, kw_only=True):
     """adminPass and injected files, encrypted; None when there are none."""
     expected_end: int | None = None
     """The server's expected end, microseconds since 1970; None: unknown."""
+
+
+def build_order(
+    instance: Instance, assignment: Assignment, context: RequestContext, secrets: bytes | None
+) -> BuildAndRunInstance:
+    """Return the order to build the present attempt of an instance."""
+    return BuildAndRunInstance(
+        context=context,
+        instance=instance,
+        attempt=instance.attempt,
+        node=assignment.node,
+        resources=assignment.resources,
+        allocation=assignment.allocation,
+        secrets=secrets,
+        expected_end=assignment.end,
+    )
 
 
 class TerminateInstance(Cast, frozen=True, kw_only=True):

@@ -6,9 +6,10 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from skep.domain.assignments import Role
 from skep.domain.builds import Decision
 from skep.domain.cells import Cell, HostIntent
-from skep.domain.claims import Claim, ClaimKey, Role
+from skep.domain.claims import Claim, ClaimKey
 from skep.domain.hosts import AgentReport, HostState
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
 from skep.domain.request_specs import RequestSpec

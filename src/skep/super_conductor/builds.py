@@ -250,18 +250,16 @@ class Builds:
             instance = msgspec.structs.replace(
                 one.instance,
                 attempt=one.attempt,
-                host=fate.host,
-                node=fate.node,
                 availability_zone=fate.zone,
                 state=State.SCHEDULED,
             )
             return Staged(
                 instance=instance,
+                assignment=fate.assignment(one.spec),
                 spec=one.spec,
                 context=one.context,
                 epoch=fate.epoch,
                 alternates=fate.alternates,
-                allocation=fate.allocation,
                 explanation=fate.explanation,
                 secrets=one.secrets,
             )
@@ -269,7 +267,14 @@ class Builds:
         details = "; ".join(f"{host}: {stage}" for host, stage in sorted(fate.explanation.rejected.items()))
         fault = Fault(code=500, message=fate.message(), created_at=now, details=details or None)
         instance = msgspec.structs.replace(one.instance, attempt=one.attempt, fault=fault, state=State.ERROR)
-        return Staged(instance=instance, spec=one.spec, context=one.context, epoch="", explanation=fate.explanation)
+        return Staged(
+            instance=instance,
+            assignment=None,
+            spec=one.spec,
+            context=one.context,
+            epoch="",
+            explanation=fate.explanation,
+        )
 
     async def _release(self, keys: Collection[ClaimKey]) -> None:
         """Free the claims of attempts that came to nothing; what stays is found by comparing claims with rows."""

@@ -200,19 +200,19 @@ class Moves:
         instance = msgspec.structs.replace(
             work.instance,
             attempt=attempt,
-            host=placed.host,
-            node=placed.node,
+            host=None,
+            node=None,
             availability_zone=placed.zone,
             state=State.SCHEDULED,
             fault=None,
         )
         return Staged(
             instance=instance,
+            assignment=placed.assignment(work.spec),
             spec=work.spec,
             context=work.context,
             epoch=placed.epoch,
             alternates=placed.alternates,
-            allocation=placed.allocation,
             explanation=placed.explanation,
             secrets=work.secrets,
             left_cells=tried,

@@ -26,7 +26,7 @@ def select(notifier: Notifier, phase: Literal["start", "end"], spec: RequestSpec
 
 def staged(notifier: Notifier, one: Staged) -> None:
     """Emit `instance.update` for a server that got its row, and the error of one that got no host."""
-    notifier.emit("instance.update", notifications.update(one.instance, None), publisher_id=PUBLISHER)
+    notifier.emit("instance.update", notifications.update(one.on_host(), None), publisher_id=PUBLISHER)
     if one.instance.fault is not None:
         payload = notifications.compute_task_error(one.instance, one.spec, one.instance.fault.message)
         notifier.emit("compute_task.build_instances.error", payload, publisher_id=PUBLISHER, priority="ERROR")

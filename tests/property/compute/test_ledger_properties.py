@@ -7,6 +7,7 @@ from skep.compute.ledger import Ledger
 from skep.domain.builds import Accepted
 from skep.domain.resources import Inventory, Resources
 from tests.support.agents import uuid_of
+from tests.support.assigned import assigned
 
 INVENTORIES = st.fixed_dictionaries(
     {
@@ -31,7 +32,7 @@ def test_it_never_overcommits_and_counts_what_it_accepted(
     held: dict[tuple[int, int], Resources] = {}
     for claims, number, attempt, amounts in steps:
         if claims:
-            if isinstance(ledger.claim(uuid_of(number), attempt, amounts), Accepted):
+            if isinstance(ledger.claim(uuid_of(number), attempt, assigned(amounts)), Accepted):
                 held.setdefault((number, attempt), amounts)
         else:
             ledger.release(uuid_of(number), attempt)

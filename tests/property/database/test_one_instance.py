@@ -18,7 +18,7 @@ from skep.database.cell import attempts, builds, deletes, reschedules, tasks
 from skep.database.cell.tables import instances
 from skep.domain.instances import PowerState, State, Task
 from skep.domain.states import TABLE
-from tests.support.rows import FAULT, ME, ONE, any_open, asking, context, placed, staged
+from tests.support.rows import CELL, FAULT, ME, ONE, any_open, asking, context, placed, staged
 from tests.support.samples import examples
 
 HOSTS = st.sampled_from(["host1", "host2"])
@@ -95,10 +95,10 @@ class OneInstance(RuleBasedStateMachine):
 
     @rule()
     def dispatch(self) -> None:
-        for work in builds.dispatch_due(self.connection, self.tick(), self.now, 5):
-            assert work.instance.state is State.SCHEDULED
-            assert work.instance.host is not None
-            self.holding.add((work.instance.attempt, work.instance.host))
+        for one in builds.dispatch_due(self.connection, CELL, self.tick(), self.now, 5):
+            instance = one.work.instance
+            assert (instance.state, instance.host) == (State.SCHEDULED, one.assignment.host)
+            self.holding.add((instance.attempt, one.assignment.host))
 
     @rule()
     def take(self) -> None:

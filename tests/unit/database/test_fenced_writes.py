@@ -14,6 +14,7 @@ from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import PowerState, State, Task
 from skep.domain.states import TABLE
 from tests.support.rows import (
+    CELL,
     FAULT,
     HOST,
     ME,
@@ -279,9 +280,9 @@ def test_what_was_given_back_waits_for_its_time(cell: sa.Connection) -> None:
 
 def test_dispatch_tells_each_host_once_until_it_is_due_again(cell: sa.Connection) -> None:
     bring_to(cell, State.SCHEDULED)
-    assert [work.instance.uuid for work in builds.dispatch_due(cell, NOW, NOW - 5, 5)] == [ONE]
-    assert builds.dispatch_due(cell, NOW + 5, NOW, 5) == []
-    assert len(builds.dispatch_due(cell, NOW + 6, NOW + 1, 5)) == 1
+    assert [one.work.instance.uuid for one in builds.dispatch_due(cell, CELL, NOW, NOW - 5, 5)] == [ONE]
+    assert builds.dispatch_due(cell, CELL, NOW + 5, NOW, 5) == []
+    assert len(builds.dispatch_due(cell, CELL, NOW + 6, NOW + 1, 5)) == 1
 
 
 def test_stale_attempts_are_told_in_turns_so_that_no_host_waits_behind_a_silent_one(cell: sa.Connection) -> None:

@@ -27,7 +27,7 @@ from skep.database.cell import (
 from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid
 from skep.domain.instances import State
 from skep.domain.patterns import Pattern
-from tests.support.rows import ONE, bring_to
+from tests.support.rows import CELL, ONE, bring_to
 
 ME = Incarnation("me")
 TWO = InstanceUuid("two")
@@ -37,7 +37,7 @@ LARGE = ("instances", "instance_mappings", "attempts", "build_requests", "action
 
 CELL_PASSES: dict[str, Callable[[sa.Connection], object]] = {
     "staged_before": partial(builds.staged_before, before=1, limit=5),
-    "dispatch_due": partial(builds.dispatch_due, now=1, resend_before=1, limit=5),
+    "dispatch_due": partial(builds.dispatch_due, home=CELL, now=1, resend_before=1, limit=5),
     "reschedules.take": partial(reschedules.take, owner=ME, now=1, limit=5),
     "overdue": partial(reschedules.overdue, state=State.SPAWNING, before=1, limit=5),
     "moves.waiting": partial(moves.waiting, now=1, limit=5),

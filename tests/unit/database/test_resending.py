@@ -13,7 +13,7 @@ from skep.domain.clock import SECOND
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, NodeUuid
 from skep.domain.instances import State, Task
-from tests.support.rows import HOST, ONE, asking, bring_to, context
+from tests.support.rows import CELL, HOST, ONE, asking, bring_to, context
 
 START = 1000 * SECOND
 RESEND = 2 * SECOND
@@ -24,7 +24,7 @@ def sent_times(cell: sa.Connection, until: int) -> list[int]:
     return [
         second
         for second in range(until)
-        if builds.dispatch_due(cell, START + second * SECOND, START + second * SECOND - RESEND, 5, START)
+        if builds.dispatch_due(cell, CELL, START + second * SECOND, START + second * SECOND - RESEND, 5, START)
     ]
 
 
@@ -39,13 +39,13 @@ def test_a_build_that_nobody_answers_is_sent_less_and_less_often(cell: sa.Connec
 
 def test_a_build_in_the_hands_of_its_host_is_not_sent_again(cell: sa.Connection) -> None:
     bring_to(cell, State.SCHEDULED)
-    assert builds.dispatch_due(cell, START, START - RESEND, 5, START - 15 * SECOND)
+    assert builds.dispatch_due(cell, CELL, START, START - RESEND, 5, START - 15 * SECOND)
     for second in range(1, 100):
         now = START + second * SECOND
         assert builds.progressed(cell, HOST, [(ONE, 1)], now) == 1
-        assert builds.dispatch_due(cell, now, now - RESEND, 5, now - 15 * SECOND) == []
+        assert builds.dispatch_due(cell, CELL, now, now - RESEND, 5, now - 15 * SECOND) == []
     silent = START + 115 * SECOND
-    assert builds.dispatch_due(cell, silent, silent - RESEND, 5, silent - 15 * SECOND)
+    assert builds.dispatch_due(cell, CELL, silent, silent - RESEND, 5, silent - 15 * SECOND)
 
 
 def test_progress_counts_for_its_attempt_and_host_only(cell: sa.Connection) -> None:
@@ -62,7 +62,7 @@ def test_progress_counts_for_its_attempt_and_host_only(cell: sa.Connection) -> N
 def test_a_deadline_begins_when_the_host_is_told(cell: sa.Connection) -> None:
     bring_to(cell, State.SCHEDULED)
     assert reschedules.overdue(cell, State.SCHEDULED, START, 5) == [], "its host was never told"
-    builds.dispatch_due(cell, START, START - RESEND, 5)
+    builds.dispatch_due(cell, CELL, START, START - RESEND, 5)
     assert reschedules.overdue(cell, State.SCHEDULED, START, 5) == []
     assert [one.host for one in reschedules.overdue(cell, State.SCHEDULED, START + 1, 5)] == [HOST]
 
@@ -88,11 +88,11 @@ def test_a_host_whose_agent_starts_anew_is_told_at_once(cell: sa.Connection) -> 
     bring_to(cell, State.SCHEDULED)
     sent_times(cell, 100)
     now = START + 100 * SECOND
-    assert builds.dispatch_due(cell, now, now - RESEND, 5) == []
+    assert builds.dispatch_due(cell, CELL, now, now - RESEND, 5) == []
     agents.register(cell, identity, now)
-    assert builds.dispatch_due(cell, now, now - RESEND, 5) == [], "the same process remembers"
+    assert builds.dispatch_due(cell, CELL, now, now - RESEND, 5) == [], "the same process remembers"
     agents.register(cell, msgspec.structs.replace(identity, process=Incarnation("second")), now)
-    assert builds.dispatch_due(cell, now, now - RESEND, 5)
+    assert builds.dispatch_due(cell, CELL, now, now - RESEND, 5)
 
 
 def test_a_dead_host_is_told_of_deletes_less_and_less_often(cell: sa.Connection) -> None:

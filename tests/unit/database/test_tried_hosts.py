@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from skep.database.cell import attempts, builds, reschedules
 from skep.domain.instances import State
-from tests.support.rows import ME, ONE, bring_to, placed, staged
+from tests.support.rows import CELL, ME, ONE, bring_to, placed, staged
 
 NOW = 100
 
@@ -30,7 +30,7 @@ def test_a_build_that_was_taken_away_before_it_was_sent_tried_no_host(cell: sa.C
 
 def test_a_host_that_was_told_was_tried(cell: sa.Connection) -> None:
     bring_to(cell, State.SCHEDULED)
-    assert builds.dispatch_due(cell, NOW, NOW, 1)
+    assert builds.dispatch_due(cell, CELL, NOW, NOW, 1)
     assert reschedules.take_from_host(cell, ONE, 1, NOW)
     assert attempts.tried_nodes(cell, ONE) == ["node-host1"]
 

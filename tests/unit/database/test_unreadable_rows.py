@@ -9,7 +9,7 @@ from skep.database.cell import attempts, builds, deletes, reschedules, tasks
 from skep.database.cell.tables import instances
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, State, Task
-from tests.support.rows import HOST, ME, ONE, asking, bring_to, context, staged, state_of
+from tests.support.rows import CELL, HOST, ME, ONE, asking, bring_to, context, staged, state_of
 
 NOW = 10**9
 TWO = InstanceUuid("two")
@@ -29,10 +29,10 @@ def test_others_are_sent_and_the_damaged_one_is_error(cell: sa.Connection, colum
     bring_to(cell, State.SCHEDULED)
     second(cell)
     damage(cell, column, b"\xff{")
-    assert [work.instance.uuid for work in builds.dispatch_due(cell, NOW, NOW, 5)] == [TWO]
+    assert [one.work.instance.uuid for one in builds.dispatch_due(cell, CELL, NOW, NOW, 5)] == [TWO]
     found = cell.execute(sa.select(instances.c.state, instances.c.attempt).where(instances.c.uuid == ONE)).one()
     assert tuple(found) == ("error", 2)
-    assert builds.dispatch_due(cell, NOW + 1, NOW - 1, 5) == []
+    assert builds.dispatch_due(cell, CELL, NOW + 1, NOW - 1, 5) == []
     assert [stale.host for stale in attempts.stale_due(cell, NOW, NOW, 5)] == [HOST], "whoever was told of it undoes it"
 
 

@@ -33,7 +33,7 @@ from skep.domain.quotas import COUNTED, charge_of
 from skep.domain.request_specs import RequestSpec
 from skep.transport.memory import MemoryTransport
 from skep_lab.compute_api.api import PROJECT, HeldStates, KnownTokens, NoImages
-from skep_lab.compute_api.servers import ServersUnderTest
+from skep_lab.compute_api.servers import ServersUnderTest, assignment_on
 
 FLAVOR = Flavor(flavorid="1", name="m1.tiny", vcpus=1, memory_mb=512, root_gb=1)
 OWNER = Incarnation("conductor-1")
@@ -69,9 +69,8 @@ class ManyCells(ServersUnderTest):
         host = f"host-of-{cell[:8]}"
         staged = [
             Staged(
-                instance=msgspec.structs.replace(
-                    one.instance, attempt=one.attempt, host=host, node=NodeUuid(f"node-{host}")
-                ),
+                instance=msgspec.structs.replace(one.instance, attempt=one.attempt),
+                assignment=assignment_on(host, cell, one.spec),
                 spec=one.spec,
                 context=one.context,
                 epoch="one",

@@ -27,6 +27,8 @@ from skep.database.api.server_groups import ServerGroup
 from skep.database.cell import builds as cell_builds
 from skep.database.cell.builds import Staged
 from skep.database.engine import Database
+from skep.domain.assignments import Assignment
+from skep.domain.builds import Placed
 from skep.domain.cells import Cell, HostMapping
 from skep.domain.clock import SECOND, Clock, Timestamp
 from skep.domain.context import RequestContext
@@ -36,6 +38,7 @@ from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CELL0, CellUuid, GroupUuid, Incarnation, InstanceUuid, NodeUuid, ProjectId, UserId
 from skep.domain.images import Image
 from skep.domain.instances import Fault, PowerState
+from skep.domain.request_specs import RequestSpec
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
@@ -86,6 +89,11 @@ class KnownImages:
         if image_id not in IMAGES:
             raise NotFound(f"Image {image_id} could not be found.")
         return IMAGES[image_id]
+
+
+def assignment_on(host: str, cell: CellUuid, spec: RequestSpec) -> Assignment:
+    """Return the assignment of a build on a host whose node is named after it."""
+    return Placed(node=NodeUuid(f"node-{host}"), host=host, cell=cell, epoch="e1").assignment(spec)
 
 
 class ServersUnderTest:
@@ -150,11 +158,14 @@ class ServersUnderTest:
         """Write the row of a waiting server into its cell, as hop 4a does."""
         taken = next(one for one in await self.take() if one.instance.uuid == uuid)
         fault = Fault(code=500, message="No valid host: 0 hosts considered", created_at=1, details="host-1: capacity")
-        changes: dict[str, Any] = (
-            {"fault": fault} if cell == CELL0 else {"host": host, "node": NodeUuid(f"node-{host}")}
+        placeless = cell == CELL0
+        staged = Staged(
+            instance=msgspec.structs.replace(taken.instance, attempt=taken.attempt, fault=fault if placeless else None),
+            assignment=None if placeless else assignment_on(host, cell, taken.spec),
+            spec=taken.spec,
+            context=taken.context,
+            epoch="e1",
         )
-        instance = msgspec.structs.replace(taken.instance, attempt=taken.attempt, **changes)
-        staged = Staged(instance=instance, spec=taken.spec, context=taken.context, epoch="e1")
         now = self.services.clock.now()
         await self.services.cells[cell].write(partial(cell_builds.stage, staged=[staged], now=now))
         return taken

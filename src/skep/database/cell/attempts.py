@@ -11,7 +11,8 @@ from skep.database.cell import resending, resting
 from skep.database.cell.tables import NOT_BUILT, attempts, instances
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
-from skep.domain.builds import AttemptRecord, Explanation, Role
+from skep.domain.assignments import Assignment, Role
+from skep.domain.builds import AttemptRecord, Explanation, Placed
 from skep.domain.claims import ClaimKey
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Task
@@ -44,6 +45,20 @@ class StaleAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """How often the host has been told, this time included."""
     deleted: bool
     """Whether the instance is deleted, or is being deleted."""
+
+
+def of_decision(
+    instance: InstanceUuid, attempt: int, chosen: Assignment | Placed | None, explanation: Explanation | None, now: int
+) -> NewAttempt:
+    """Return the attempt that a decision begins; where nothing was chosen, it ended at once."""
+    return NewAttempt(
+        instance=instance,
+        attempt=attempt,
+        node=None if chosen is None else chosen.node,
+        host=None if chosen is None else chosen.host,
+        now=now,
+        explanation=explanation,
+    )
 
 
 def begin(connection: sa.Connection, new: Iterable[NewAttempt]) -> None:

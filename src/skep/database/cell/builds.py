@@ -6,24 +6,25 @@ Functions that answer a bool say whether the writer may go on; a repeat of what 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, agents, attempts, resending, resting, unreadable
+from skep.database.cell import actions, agents, assignments, attempts, resending, resting, unreadable
 from skep.database.cell.instances import columns_of, instance_of, live_columns
 from skep.database.cell.resending import NOTHING_COUNTS
 from skep.database.cell.tables import UNDER_WAY, instances
 from skep.database.cell.transitions import moving
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
+from skep.domain.assignments import Assignment
 from skep.domain.builds import Alternate, Explanation
 from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import Fault, Instance, PowerState, State, Task
-from skep.domain.providers import Allocation
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import BUILT_BY_HOST, check, stored
 
@@ -34,6 +35,9 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
     """A server as it is written into a cell: with a host, or (cell0) with the fault that says why it has none."""
 
     instance: Instance
+    """Without host and node: the assignment names them."""
+    assignment: Assignment | None
+    """None: no host, so that its fault says why."""
     spec: RequestSpec
     context: RequestContext
     epoch: str
@@ -42,8 +46,12 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
     secrets: bytes | None = None
     left_cells: tuple[CellUuid, ...] = ()
     """The cells that had no host for it."""
-    allocation: Allocation | None = None
-    """Which parts of the host are claimed for it."""
+
+    def on_host(self) -> Instance:
+        """Return the instance as its row will say it."""
+        if self.assignment is None:
+            return self.instance
+        return msgspec.structs.replace(self.instance, host=self.assignment.host, node=self.assignment.node)
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +64,14 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     secrets: bytes | None
     step_at: int
     task_id: str | None
-    left_cells: tuple[CellUuid, ...] = ()
-    allocation: Allocation | None = None
+    left_cells: tuple[CellUuid, ...]
+
+
+class DueBuild(msgspec.Struct, frozen=True, kw_only=True):
+    """A scheduled build whose host is to be told."""
+
+    work: Work
+    assignment: Assignment
 
 
 def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> set[InstanceUuid]:
@@ -65,8 +79,8 @@ def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> set[
 
     Return those that stand there now. What was placed on a host that is being deleted, or was, is not written.
     """
-    shut = agents.closed(connection, {one.instance.node for one in staged if one.instance.node is not None})
-    staged = [one for one in staged if one.instance.node not in shut]
+    shut = agents.closed(connection, {one.assignment.node for one in staged if one.assignment is not None})
+    staged = [one for one in staged if one.assignment is None or one.assignment.node not in shut]
     if not staged:
         return set()
     connection.execute(_staging(connection), [_staged_columns(one, now) for one in staged])
@@ -85,14 +99,7 @@ def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> set[
     attempts.begin(
         connection,
         (
-            attempts.NewAttempt(
-                instance=one.instance.uuid,
-                attempt=one.instance.attempt,
-                node=one.instance.node,
-                host=one.instance.host,
-                now=now,
-                explanation=one.explanation,
-            )
+            attempts.of_decision(one.instance.uuid, one.instance.attempt, one.assignment, one.explanation, now)
             for one in staged
         ),
     )
@@ -124,6 +131,7 @@ _STAGING: dict[str, sa.Executable] = {}
 def _staged_columns(staged: Staged, now: int) -> dict[str, Any]:
     return {
         **columns_of(msgspec.structs.replace(staged.instance, state=State.STAGED)),
+        **assignments.columns_of(staged.assignment),
         "task_id": None,
         "owner": None,
         "epoch": staged.epoch,
@@ -136,7 +144,6 @@ def _staged_columns(staged: Staged, now: int) -> dict[str, Any]:
         "context": dump(staged.context),
         "spec": dump(staged.spec),
         "alternates": dump(staged.alternates),
-        "allocation": dump(staged.allocation) if staged.allocation is not None else None,
         "secrets": staged.secrets,
         "left_cells": dump(staged.left_cells).decode(),
     }
@@ -190,13 +197,14 @@ def staged_before(
 
 def dispatch_due(
     connection: sa.Connection,
+    home: CellUuid,
     now: int,
     resend_before: int,
     limit: int,
     progress_before: int = NOTHING_COUNTS,
     epoch: str | None = None,
-) -> list[Work]:
-    """Return scheduled builds whose host is to be told now, and note that it was told.
+) -> list[DueBuild]:
+    """Return scheduled builds of the cell `home` whose host is to be told now, and note that it was told.
 
     With `epoch`, only those whose host was chosen (or has been asserted) under it.
 
@@ -220,9 +228,9 @@ def dispatch_due(
             )
         )
         .values(**resending.told(row.sent_at, row.step_at, now))
-        .returning(*_work_columns)
+        .returning(*_work_columns, row.allocation)
     )
-    return unreadable.sifted(connection, connection.execute(due).all(), _work, now)
+    return unreadable.sifted(connection, connection.execute(due).all(), partial(_due_build, home=home), now)
 
 
 def progressed(connection: sa.Connection, host: str, builds: Sequence[tuple[InstanceUuid, int]], now: int) -> int:
@@ -366,7 +374,6 @@ _work_columns = (
     row.spec,
     row.context,
     row.alternates,
-    row.allocation,
     row.secrets,
     row.step_at,
     row.task_id,
@@ -384,8 +391,12 @@ def _work(found: Any) -> Work:
         step_at=found.step_at,
         task_id=found.task_id,
         left_cells=load(found.left_cells, tuple[CellUuid, ...]),
-        allocation=load(found.allocation, Allocation) if found.allocation is not None else None,
     )
+
+
+def _due_build(found: Any, home: CellUuid) -> DueBuild:
+    work = _work(found)
+    return DueBuild(work=work, assignment=assignments.of_row(found, work.spec, home))
 
 
 work_columns = _work_columns

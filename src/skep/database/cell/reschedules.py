@@ -6,7 +6,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database import leases as lease_rows
-from skep.database.cell import agents, attempts, builds, resting, unreadable
+from skep.database.cell import agents, assignments, attempts, builds, resting, unreadable
 from skep.database.cell.builds import Work
 from skep.database.cell.resending import AGAIN_AT_ONCE
 from skep.database.cell.tables import UNDER_WAY, instances, leases
@@ -66,33 +66,19 @@ def rescheduled(connection: sa.Connection, uuid: InstanceUuid, attempt: int, pla
         )
         .values(
             state=State.SCHEDULED.value,
-            host=placed.host,
-            node=placed.node,
             epoch=placed.epoch,
             availability_zone=placed.zone,
             alternates=dump(placed.alternates),
-            allocation=dump(placed.allocation) if placed.allocation is not None else None,
             owner=None,
             sent_at=None,
             step_at=now,
             changed_at=now,
             updated_at=now,
+            **assignments.columns_of(placed),
         )
     ).rowcount
     if moved:
-        attempts.begin(
-            connection,
-            [
-                attempts.NewAttempt(
-                    instance=uuid,
-                    attempt=attempt,
-                    node=placed.node,
-                    host=placed.host,
-                    now=now,
-                    explanation=placed.explanation,
-                )
-            ],
-        )
+        attempts.begin(connection, [attempts.of_decision(uuid, attempt, placed, placed.explanation, now)])
     return moved == 1
 
 

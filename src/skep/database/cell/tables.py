@@ -111,7 +111,7 @@ attempts = sa.Table(
 )
 """Which hosts were tried, how it went, and how placement chose. Closed when the host has nothing of it any more.
 `sent_at`: when the host was last told to undo it; `sends`: how often, since it was last heard to start; `role`: what it
-is for (`domain.builds.Role`).
+is for (`domain.assignments.Role`).
 """
 
 actions = sa.Table(
