@@ -99,37 +99,42 @@ class BlockDevice(msgspec.Struct, frozen=True, kw_only=True):
     volume_type: str | None = None
 
 
-class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """A server: in a BuildRequest before it has a cell, a row of its cell after."""
+class RequestedServer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server was asked to be: facts that no build or action writes."""
 
-    uuid: InstanceUuid
     project_id: ProjectId
     user_id: UserId
-    name: str
-    hostname: str
     flavor: Flavor
     created_at: int
     request_id: RequestId
     """The request that made it: also its reservation id (API: `OS-EXT-SRV-ATTR:reservation_id`)."""
     image: Image | None = None
-    description: str | None = None
     key_name: str | None = None
-    metadata: dict[str, str] = {}
-    tags: tuple[str, ...] = ()
     block_devices: tuple[BlockDevice, ...] = ()
     config_drive: bool = False
     disk_config: Literal["AUTO", "MANUAL"] = "MANUAL"
     """API: `OS-DCF:diskConfig`"""
-    access_ip_v4: str | None = None
-    access_ip_v6: str | None = None
     user_data: str | None = None
     networks: str = "auto"
     """`auto` or `none`; ports and networks by id come with the network service."""
     launch_index: int = 0
-    availability_zone: str | None = None
-    """The zone of its host; before it has one, the zone that was asked for."""
     pinned_availability_zone: str | None = None
     scheduler_hints: dict[str, object] = {}
+
+
+class Instance(RequestedServer, frozen=True, kw_only=True):
+    """A server: in a BuildRequest before it has a cell, a row of its cell after."""
+
+    uuid: InstanceUuid
+    name: str
+    hostname: str
+    description: str | None = None
+    metadata: dict[str, str] = {}
+    tags: tuple[str, ...] = ()
+    access_ip_v4: str | None = None
+    access_ip_v6: str | None = None
+    availability_zone: str | None = None
+    """The zone of its host; before it has one, the zone that was asked for."""
     state: State = State.SCHEDULED
     task: Task | None = None
     power_state: PowerState = PowerState.NOSTATE

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from skep.database.cell.tables import instances
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
-from skep.domain.instances import Fault, Instance, PowerState, State, Task
+from skep.domain.instances import Fault, Instance, PowerState, RequestedServer, State, Task
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import FROZEN, stored
 
@@ -135,10 +135,25 @@ def columns_of(instance: Instance) -> dict[str, Any]:
 
 
 def instance_of(found: Any) -> Instance:
-    """Return the instance of a row that has the columns of `live_columns`."""
-    staged: Instance = load(found.body, Instance)
-    return msgspec.structs.replace(
-        staged,
+    """Return the instance of a row that has the columns of `live_columns`. Each fact is read from one of them."""
+    requested: RequestedServer = load(found.body, RequestedServer)
+    return Instance(
+        project_id=requested.project_id,
+        user_id=requested.user_id,
+        flavor=requested.flavor,
+        created_at=requested.created_at,
+        request_id=requested.request_id,
+        image=requested.image,
+        key_name=requested.key_name,
+        block_devices=requested.block_devices,
+        config_drive=requested.config_drive,
+        disk_config=requested.disk_config,
+        user_data=requested.user_data,
+        networks=requested.networks,
+        launch_index=requested.launch_index,
+        pinned_availability_zone=requested.pinned_availability_zone,
+        scheduler_hints=requested.scheduler_hints,
+        uuid=found.uuid,
         name=found.name,
         hostname=found.hostname,
         description=found.description,

@@ -80,13 +80,14 @@ instances = sa.Table(
         **where("deleted_at IS NOT NULL AND forgotten = 0", "deleted_at IS NOT NULL AND NOT forgotten"),
     ),
 )
-"""One row per instance of the cell. `body` is the whole `Instance` as it was staged; columns beside it are what
-statements look at or change afterwards. `sent_at`: when the host was last told of the work at hand; `step_at`: when the
-state or task began, or last reported progress; `forgotten`: the API level knows that the row is deleted; `acted_id`:
-the latest action that its host was allowed to begin; `in_doubt_at`: since when only the host knows what came of the
-task; `action_request`: the action under way, as it was asked for (`domain.actions.ActionRequest`; rows begun by
-releases before 0.7.0 have none); `left_cells`: the cells that it was in before this one; `allocation`: which CPUs,
-pages and devices of its host it gets.
+"""One row per instance of the cell. Of `body` only what was asked for is read (`domain.instances.RequestedServer`), and
+no column beside it is: columns are what statements look at or change. Releases before 0.7.0 read all of `body` as an
+`Instance`, so it is written whole, with the other facts as they were staged. `sent_at`: when the host was last told
+of the work at hand; `step_at`: when the state or task began, or last reported progress; `forgotten`: the API level
+knows that the row is deleted; `acted_id`: the latest action that its host was allowed to begin; `in_doubt_at`: since
+when only the host knows what came of the task; `action_request`: the action under way, as it was asked for
+(`domain.actions.ActionRequest`; rows begun by releases before 0.7.0 have none); `left_cells`: the cells that it was
+in before this one; `allocation`: which CPUs, pages and devices of its host it gets.
 """
 
 attempts = sa.Table(
