@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from skep.config import load
@@ -23,6 +24,15 @@ instances = -1
 cores = -1
 ram = -1
 """
+
+
+@contextmanager
+def new_open_folder() -> Iterator[Path]:
+    """Make a folder that PostgreSQL's user gets to: pytest closes its own to everybody else."""
+    with tempfile.TemporaryDirectory(prefix="skep-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        yield folder
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from skep.config.sections import Config
 from skep.contracts.cloud import quick_config
 from skep.processes.servers.nats import NatsServer
 from tests.support.scheduler_process import SchedulerProcess, shared
+from tests.support.supervised_cloud import new_open_folder
 
 Launch = Callable[..., SchedulerProcess]
 """Makes a scheduler that has not started; whatever it does, it is gone after the test."""
@@ -19,10 +19,7 @@ Launch = Callable[..., SchedulerProcess]
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """Return a folder that PostgreSQL's user gets to: pytest closes its own to everybody else."""
-    with tempfile.TemporaryDirectory(prefix="skep-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        folder.chmod(0o711)
+    with new_open_folder() as folder:
         yield folder
 
 

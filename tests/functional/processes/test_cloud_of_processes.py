@@ -1,4 +1,4 @@
-"""`skep up --processes`: each kind of process is killed while servers are built, two APIs serve side by side."""
+"""`skep up --processes`: two APIs serve side by side, a cell comes and goes, each kind of process is killed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import Session, signed_in
@@ -23,9 +23,13 @@ from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
 from skep_lab.crash.role import WrongClock
-from tests.support.supervised_cloud import supervised_cloud
+from tests.support.supervised_cloud import new_open_folder, supervised_cloud
 
-pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres")]
+pytestmark = [
+    pytest.mark.needs_part("nats-server"),
+    pytest.mark.needs_part("postgres"),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 SETTINGS = """
 [conductor]
@@ -40,10 +44,12 @@ TOGETHER = 4
 """Servers that are being built while a process is killed."""
 
 
-@pytest.fixture
-async def cloud(open_folder: Path) -> AsyncIterator[ProcessCloud]:
-    async with supervised_cloud(open_folder, Numbers(api=2), SETTINGS, hosts=2) as made:
-        yield made
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cloud() -> AsyncIterator[ProcessCloud]:
+    """One cloud for all tests: each leaves it as it was, but for the last, which kills."""
+    with new_open_folder() as folder:
+        async with supervised_cloud(folder, Numbers(api=2), SETTINGS, hosts=2) as made:
+            yield made
 
 
 async def _ready(session: Session) -> None:
@@ -93,32 +99,6 @@ async def _settled(session: Session, count: int) -> list[dict[str, Any]]:
         return servers if done else []
 
     return await eventually(probe, f"{count} servers are settled")
-
-
-async def test_each_kind_of_process_is_killed_while_servers_are_built(cloud: ProcessCloud) -> None:
-    async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(signed_in(cloud))
-        second = await stack.enter_async_context(signed_in(cloud, at=cloud.api_urls[1]))
-        await _ready(first)
-        await _ready(second)
-        image = await _image(cloud, first)
-        victims = ["super-conductor-1", "scheduler-1", "cell-conductor-cell1-1", "compute-cell1-host1", "api-1"]
-        for victim in victims:
-            await _create(second, image, victim)
-            _kill(cloud.children[victim].pid)
-        assert cloud.servers is not None
-        for server, pid in cloud.servers.pids.items():
-            await _ready(second)
-            await _create(second, image, server)
-            _kill(pid)
-        await _ready(second)
-        found = await _settled(second, TOGETHER * (len(victims) + 2))
-        assert {one["status"] for one in found} == {"ACTIVE"}, [one.get("fault") for one in found]
-        await _ready(first)
-        again = [child for child in cloud.children.values() if child.starts > 2]
-        assert not again, "\n".join(child.tail(30) for child in again)
-        await eventually(lambda: _agrees(second), "the audit finds nothing")
-        assert await _services(first) == await _services(second)
 
 
 def _kill(pid: int | None) -> None:
@@ -192,6 +172,7 @@ async def test_a_cell_comes_and_goes_while_everything_runs(cloud: ProcessCloud) 
             return not any(child.order.cell == "cell2" for child in cloud.children.values())
 
         await eventually(stopped, "its processes have stopped")
+        await admin.ask("PATCH", _admin(admin, "cells/cell1"), {"disabled": False})
 
 
 async def _hosts_up(session: Session, cell: str) -> bool:
@@ -206,3 +187,29 @@ async def _deleted(session: Session, cell: str) -> bool:
 
 def _admin(session: Session, path: str) -> str:
     return str(session.client.base_url).replace("/v2.1/", f"/admin/v1/{path}")
+
+
+async def test_each_kind_of_process_is_killed_while_servers_are_built(cloud: ProcessCloud) -> None:
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(signed_in(cloud))
+        second = await stack.enter_async_context(signed_in(cloud, at=cloud.api_urls[1]))
+        await _ready(first)
+        await _ready(second)
+        image = await _image(cloud, first)
+        victims = ["super-conductor-1", "scheduler-1", "cell-conductor-cell1-1", "compute-cell1-host1", "api-1"]
+        for victim in victims:
+            await _create(second, image, victim)
+            _kill(cloud.children[victim].pid)
+        assert cloud.servers is not None
+        for server, pid in cloud.servers.pids.items():
+            await _ready(second)
+            await _create(second, image, server)
+            _kill(pid)
+        await _ready(second)
+        found = await _settled(second, TOGETHER * (len(victims) + 2))
+        assert {one["status"] for one in found} == {"ACTIVE"}, [one.get("fault") for one in found]
+        await _ready(first)
+        again = [child for child in cloud.children.values() if child.starts > 2]
+        assert not again, "\n".join(child.tail(30) for child in again)
+        await eventually(lambda: _agrees(second), "the audit finds nothing")
+        assert await _services(first) == await _services(second)
