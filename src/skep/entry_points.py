@@ -70,8 +70,8 @@ def _chosen(group: Group, name: str, shipped: tuple[str, ...], _path: tuple[str,
     found = [entry for entry in offered if entry.name == name]
     if not found:
         known = [*shipped, *sorted({entry.name for entry in offered})]
-        there = f"there are {', '.join(known)}" if known else "none is installed: install Skep anew (scripts/bootstrap)"
-        raise Misconfigured(f"{group.setting}: no {group.noun} is called {name}; {there}")
+        there = f"there are {', '.join(known)}" if known else "none is installed: run scripts/bootstrap"
+        raise Misconfigured(f"{group.setting}: there is no {group.noun} {name}; {there}")
     if len({entry.value for entry in found}) > 1:
         packages = " and in ".join(map(_package, found))
         raise Misconfigured(f"{group.setting}: {name} is the name of a {group.noun} in {packages}")

@@ -121,7 +121,7 @@ WITH_BATCHES = frozenset({host_states.update, claims.assert_, claims.release, na
 FAULTS = FaultForm(
     body=lambda status, message: {"error": {"code": status, "message": message}},
     bug=lambda request_id: f"Unexpected error; the log names it under {request_id}.",
-    wording={404: "There is no such resource.", 405: "The resource does not take this method."},
+    wording={404: "There is no such resource.", 405: "The resource does not support this method."},
 )
 
 
@@ -187,6 +187,6 @@ def _authorize(handler: Handler, caller: Caller) -> None:
     """Raise Forbidden when such a caller may not do this at all."""
     if caller.scope is not None:
         if FOR_CREDENTIALS.get(handler) != caller.scope.kind:
-            raise Forbidden(f"A credential that is bound to a {caller.scope.kind} does not allow this.")
+            raise Forbidden(f"A credential that is bound to a {caller.scope.kind} does not permit this request.")
     elif handler not in FOR_OWNERS and not caller.context.is_admin:
-        raise Forbidden("This needs the role admin.")
+        raise Forbidden("This request needs the role admin.")

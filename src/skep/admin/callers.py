@@ -46,7 +46,7 @@ async def authenticate(services: AdminServices, request: Request) -> Caller:
     use = Use(SERVICE_TYPE, request.method, request.scope["path"])
     identity = await services.identity.validate(token, use) if well_formed(token) else None
     if identity is None:
-        raise Unauthenticated("A valid token is needed, in the header X-Auth-Token.")
+        raise Unauthenticated("X-Auth-Token: expected a valid token.")
     return Caller(identity.context(request_id))
 
 
@@ -75,7 +75,7 @@ async def _scope(services: AdminServices, token: Token) -> Scope:
     now = services.clock.now()
     found = await services.database.read(partial(credentials.find, token=token, now=now))
     if found is None:
-        raise Unauthenticated("The credential is not known, or it has expired.")
+        raise Unauthenticated("Authorization: the credential is unknown or has expired.")
     if credentials.needs_mark(found, now):
         await services.database.write(partial(credentials.mark_used, id_=found.id, now=now))
     return found.scope

@@ -160,7 +160,7 @@ def _removable(connection: Connection, name: str, with_hosts: bool) -> Cell:
     if not cell.disabled:
         raise Conflict(f"Cell {cell.name} gets new servers; disable it first.")
     if hosts and not with_hosts:
-        raise Conflict(f"Cell {cell.name} has {hosts} hosts; say that they go with it (`--yes`, hosts=true).")
+        raise Conflict(f"Cell {cell.name} has {hosts} hosts; expected hosts=true (`--yes`) to delete them, too.")
     return cell
 
 
@@ -168,8 +168,8 @@ def _refuse_residents(cell: Cell, left: InCell) -> None:
     """See that the cell itself has nothing under way either. Raises Conflict with counts."""
     if left.servers or left.held:
         raise Conflict(
-            f"The database of cell {cell.name} has {left.servers} living rows of servers and {left.held} attempts "
-            "that a host has not ended yet."
+            f"The database of cell {cell.name} has {left.servers} servers and {left.held} open attempts that "
+            "are not deleted yet."
         )
 
 

@@ -132,7 +132,7 @@ def _claim(one: HeldClaim, number: int) -> Claim:
 
 def _slot(one: HeldSlot, number: int) -> Slot:
     if one.group is None:
-        raise BadRequest(f"slots[{number}].group: is required.")
+        raise BadRequest(f"slots[{number}].group: expected a value.")
     if not 1 <= one.max_server_per_host <= MOST_AMOUNT:
         raise BadRequest(f"slots[{number}].max_server_per_host: expected an integer within 1 and {MOST_AMOUNT}.")
     return Slot(key=claim_key(one, one.node), policy=one.policy, max_server_per_host=one.max_server_per_host)

@@ -66,7 +66,7 @@ async def delete_of_namespace(request: AdminRequest) -> Any:
 def _of_cell(request: AdminRequest) -> Scope:
     cell = request.services.cell_named(request.params["name"])
     if cell.is_cell0:
-        raise Conflict("cell0 has no hosts, so nobody can have a credential for them.")
+        raise Conflict("cell0 has no hosts, so it has no credentials.")
     return Scope("cell", cell.uuid)
 
 
@@ -91,10 +91,8 @@ async def _create(request: AdminRequest, scope: Scope) -> Any:
         expires_at=None if body.expires_in is None else now + body.expires_in * SECOND,
     )
     if not await request.services.database.write(partial(_add, new=new, token=token), intake=True):
-        raise Conflict(
-            f"There are {credentials.MOST_OF_SCOPE} credentials for it already; take one of them back first."
-        )
-    log.info("credential made", credential=new.id, kind=scope.kind, scope=scope.name, user=request.context.user_id)
+        raise Conflict(f"There are {credentials.MOST_OF_SCOPE} credentials for it already; delete one first.")
+    log.info("credential created", credential=new.id, kind=scope.kind, scope=scope.name, user=request.context.user_id)
     return {"credential": {**_view(new), "secret": token.text}}
 
 
@@ -102,7 +100,7 @@ def _add(connection: Connection, new: Credential, token: Token) -> bool:
     """Store a credential, unless what it is for is gone by now: it would be left over. Raises NotFound."""
     scope = new.scope
     if scope.kind == "cell" and not destinations.cell_takes_hosts(connection, CellUuid(scope.name)):
-        raise NotFound("The cell is being deleted, or was.")
+        raise NotFound("The cell is being deleted or was deleted.")
     if scope.kind == "namespace" and namespace_rows.get(connection, scope.name) is None:
         raise NotFound("The namespace was deleted.")
     return credentials.add(connection, new, token)
@@ -120,7 +118,7 @@ async def _delete(request: AdminRequest, scope: Scope) -> Any:
     removing = partial(credentials.remove, scope=scope, id_=id_)
     if not id_.isalnum() or not await request.services.database.write(removing, intake=True):
         raise NotFound(f"There is no credential {id_[:80]!r} of it.")
-    log.info("credential taken back", credential=id_, user=request.context.user_id)
+    log.info("credential revoked", credential=id_, user=request.context.user_id)
     return {"credential": {"id": id_, "deleted": True}}
 
 

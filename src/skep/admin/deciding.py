@@ -43,7 +43,7 @@ async def found(services: AdminServices, uuid: InstanceUuid, host: str) -> Found
     ]
     mine = [(cell, one) for cell, one in there if one.host == host]
     if not mine:
-        raise NotFound(f"host {host[:80]!r} has told of no guest of server {uuid}; see `skep recovery list`.")
+        raise NotFound(f"host: {host[:80]!r} has reported no guest of server {uuid}; see `skep recovery list`.")
     cell = mine[0][0]
     newest = max((one for where, one in mine if where == cell), key=lambda one: one.attempt)
     return Found(cell=cell, guest=newest, is_only_one={one.host for _, one in there} == {host})
@@ -70,13 +70,13 @@ def _undo(connection: Connection, guest: FoundGuest, *, is_mapped: bool) -> None
     row = below.rows_before(connection, [guest.instance]).get(guest.instance)
     if row is None and is_mapped and is_unknown(connection, guest.instance):
         raise Conflict(
-            f"the guest on {guest.host} is the only one of server {guest.instance}, which the API database knows: once "
-            "all hosts have told what they have, or by keep, it is a server again. Delete the server if it is to go."
+            f"the guest on {guest.host} is the only one of server {guest.instance}, which the API database knows: it "
+            "becomes a server again by keep, or once all hosts have reported. To remove it, delete the server."
         )
     is_server = row is not None and not row.deleting and (row.attempt, row.host) == (guest.attempt, guest.host)
     if is_server and not below.is_held(connection, guest.instance):
         raise Conflict(
-            f"attempt {guest.attempt} on {guest.host} is the server {guest.instance}: delete the server if it is to go."
+            f"attempt {guest.attempt} on {guest.host} is the server {guest.instance}: to remove it, delete the server."
         )
     below.want_undone(connection, guest)
 
@@ -89,12 +89,12 @@ async def go_on(services: AdminServices, uuid: InstanceUuid) -> None:
     hosts = [host for one in said for host in one.hosts]
     if hosts:
         raise Conflict(
-            f"hosts have something of server {uuid}: {', '.join(hosts)}. Say which is the server (keep), and "
-            "have the others destroyed (undo); go on when none is left."
+            f"hosts have guests or builds of server {uuid}: {', '.join(hosts)}. Keep the guest that is the server, or "
+            "undo all; go on when none is left."
         )
     if any(one.built for one in said):
         raise Conflict(
-            f"server {uuid} was built, and its guest is gone: delete the server, or restore the guest on its host."
+            f"server {uuid} was built, and its guest is missing: delete the server, or restore the guest on its host."
         )
     for cell, one in told.items():
         if one.row is not None:
@@ -156,7 +156,7 @@ async def keep(services: AdminServices, found: Found) -> None:
     for other, [said] in (await ask_all(services, partial(comparing.say, uuids=[uuid]))).items():
         if other != cell and said.living is not None and said.living.state not in PLACELESS:
             raise Conflict(
-                f"cell {services.cell_name(other)} has a living row of server {uuid}, attempt "
+                f"cell {services.cell_name(other)} has a row of server {uuid} that is not deleted, attempt "
                 f"{said.living.attempt}: undo the guest on {guest.host}, or delete the server."
             )
     server = await database.read(partial(_row_of, uuid=uuid), within=CELL_SECONDS) or await _described(services, guest)
@@ -205,5 +205,5 @@ def _map(connection: Connection, server: above.Mapped, cell: CellUuid) -> None:
     instance = server.instance
     mapping = instance_mappings.get(connection, instance.uuid)
     if mapping is not None and mapping.deleted_at is not None:
-        raise Conflict(f"id: server {instance.uuid} is deleted above: undo its guest.")
+        raise Conflict(f"id: server {instance.uuid} is deleted in the API database: undo its guest.")
     above.follow_row(connection, server, mapping, cell)

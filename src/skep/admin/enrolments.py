@@ -71,15 +71,15 @@ async def create_token(request: AdminRequest) -> Any:
         expires_at=now + body.expires_in * SECOND,
     )
     if not await request.services.database.write(partial(_add, new=new, token=token), intake=True):
-        raise Conflict(f"Cell {cell.name} has {enrolments.MOST_OF_CELL} tokens already; take one of them back first.")
-    log.info("enrolment token made", token=new.id, cell=cell.name, uses=new.uses, user=request.context.user_id)
+        raise Conflict(f"Cell {cell.name} has {enrolments.MOST_OF_CELL} tokens already; revoke one first.")
+    log.info("enrolment token created", token=new.id, cell=cell.name, uses=new.uses, user=request.context.user_id)
     return {"enrolment_token": {**_view(new), "secret": token.text}}
 
 
 def _add(connection: Connection, new: EnrolmentToken, token: Token) -> bool:
     """Store a token, unless its cell goes: it would be left over. Raises NotFound."""
     if not destinations.cell_takes_hosts(connection, new.cell):
-        raise NotFound("The cell is being deleted, or was.")
+        raise NotFound("The cell is being deleted or was deleted.")
     return enrolments.add(connection, new, token)
 
 
@@ -97,7 +97,7 @@ async def delete_token(request: AdminRequest) -> Any:
     removing = partial(enrolments.remove, cell=cell.uuid, id_=id_)
     if not id_.isalnum() or not await request.services.database.write(removing, intake=True):
         raise NotFound(f"Cell {cell.name} has no enrolment token {id_[:80]!r}.")
-    log.info("enrolment token taken back", token=id_, cell=cell.name, user=request.context.user_id)
+    log.info("enrolment token revoked", token=id_, cell=cell.name, user=request.context.user_id)
     return {"enrolment_token": {"id": id_, "deleted": True}}
 
 
@@ -110,7 +110,7 @@ async def enrol(request: AdminRequest) -> Any:
     request.only_query()
     services, token = request.services, request.token
     if token is None:
-        raise Unauthenticated("An enrolment token is needed: `Authorization: Bearer skep_...`.")
+        raise Unauthenticated("Authorization: expected an enrolment token (`Bearer skep_...`).")
     host = _host(request.read_body(EnrolmentBody))
     cell = await services.database.write(partial(_admit, token=token, host=host, now=services.clock.now()), intake=True)
     if isinstance(cell, Denied):
@@ -118,7 +118,7 @@ async def enrol(request: AdminRequest) -> Any:
         raise Forbidden(cell.reason)
     known = services.names.get(cell.cell)
     if known is None:
-        raise Forbidden("The cell of the enrolment token is no more.")
+        raise Forbidden("The cell of the enrolment token was deleted.")
     try:
         messaging = await services.messaging(known, host.node, host.host)
     except Misconfigured as error:
@@ -160,7 +160,7 @@ def _admit(connection: Connection, token: Token, host: NewHost, now: int) -> Adm
         if not destinations.cell_takes_hosts(connection, admitted.cell):
             raise Conflict("The cell of the enrolment token is being deleted.")
         if retired_hosts.is_pending(connection, host.node):
-            raise Conflict(f"Node {host.node} is being retired, and its cell has not forgotten it yet; ask again soon.")
+            raise Conflict(f"Node {host.node} is being deleted from its cell; try again soon.")
         other = host_mappings.of_host(connection, host.host)
         if other is not None and other.node != host.node:
             raise Conflict(f"Host {host.host} is node {other.node} already; choose another name (--host).")
@@ -183,7 +183,7 @@ def _host(body: EnrolmentBody) -> NewHost:
 def _cell(request: AdminRequest) -> Cell:
     cell = request.services.cell_named(request.params["name"])
     if cell.is_cell0:
-        raise Conflict("cell0 has no hosts, so nobody can be enrolled there.")
+        raise Conflict("cell0 has no hosts, so no host can be enrolled there.")
     return cell
 
 

@@ -26,8 +26,8 @@ log = structlog.get_logger("skep.admin")
 Heard = Literal["heard", "silent", "unknown"]
 
 WHAT_UNKNOWN_MEANS = (
-    "It may live and run its servers. If it is heard before the fence is due, the fence is taken back and nothing "
-    "happens. If it is heard later, it destroys the guests of all servers that it has."
+    "The host may run its servers. If it is heard before the fence is due, the fence is withdrawn and nothing "
+    "happens. If it is heard later, it destroys all its guests."
 )
 
 
@@ -80,7 +80,7 @@ async def unfence(request: AdminRequest) -> Any:
         agent = await cell.read(partial(agents.get, node=mapping.node), within=CELL_SECONDS)
         raise Conflict(why_not_taken_back(mapping.host, agent))
     await services.transport.cast(cell_conductor(mapping.cell), InstancesChanged(), request.context)
-    log.warning("fence taken back", host=mapping.host, node=mapping.node, user=request.context.user_id)
+    log.warning("fence withdrawn", host=mapping.host, node=mapping.node, user=request.context.user_id)
     return await show(request)
 
 
@@ -88,13 +88,13 @@ def check(host: str, heard: Heard, *, although_unknown: bool) -> None:
     """Refuse to fence a host that lives, or that may live for all that anybody knows. Raises Conflict."""
     if heard == "heard":
         raise Conflict(
-            f"Host {host} is heard by its cell: it is not dead. Switch it off and wait until it is silent, or leave "
-            "its servers to it."
+            f"Host {host} is heard by its cell, so it is not dead. To fence it, switch it off and wait until it is "
+            "silent."
         )
     if heard == "unknown" and not although_unknown:
         raise Conflict(
-            f"Nobody can tell whether host {host} lives: no conductor of its cell has listened for long enough, or no "
-            f"scheduler knows of it. Wait until they do, or say although_unknown. {WHAT_UNKNOWN_MEANS}"
+            f"It is unknown whether host {host} is dead: no conductor of its cell has listened for long enough, or no "
+            f"scheduler knows the host. Wait, or set although_unknown. {WHAT_UNKNOWN_MEANS}"
         )
 
 

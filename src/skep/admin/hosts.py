@@ -39,7 +39,7 @@ class HostChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def check(self) -> None:
         """Refuse a change of nothing and a reason that no list could show. Raises BadRequest."""
         if self.disabled is None and self.disabled_reason is None and self.forced_down is None:
-            raise BadRequest("The body changes nothing: name disabled, disabled_reason or forced_down.")
+            raise BadRequest("body: expected one of disabled, disabled_reason and forced_down.")
         reason = self.disabled_reason or ""
         if len(reason) > MAX_REASON or not reason.isprintable():
             raise BadRequest(f"disabled_reason: expected at most {MAX_REASON} printable characters.")
@@ -169,7 +169,7 @@ async def _agents(services: AdminServices, cells: set[CellUuid]) -> _Told:
     """Return what is known of the agents of these cells; of a cell that does not answer it is nothing."""
     told, unread = await ask_each(services, _noted, among=cells)
     for cell, error in unread.items():
-        log.warning("agents of a cell are not known", cell=services.cell_name(cell), error=str(error))
+        log.warning("agents of a cell not read", cell=services.cell_name(cell), error=str(error))
     return _Told(
         noted={agent.node: agent for noted, _, _ in told.values() for agent in noted},
         refused={node: since for _, refused, _ in told.values() for node, since in refused.items()},

@@ -29,4 +29,4 @@ class Messaging(msgspec.Struct, frozen=True, kw_only=True):
 
 async def nobody_joins(cell: Cell, _node: NodeUuid, _host: str) -> Messaging:
     """Let no host join. Raises Conflict."""
-    raise Conflict(f"Cell {cell.name} takes hosts of this process only.")
+    raise Conflict(f"Cell {cell.name} accepts hosts of this process only.")

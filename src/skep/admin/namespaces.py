@@ -94,7 +94,7 @@ async def publish(services: AdminServices, *, removed: tuple[str, ...] = ()) -> 
     try:
         await services.transport.call(SCHEDULER, wanted)
     except Unavailable as error:
-        log.warning("namespaces wait for the super conductor", error=str(error))
+        log.warning("namespaces not sent to schedulers", error=str(error))
     await services.transport.cast(SUPER_CONDUCTOR, OperatorStateChanged())
 
 

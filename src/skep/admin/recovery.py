@@ -40,7 +40,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def check(self) -> None:
         """Raise BadRequest unless it says exactly one thing."""
         if sum((self.keep is not None, self.undo is not None, self.go_on)) != 1:
-            raise BadRequest("The body: expected one of keep (a host), undo (a host) and go_on (true).")
+            raise BadRequest("body: expected one of keep (a host), undo (a host) and go_on (true).")
 
 
 async def show(request: AdminRequest) -> Any:
@@ -79,7 +79,7 @@ async def release(request: AdminRequest) -> Any:
                 await _nudge(request, uuid)
                 log.warning("host released", host=one.host, node=one.node, user=request.context.user_id)
                 return await show(request)
-    raise Conflict(f"host: nobody waits for {name[:80]!r} to tell what it has; see GET /recovery.")
+    raise Conflict(f"host: no recovery waits for a report of {name[:80]!r}; see GET /recovery.")
 
 
 async def decide(request: AdminRequest) -> Any:
@@ -101,7 +101,7 @@ async def decide(request: AdminRequest) -> Any:
             await deciding.keep(services, found)
             outcome = f"attempt {found.guest.attempt} on {host} is the server"
         await _nudge(request, found.cell)
-    log.warning("decided about a server in doubt", instance=uuid, outcome=outcome, user=request.context.user_id)
+    log.warning("server in doubt decided", instance=uuid, outcome=outcome, user=request.context.user_id)
     return {"server": {"id": uuid, "outcome": outcome}}
 
 

@@ -38,7 +38,7 @@ class AdminRequest:
 
         Raises BadRequest naming the field when it is something else.
         """
-        return decode(self.body, wanted, wording=lambda error: f"Invalid request body: {error}")
+        return decode(self.body, wanted, wording=lambda error: f"body: {error}")
 
     def only_query(self, *known: str) -> None:
         """Refuse parameters that the route does not know.

@@ -34,11 +34,11 @@ async def _none_runs_here(_cell: CellUuid) -> None:
 
 
 async def _no_new_cells(_name: str, _database_url: str, _transport_url: str) -> Cell:
-    raise Conflict("This process makes no cells.")
+    raise Conflict("This process cannot create cells.")
 
 
 async def _no_moved_cells(_cell: Cell, _database_url: str | None, _transport_url: str | None) -> None:
-    raise Conflict("This process moves no cells.")
+    raise Conflict("This process cannot move cells.")
 
 
 async def _nothing_to_refresh() -> None:

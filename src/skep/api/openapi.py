@@ -70,8 +70,8 @@ _IDEMPOTENCY_KEY: Json = {
     "name": IDEMPOTENCY_KEY,
     "in": "header",
     "required": False,
-    "description": "Known for 24 hours: the same key with the same body and microversion gets the same answer, and "
-    "nothing is made twice; with another body it is refused (409).",
+    "description": "Kept for 24 hours: a repeat with equal key, body and microversion gets the stored answer, and "
+    "nothing is created twice; with another body it is refused (409).",
     "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST, "pattern": "^[ -~]+$"},
 }
 

@@ -19,7 +19,7 @@ _BASE = (
     PolicyRule("project_manager_or_admin", "rule:project_manager_api or rule:context_is_admin"),
     PolicyRule("project_member_or_admin", "rule:project_member_api or rule:context_is_admin"),
     PolicyRule("project_reader_or_admin", "rule:project_reader_api or rule:context_is_admin"),
-    PolicyRule(ANY_TOKEN, ANYBODY, "Whoever has a valid token."),
+    PolicyRule(ANY_TOKEN, ANYBODY, "Every caller with a valid token."),
 )
 
 _NOUNS: dict[str, dict[str, tuple[str, ...]]] = {

@@ -34,7 +34,7 @@ async def servers_of(services: ApiServices, hosts: Mapping[str, CellUuid]) -> Re
     units = {cell: partial(residents.on_hosts, hosts=names) for cell, names in by_cell.items()}
     answers, unread = await read_cells(services, units)
     for cell, error in unread.items():
-        log.warning("servers of hosts not known", cell=cell, error=str(error))
+        log.warning("servers of hosts not read", cell=cell, error=str(error))
     read: dict[str, list[Resident]] = {}
     for cell, found in answers.items():
         read |= {name: [] for name in by_cell[cell]}

@@ -29,7 +29,7 @@ async def keep_in_cell0(sources: Sources, difference: Difference) -> bool:
     uuid, now = InstanceUuid(difference.subject), Clock().now()
     cell0 = sources.cells.get(CELL0)
     if cell0 is None:
-        raise StorageUnavailable("this process was not told of cell0")
+        raise StorageUnavailable("this process does not know cell0")
     lost = await sources.api.write(partial(lost_cells.take, uuid=uuid))
     if lost is None:
         return False

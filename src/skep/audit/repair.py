@@ -34,21 +34,21 @@ Mend = Callable[[Sources, Difference], Awaitable[bool]]
 """Mends one difference; False when it is none any more, or cannot be mended now."""
 
 NEVER: dict[Kind, str] = {
-    "mapping_without_request": "what was to be built is lost; delete the server",
+    "mapping_without_request": "the build request is lost; delete the server",
     "mapping_without_row": "only the cell's own backup has the row; restore it, or delete the server",
     "row_without_mapping": "which of the two databases is right is not known here; there may be a guest",
-    "open_attempt_of_deleted": "the host has not said that nothing is left; start its agent, or fence the host",
-    "row_without_attempt": "whether there is a guest is for the host to say",
-    "host_without_agent": "the agent registers when it starts; a host that is no more has to be removed",
+    "open_attempt_of_deleted": "the host has not reported that nothing is left; start its agent, or fence the host",
+    "row_without_attempt": "only the host knows whether there is a guest",
+    "host_without_agent": "the agent registers when it starts; delete a host that no longer exists",
     "host_counts_other_servers": "a guest that no row knows is never touched; a guest that is missing is not remade",
-    "server_without_spec": "what was asked for is lost; delete the server",
+    "server_without_spec": "the RequestSpec is lost; delete the server",
     "staged_elsewhere": "the super conductor's own passes remove it, when the cell can be written",
-    "host_not_told": "start its agent, or say that it is gone: `skep recovery release`",
-    "server_in_doubt": "say which guest is the server: `skep recovery keep`, `undo` or `go-on`",
+    "host_not_told": "start its agent, or release a host that will not come back: `skep recovery release`",
+    "server_in_doubt": "decide which guest is the server: `skep recovery keep`, `undo` or `go-on`",
     "server_deleted_since": "delete the server, or have it built again: `skep recovery go-on`",
     "guest_missing": "delete the server, or restore its guest on the host",
-    "guest_unknown": "say whether it is a server: `skep recovery keep` or `undo`",
-    "group_policy_broken": "only moving a server would mend it, and nobody asked for that",
+    "guest_unknown": "decide whether the guest is a server: `skep recovery keep` or `undo`",
+    "group_policy_broken": "only a move of a server would repair it; Skep moves no server by itself",
 }
 """Kinds that are never repaired, and why, or what to do."""
 
@@ -93,7 +93,7 @@ async def _mend(sources: Sources, difference: Difference, *, dry_run: bool) -> s
         done = await mend(sources, difference)
     except SkepError as error:
         return f"not mended: {error}"
-    outcome = MENDED if done else "gone meanwhile"
+    outcome = MENDED if done else "no longer there"
     log.warning("difference", kind=difference.kind, subject=difference.subject, outcome=outcome)
     return outcome
 

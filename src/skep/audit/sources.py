@@ -41,7 +41,7 @@ class Sources:
         """
         database = self.cells.get(cell)
         if database is None:
-            raise StorageUnavailable("this process was not told of it")
+            raise StorageUnavailable("this process does not know the cell")
         # Of another release, say: an audit says so and goes on with the other cells.
         return await database.read_as_it_is(unit, within=CELL_SECONDS)
 
@@ -53,7 +53,7 @@ class Sources:
         for uuid, cell in self.names.items():
             if cell.name == name and uuid in self.cells:
                 return self.cells[uuid]
-        raise StorageUnavailable(f"this process was not told of cell {name}")
+        raise StorageUnavailable(f"this process does not know cell {name}")
 
     async def claims(self) -> ListClaimsReply:
         """Return all claims and slots that schedulers hold, page by page.

@@ -77,7 +77,7 @@ class Beats:
             self._failed = 0
         except SkepError as error:
             self._failed, self._why = self._failed + 1, str(error)
-            log.warning("no beat", cell=self._parts.cell.name, error=str(error))
+            log.warning("beat not sent", cell=self._parts.cell.name, error=str(error))
         self.on_asserted(epoch)
         return False
 
@@ -87,7 +87,7 @@ class Beats:
         news = hearing.look(time.monotonic())
         if news is None:
             return
-        for event, nodes in (("hosts fell silent", news.silent), ("hosts are heard again", news.heard_again)):
+        for event, nodes in (("hosts fell silent", news.silent), ("hosts heard again", news.heard_again)):
             if nodes:
                 log.warning(
                     event,
@@ -195,7 +195,7 @@ class Beats:
         """Tell again what belongs to records that were lost, and have their hosts report in full."""
         parts = self._parts
         owned = await parts.database.write(assertions.read)
-        log.warning("lost records are told again", cell=parts.cell.name, nodes=len(beat.nodes), groups=len(beat.groups))
+        log.warning("lost records reported again", cell=parts.cell.name, nodes=len(beat.nodes), groups=len(beat.groups))
         for groups in _cut(beat.groups, GROUPS_TOLD):
             slots = assertions.in_groups(owned, groups)
             pages = assertions.pages(slots)

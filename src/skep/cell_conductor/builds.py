@@ -216,7 +216,7 @@ class Builds:
             resting.refuse_no(connection, message.instance, message.attempt, message.host)
             if resting.is_unknown(connection, message.instance):
                 log.error(
-                    "a guest of no server is left alone",
+                    "guest without a server left alone",
                     instance=message.instance,
                     attempt=message.attempt,
                     host=message.host,

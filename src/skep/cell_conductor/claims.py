@@ -41,7 +41,7 @@ class Releases:
         try:
             await self._parts.above.call(scheduler_for(self._parts.cell.uuid), ReleaseClaims(claims=keys))
         except SkepError as error:
-            log.warning("claims stay for now", claims=len(keys), error=str(error))
+            log.warning("claims not released yet", claims=len(keys), error=str(error))
             return False
         for key in keys:
             self._waiting.pop(key, None)

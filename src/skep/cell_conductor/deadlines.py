@@ -83,7 +83,9 @@ class Deadlines:
         parts = self._parts
         late = await self._overdue(state, deadline)
         for one in late:
-            log.warning("host is silent", instance=one.instance, host=one.host, state=state.value)
+            log.warning(
+                "host was silent at the deadline of a build", instance=one.instance, host=one.host, state=state.value
+            )
             await parts.database.write(
                 partial(reschedules.take_from_host, uuid=one.instance, attempt=one.attempt, now=parts.clock.now())
             )
@@ -117,7 +119,7 @@ class Deadlines:
             partial(tasks.overdue, before=parts.before(deadline), limit=BATCH, tasks=tasks_of_setting)
         )
         for task in late:
-            log.warning("host does not end a task", instance=task.instance, host=task.host, task=task.task.value)
+            log.warning("host did not end a task", instance=task.instance, host=task.host, task=task.task.value)
             endings.ended(parts, await parts.database.write(partial(_given_up, task=task, now=parts.clock.now())))
 
 

@@ -72,7 +72,7 @@ class Fences:
         if not host.in_effect and self._may_take_effect():
             taken = await parts.database.write(partial(fences.take_effect, node=host.node, now=now))
             if taken:
-                log.warning("the fence of a host takes effect", host=host.host, cell=parts.cell.name)
+                log.warning("fence took effect", host=host.host, cell=parts.cell.name)
                 return True
         write = fences.close if host.in_effect else fences.settle
 
@@ -115,9 +115,9 @@ class Fences:
         reopened = await self._parts.database.write(partial(fences.came_back, node=node))
         self._fenced.pop(node, None)
         told = (
-            "a fenced host is heard: it is not dead, and undoes what it had"
+            "a fenced host was heard: it is not dead, its attempts are undone"
             if fenced.in_effect
-            else "a fenced host is heard: it is not dead, the fence is taken back"
+            else "a fenced host was heard: it is not dead, its fence was withdrawn"
         )
         log.error(told, host=fenced.host, node=node, attempts=reopened)
         self._undoing.nudge()

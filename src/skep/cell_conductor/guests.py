@@ -41,7 +41,7 @@ class Guests:
         endings.ended(self._parts, over)
         for known, found in corrected:
             log.warning(
-                "a guest is otherwise than its server",
+                "guest differed from its server",
                 instance=known.instance,
                 host=message.host,
                 state=known.state.value,

@@ -53,7 +53,7 @@ class HostKeys:
         if len(key) != PUBLIC_KEY_BYTES:
             raise BadRequest(f"public_key: expected {PUBLIC_KEY_BYTES} bytes.")
         if not signed_registration(key, self._parts.cell.uuid, message.identity, message.signature):
-            raise self._refused(message, "the registration is not signed by the key that it bears")
+            raise self._refused(message, "the registration is not signed by the key that it names")
         await self._check_run(message)
         known = await self._key(node, anew=True)
         if known is None:
@@ -190,12 +190,14 @@ class HostKeys:
         bound = await self._parts.database.write(replacing)
         self._remember(node, bound)
         if bound == message.next_key:
-            log.info("the key of a host was replaced", host=message.identity.host, node=node)
+            log.info("key of a host replaced", host=message.identity.host, node=node)
         return bound
 
     def _must_not_be_required(self, message: RegisterAgent) -> None:
         if self._parts.settings.require_enrolment:
-            raise self._refused(message, "the node was not enrolled (`skep enrol`), and this cell takes no other")
+            raise self._refused(
+                message, "the node was not enrolled (`skep enrol`), and this cell accepts enrolled nodes only"
+            )
 
     async def _not_believed(self, message: RegisterAgent, why: str) -> Exception:
         """Note for the operator that the node's agent has not its key; return the error for the agent."""

@@ -248,7 +248,7 @@ class Hosts:
             return
         self._stale[agent.node] = incarnation
         log.error(
-            "two agents have one identity, the older is told to stop",
+            "two agents had one identity, the older was told to stop",
             cell=self._parts.cell.name,
             host=agent.host,
             node=agent.node,
@@ -336,7 +336,7 @@ class Hosts:
         self._know(await self._look_up(report.node))
         if raised is None:
             return HostReported(epoch="", fenced=True)
-        log.warning("an agent has a higher number from now on", host=agent.host, before=known, now=raised)
+        log.warning("incarnation of an agent raised", host=agent.host, before=known, now=raised)
         return HostReported(epoch=epoch, incarnation=raised, error=f"schedulers know of agent {known}")
 
 

@@ -77,7 +77,9 @@ class Recovery:
                 if await parts.database.read(looked) and await self.all_heard():
                     break
             except SkepError as error:
-                log.warning("not known whether the database went back", cell=parts.cell.name, error=str(error))
+                log.warning(
+                    "not checked whether the database went back in time", cell=parts.cell.name, error=str(error)
+                )
             await asyncio.sleep(0.02)
         self._time.judges = True
         try:
@@ -167,14 +169,16 @@ class Recovery:
             return False
         if not self._started:
             self._started = True
-            log.warning("the cell's database recovers", cell=parts.cell.name, timeline=state.timeline, why=state.reason)
+            log.warning(
+                "the cell's database began to recover", cell=parts.cell.name, timeline=state.timeline, why=state.reason
+            )
             await parts.tell_above()
         await self._ask(state.timeline)
         decided = await self._decide()
         ended = await parts.database.write(partial(recovery.end_if_settled, timeline=state.timeline))
         if ended:
             self._started = False
-            log.warning("the cell's database has recovered", cell=parts.cell.name, timeline=state.timeline)
+            log.warning("the cell's database recovered", cell=parts.cell.name, timeline=state.timeline)
         if decided or ended:
             self.on_change()
         return False
@@ -236,7 +240,7 @@ class Recovery:
                         recovery.let_go(connection, uuid)
                     continue
             done[type(verdict).__name__.lower()] += 1
-            log.warning("a row that went back in time", instance=uuid, verdict=in_words(verdict))
+            log.warning("row went back in time", instance=uuid, verdict=in_words(verdict))
         return page, done.total()
 
 

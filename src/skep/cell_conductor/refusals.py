@@ -30,7 +30,7 @@ class Refusals:
         if len(self._said) >= REMEMBERED:
             self._said.clear()
         self._said.add((node, why))
-        log.error("an agent is refused", cell=self._cell, node=node, host=host, reason=why)
+        log.error("agent refused", cell=self._cell, node=node, host=host, reason=why)
 
     def forget(self, node: str) -> None:
         """The node is admitted: what it is refused for next is said again."""

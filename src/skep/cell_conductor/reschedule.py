@@ -54,9 +54,9 @@ class Reschedules:
         try:
             await self._choose(work, tried)
         except SkepError as error:
-            log.warning("next host is put off", instance=work.instance.uuid, error=str(error))
+            log.warning("reschedule put off", instance=work.instance.uuid, error=str(error))
         except Exception:
-            log.exception("next host is put off", instance=work.instance.uuid)
+            log.exception("reschedule put off", instance=work.instance.uuid)
 
     async def _choose(self, work: Work, tried: list[NodeUuid]) -> None:
         parts, instance = self._parts, work.instance
@@ -138,7 +138,7 @@ class Reschedules:
         def unit(connection: Connection) -> Fault | None:
             history = attempts.history(connection, instance.uuid)
             said = [one.message for one in history if one.message]
-            last = f" The last host said: {said[-1]}" if said else ""
+            last = f" Error of the last host: {said[-1]}" if said else ""
             hosts = "hosts" if tried != 1 else "host"
             fault = Fault(
                 code=500,

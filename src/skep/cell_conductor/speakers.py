@@ -78,7 +78,7 @@ class Speakers:
         node, host = getattr(message, "node", None), getattr(message, "host", None)
         found = await self._sessions.unsigned(node, host, lately=isinstance(message, Cast))
         if found is None:
-            raise self._refusals.refuse(str(node or host), f"{kind} came without proof of its sender", host=host or "")
+            raise self._refusals.refuse(str(node or host), f"{kind} had no proof of its sender", host=host or "")
         if isinstance(message, ReportHost):
             await self._keys.refuse_unsigned(message)
         return Speaker(found.node, found.host, getattr(message, "incarnation", None))
@@ -88,7 +88,7 @@ class Speakers:
     async def _call(self, message: AgentCall, _context: RequestContext | None) -> Spoken:
         known, content = await self._opened(message, "call")
         if not known.numbers.take(message.number):
-            raise Conflict(f"number: {message.number} was said before, or long ago")
+            raise Conflict(f"number: expected a number not used before, got {message.number}")
         self._note_mark(known, message.heard)
         known.is_late(message.at, time.monotonic())
         reply = await self._answer(known, message, content)
@@ -107,7 +107,7 @@ class Speakers:
             await self._greet(known, now)
             return
         if not known.numbers.take(message.number) or known.is_late(message.at, now):
-            self._refusals.note(identity.node, "a hint came a second time, or too late", host=identity.host)
+            self._refusals.note(identity.node, "a hint was repeated or late", host=identity.host)
             return
         inner, context, traceparent = codec.decode_traced(content)
         with tracing.message(inner.wire_name, traceparent, answered=False):
@@ -183,7 +183,7 @@ class Speakers:
     async def _hear(self, speaker: Speaker, message: Any, context: RequestContext | None) -> Any:
         handler = self._handlers.get(type(message))
         if handler is None:
-            raise SkepError(f"a cell conductor does not take {message.wire_name} from an agent")
+            raise SkepError(f"a cell conductor does not accept {message.wire_name} from an agent")
         self._refuse_claims_of_others(speaker, message)
         refuse_control_characters(message, "", lines=not isinstance(message, ReportHost))
         if getattr(message, "incarnation", 0) is None and speaker.incarnation is not None:

@@ -72,7 +72,7 @@ def restore(directory: Path, only: tuple[str, ...], yes: bool, config_file: Path
 
     names = only or tuple(one.name for one in read_manifest(directory).databases)
     if not yes:
-        raise Refused(f"this replaces what is in {', '.join(names)}; say --yes")
+        raise Refused(f"the restore replaces the databases {', '.join(names)}; add --yes")
     config = loaded(config_file)
     state = state_directory(config)
     now = Clock().now()
@@ -84,7 +84,7 @@ def restore(directory: Path, only: tuple[str, ...], yes: bool, config_file: Path
             there = {name: renewed(name, known[name]) for name in part if name in known}
             back |= put_back(there, state, directory, part, now)
     dropped = "".join(
-        f"keys/{file} takes keys again that had been dropped, for the backup may need them: {', '.join(named)}.\n"
+        f"keys/{file} has dropped keys again, for the backup may need them: {', '.join(named)}.\n"
         for file, named in back.items()
     )
     said = (
@@ -122,7 +122,7 @@ def recover(only: tuple[str, ...], yes: bool, config_file: Path | None, form: Fo
             raise Refused(f"--only: there is no database {', '.join(unknown)}; expected some of {', '.join(there)}")
         names = only or tuple(name for name, location in there.items() if revision_of(location) is not None)
         if not yes:
-            raise Refused(f"after the start every host is asked what it has, for {', '.join(names)}; say --yes")
+            raise Refused(f"after the start all hosts are asked for their guests, for {', '.join(names)}; add --yes")
         for name in names:
             begin_to_recover(name, there[name], "skep db recover", Clock().now())
     text = f"{', '.join(names)} will recover. Next: start, then `skep recovery list`."

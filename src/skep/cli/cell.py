@@ -107,7 +107,7 @@ def set_(name: str, database_url: str | None, transport_url: str | None, form: F
     given = {"database_url": database_url, "transport_url": transport_url}
     body = {key: value for key, value in given.items() if value is not None}
     if not body:
-        raise click.UsageError("say --database-url or --transport-url")
+        raise click.UsageError("expected --database-url, --transport-url or both")
     print_record(_change(cloud, name, body), form)
 
 
@@ -184,7 +184,9 @@ def delete(name: str, yes: bool, form: Format, cloud: str | None) -> None:
         record = {**record, "deleted": record["uuid"] not in there}
     print_record(record, form)
     if not record["deleted"]:
-        raise Failed(f"cell {name} is being deleted; it goes when the servers on their way to it are placed elsewhere")
+        raise Failed(
+            f"cell {name} is being deleted; it is removed when the servers on their way to it are placed elsewhere"
+        )
 
 
 cell.add_command(enrolment_tokens.create)

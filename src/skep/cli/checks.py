@@ -112,7 +112,7 @@ def secrets(directory: Path) -> Check:
     if not steps:
         return Check("secrets", "good", "no rotation is under way")
     named = "; ".join(f"{name}: next `skep keys rotate {name}` ({step})" for name, step in steps.items())
-    return Check("secrets", "warning", f"old ones are still taken beside new ones, {named}")
+    return Check("secrets", "warning", f"old keys are still accepted beside new ones, {named}")
 
 
 def is_stopped(directory: Path) -> bool:

@@ -81,7 +81,7 @@ class CloudClient:
         }
         response = await self._http.post(f"{auth.auth_url}/auth/tokens", json=body)
         if response.status_code == 401:
-            raise RequestFailed(f"the password of {auth.username} in {self._clouds_yaml} is not right; {NEW_PASSWORD}")
+            raise RequestFailed(f"the password of {auth.username} in {self._clouds_yaml} is wrong; {NEW_PASSWORD}")
         if response.status_code != 201:
             raise RequestFailed(f"cannot sign in as {auth.username}: {response.status_code}")
         self._http.headers["X-Auth-Token"] = response.headers["X-Subject-Token"]

@@ -24,7 +24,7 @@ config_option = click.option(
 
 @click.group()
 def config() -> None:
-    """Show the configuration and where each value came from.
+    """Show the configuration and the source of each value.
 
     \b
     Example: skep config show

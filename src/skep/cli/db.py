@@ -74,7 +74,7 @@ def check(config_file: Path | None, form: Format) -> None:
     away = [f"{row['database']} ({row['error']})" for row in rows if "error" in row]
     behind = [row["database"] for row in rows if not row["fits"] and "error" not in row]
     if behind:
-        raise Failed(f"not at this release's schema: {', '.join(behind)}; `skep db upgrade` mends it")
+        raise Failed(f"not at this release's schema: {', '.join(behind)}; run `skep db upgrade`")
     if away:
         raise Failed(f"cannot be reached: {', '.join(away)}")
 
@@ -111,7 +111,7 @@ def forget_cell(name: str, yes: bool, config_file: Path | None, form: Format) ->
     Example: skep db forget-cell cell2 --yes
     """
     if not yes:
-        raise Refused(f"this gives up every server of cell {name}; say --yes, or restore its database from a backup")
+        raise Refused(f"this gives up every server of cell {name}; add --yes, or restore its database from a backup")
     given_up = asyncio.run(_forget(loaded(config_file), name))
     print_said(
         f"Cell {name} is forgotten; {given_up} servers count as deleted.", {"cell": name, "deleted": given_up}, form
@@ -154,8 +154,7 @@ async def _forget(config: Config, name: str) -> int:
             raise Refused(f"the API database {shown(places.api)} knows no cell {name}")
         if not is_absent(known.location):
             raise Refused(
-                f"the database of cell {name} is not known to be gone, {shown(known.location)}: "
-                f"use `skep cell delete {name}`"
+                f"the database of cell {name} may still exist, {shown(known.location)}: use `skep cell delete {name}`"
             )
         database = await open_database("api", places.api, upgrade=True)
         try:

@@ -124,7 +124,7 @@ async def _demo(directory: Path, form: Format) -> list[dict[str, Any]]:
             step("Deleting all")
             await _delete(client, list(made))
             await _nothing_left(client)
-    click.echo("All deleted; no guest, no claim and no row of a living server is left.", err=form == "json")
+    click.echo("All deleted; no guest, no claim and no row of a server is left.", err=form == "json")
     return rows
 
 
@@ -166,7 +166,7 @@ async def _delete(client: CloudClient, uuids: Sequence[str]) -> None:
         return not (await client.compute("GET", "/servers?limit=1000"))["servers"]
 
     if not await until(gone, SETTLE_SECONDS):
-        raise Failed(f"not every server was gone within {SETTLE_SECONDS:g} s")
+        raise Failed(f"not every server was deleted within {SETTLE_SECONDS:g} s")
 
 
 async def _nothing_left(client: CloudClient) -> None:

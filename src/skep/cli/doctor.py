@@ -49,7 +49,7 @@ def doctor(audit: bool, repair: bool, yes: bool, config_file: Path | None, form:
       skep doctor --audit --repair
     """
     if (repair and not audit) or (yes and not repair):
-        raise click.UsageError("--repair goes with --audit, --yes with --repair")
+        raise click.UsageError("--repair needs --audit, --yes needs --repair")
     if repair:
         _repair(form, cloud, config_file, dry_run=not yes)
         return
@@ -139,7 +139,7 @@ def _recovery(remote: Remote) -> Iterator[Check]:
     names = [one["name"] for one in found["databases"]]
     parts = [f"{counted(len(names), 'database')} went back in time: {', '.join(names[:NAMED])}"] if names else []
     if found["hosts"]:
-        parts.append(f"{counted(len(found['hosts']))} {'has' if len(found['hosts']) == 1 else 'have'} not told yet")
+        parts.append(f"{counted(len(found['hosts']))} {'has' if len(found['hosts']) == 1 else 'have'} not reported yet")
     if decisions := found.get("decisions"):
         parts.append(f"{counted(len(decisions), 'server')} in doubt, for you to decide")
     parts += [f"not read: {reason}" for reason in found["unread"]]
@@ -177,7 +177,7 @@ def _troubles(hosts: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str,
         yield Check("reports", "warning", f"{len(refused)} hosts are not understood, {refused[0]}")
     unfit = [f"{host['host']}: {host['unfit']}" for host in hosts if host.get("unfit")]
     if unfit:
-        yield Check("drivers", "warning", f"{len(unfit)} hosts take no builds, {unfit[0]}")
+        yield Check("drivers", "warning", f"{len(unfit)} hosts accept no builds, {unfit[0]}")
     doubled = [host["host"] for host in hosts if host["stale_agent"]]
     if doubled:
         yield Check("agents", "warning", f"an older agent with the identity of a younger spoke: {', '.join(doubled)}")
@@ -224,7 +224,7 @@ def _repair(form: Format, cloud: str | None, config_file: Path | None, *, dry_ru
         if repair["differences"]:
             print_rows(repair["differences"], OUTCOMES, form)
         if dry_run and repair["differences"]:
-            click.echo("Nothing was changed; --yes mends what can be mended.")
+            click.echo("Nothing was changed; --yes repairs what can be repaired.")
     left = sum(repair["counts"].values()) - repair["mended"]
     if left or repair["unread"]:
         raise Failed(f"{left} differences left" if left else "not everything could be read")

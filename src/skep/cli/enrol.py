@@ -53,7 +53,7 @@ def enrol(api: str, token: str, host: str, output: Path | None, config_file: Pat
     try:
         enrolled = msgspec.convert(answer.get("enrolment"), enrolment.Enrolment)
     except msgspec.ValidationError as error:
-        raise Failed(f"{api} answered something else than an enrolment: {error}") from error
+        raise Failed(f"{api} answered, but with no enrolment: {error}") from error
     directory = enrolment.complete(state, enrolled, output)
     said = (
         f"Host {enrolled.host} belongs to cell {enrolled.cell.name}; its directory is {directory}.\n"

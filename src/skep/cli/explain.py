@@ -18,7 +18,7 @@ _NOT_WEIGHED = "not weighed: no other was left"
 _EQUAL = 1e-9
 """By how much sums of the same scores may differ."""
 NOT_THE_BEST = (
-    "of several schedulers each takes the best of its own share (`partition`); or `host_subset_size` is more than 1"
+    "of several schedulers each chooses the best of its own share (`partition`); or `host_subset_size` is above 1"
 )
 """Why a host may be chosen that is not the best."""
 
@@ -73,7 +73,7 @@ def _status(placement: Record) -> str:
     if placement["deleted"]:
         return "deleted"
     task = placement["task_state"]
-    return f"{placement['status'] or 'gone from its cell'}{f' ({task})' if task else ''}"
+    return f"{placement['status'] or 'no longer in its cell'}{f' ({task})' if task else ''}"
 
 
 def _whereabouts(placement: Record) -> str:

@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import click
 
-NEW_PASSWORD = "stop the cloud, `skep user set-password admin` makes a new one"  # noqa: S105 - it is advice
+NEW_PASSWORD = "stop the cloud and run `skep user set-password admin`"  # noqa: S105 - it is advice
 """What helps where no password is known."""
 
 

@@ -132,7 +132,7 @@ async def _newest_server(client: CloudClient) -> str | None:
 async def _first_server(client: CloudClient, clouds_yaml: Path, step: Callable[[str], None]) -> list[str]:
     """Build a server through the real client and return what became of it."""
     step("Building a first server")
-    lines = ["", "A first server, as anybody would make it:", f"  $ openstack {' '.join(FIRST_SERVER)}"]
+    lines = ["", "A first server, as every user creates one:", f"  $ openstack {' '.join(FIRST_SERVER)}"]
     try:
         uuid = (await OpenStackClient(clouds_yaml).json(*FIRST_SERVER))["id"]
         seen: dict[str, Any] = {}

@@ -117,14 +117,14 @@ def force_down(name: str, off: bool, form: Format, cloud: str | None) -> None:
     _print_changed(cloud, name, {"forced_down": not off}, form)
 
 
-FENCING = """Fencing says that host {name} is dead for good: switched off, and not coming back with its guests.
+FENCING = """Fencing states that host {name} is dead for good: switched off, and not coming back with its guests.
 Deletes that wait for it end at once. When the grace is over ([conductor] fence_grace_seconds) its servers become ERROR
-and builds go to other hosts. Until then `skep host unfence {name}` takes it back; later nothing does: should the host
-be heard then, it destroys the guests that it has."""
+and builds go to other hosts. Until then `skep host unfence {name}` withdraws the fence; later nothing does: if the
+host is heard then, it destroys all its guests."""
 
-UNKNOWN = """--although-unknown: host {name} is fenced also where nobody can tell whether it lives. It may run its
-servers. If it is heard before the grace is over, the fence is taken back by itself; if it is heard later, it destroys
-the guests that it has."""
+UNKNOWN = """--although-unknown: host {name} is fenced although it is unknown whether it is dead. It may run its
+servers. If it is heard before the grace is over, the fence is withdrawn; if it is heard later, it destroys all its
+guests."""
 
 
 @host.command()
@@ -206,12 +206,12 @@ def fence_of(record: Mapping[str, Any]) -> str:
     """Return in one line whether a host is fenced, and what may still be done about it."""
     host = record["host"]
     if record["fenced_at"] is None:
-        return f"{host} is not fenced: what is on it stays."
+        return f"{host} is not fenced: its servers stay."
     if record["fence_in_effect"]:
-        return f"{host} is fenced: what was on it is given up since {record['fence_due_at']}."
+        return f"{host} is fenced: its servers and builds are given up since {record['fence_due_at']}."
     return (
-        f"{host} is fenced. What is on it is given up at {record['fence_due_at']}, unless it is heard or "
-        f"`skep host unfence {host}` takes the fence back before."
+        f"{host} is fenced. Its servers and builds are given up at {record['fence_due_at']}, unless it is heard or "
+        f"`skep host unfence {host}` withdraws the fence before."
     )
 
 
@@ -243,18 +243,18 @@ def standing(record: Mapping[str, Any]) -> str:
     """Return in one line whether a host gets new servers, and why it does not."""
     host, state = record["host"], record["state"]
     if state == "deleting":
-        return f"{host} is being deleted: it gets no new servers; `skep host enable {host}` takes that back."
+        return f"{host} is being deleted: it gets no new servers; `skep host enable {host}` cancels the delete."
     down = [{"down": "forced down"}.get(state, state)] if state not in {"up", "unknown"} else []
     if record["disabled"]:
         why = [f"disabled ({record['disabled_reason'] or 'no reason given'})", *down]
-        stays = f"; what is on it stays ({counted(record['servers'], 'server')})" if record["servers"] else ""
+        stays = f"; its servers stay ({counted(record['servers'], 'server')})" if record["servers"] else ""
         return f"{host} is {' and '.join(why)}: it gets no new servers{stays}."
     if not_believed(record):
         return f"{host} is enabled, but {state}: {why_not_heard(record)}."
     if down:
         return f"{host} is enabled, but {down[0]}: it gets no new servers."
     if state == "unknown":
-        return f"{host} is enabled; nobody can tell whether it is up."
+        return f"{host} is enabled; it is unknown whether it is up."
     return f"{host} is enabled and up: it may get new servers."
 
 

@@ -40,7 +40,5 @@ def _variables(path: Path) -> dict[str, str]:
     try:
         words = shlex.split(path.read_text(encoding="utf-8"), comments=True)
     except (OSError, ValueError) as error:
-        raise Refused(
-            f"{path} cannot be read: {error}; it says where the databases of the cloud of processes are"
-        ) from None
+        raise Refused(f"{path} cannot be read: {error}; it names the databases of the cloud of processes") from None
     return {name: value for name, sign, value in (word.partition("=") for word in words) if sign}

@@ -11,16 +11,16 @@ NATS = "nats"
 WAYS: Mapping[str, str] = {
     "tokens": "Keys of tokens: processes follow their file. Users notice nothing.",
     "sealing": "Keys that seal passwords, addresses and kept answers: processes follow their file.",
-    "host": "Key of a host: it names the one that follows it, and the cell takes that from then on.",
+    "host": "Key of a host: it names its successor, and the cell accepts the successor from then on.",
     "database": (
         "Passwords of PostgreSQL roles: a second role signs in and acts as the owner, so that old and new are both "
-        "taken. `OWNER` is the role that owns the database; `skep_api_2` is the new one."
+        "accepted. `OWNER` is the role that owns the database; `skep_api_2` is the new one."
     ),
     "nats": (
-        "What signs in to NATS follows from the secrets in keys/nats.key: NATS servers take users of each, the first "
-        "is used."
+        "NATS users are derived from the secrets in keys/nats.key: NATS servers accept users of every secret, Skep "
+        "uses those of the first."
     ),
-    "credentials": "Credentials of cells, namespaces and enrolment: two are good at once.",
+    "credentials": "Credentials of cells, namespaces and enrolment: two are valid at once.",
     "servers": (
         "Passwords of the PostgreSQL and NATS that `skep up --processes` starts: its processes follow them by files."
     ),
@@ -35,21 +35,21 @@ CHECKLISTS: Mapping[str, tuple[str, ...]] = {
         "skep keys rotate tokens: the old keys are dropped. Copy both files again.",
     ),
     "sealing": (
-        "Every API process and every host is of this release: an older one takes a single key.",
+        "Every API process and every host is of this release: an older one reads a single key.",
         "skep keys rotate sealing: a new key is added; nothing is sealed by it yet.",
         "Copy keys/secrets.key and keys/rotation.json to every machine above the cells, and to hosts that have them.",
         "skep keys rotate sealing: the new key seals. Copy both files again.",
         "skep keys rotate sealing --check: what still needs an old key. Kept answers need a day, builds their end.",
         (
-            "skep keys rotate sealing: addresses of cells are sealed anew, the old keys are dropped. Copy both "
+            "skep keys rotate sealing: addresses of cells are sealed again, the old keys are dropped. Copy both "
             "files again. Backups keep their own keys: `skep db restore` adds those."
         ),
     ),
     "host": (
-        "Every conductor of the cell is of this release: an older one passes over the next key, and nothing changes.",
-        "On the host, as the user of its agent: skep keys rotate host --config compute.toml makes the next key.",
-        "Restart the agent (systemctl restart skep-compute): it brings the next key; guests run on.",
-        "skep keys rotate host --config compute.toml --check: the cell has taken it, the one before is refused.",
+        "Every conductor of the cell is of this release: an older one ignores the next key, and nothing changes.",
+        "On the host, as the user of its agent: skep keys rotate host --config compute.toml creates the next key.",
+        "Restart the agent (systemctl restart skep-compute): it registers with the next key; guests run on.",
+        "skep keys rotate host --config compute.toml --check: the cell has accepted it, the previous key is refused.",
     ),
     "database": (
         (
@@ -65,11 +65,11 @@ CHECKLISTS: Mapping[str, tuple[str, ...]] = {
         "In PostgreSQL: ALTER ROLE OWNER NOLOGIN; (it stays the owner). For a role that is no owner: DROP ROLE.",
     ),
     "nats": (
-        "Every process above the cells is of this release: an older one takes a single secret.",
+        "Every process above the cells is of this release: an older one reads a single secret.",
         "skep keys rotate nats: a new secret is added. Copy keys/nats.key to the other machines above the cells.",
         (
             "skep nats config with the options as before, on each NATS server: reload it (SIGHUP); with --host-users "
-            "restart it, one server after the other. It takes users of both."
+            "restart it, one server after the other. It accepts users of both."
         ),
         "skep keys rotate nats: the new secret is used. Copy keys/nats.key and keys/rotation.json again.",
         (
@@ -85,13 +85,13 @@ CHECKLISTS: Mapping[str, tuple[str, ...]] = {
     "credentials": (
         "skep cell credential create CELL (or skep namespace credential create NAME): the new secret, shown once.",
         "Give it to the program, and have the program use it.",
-        "skep cell credential list CELL: Last used of the old one stands still.",
+        "skep cell credential list CELL: Last used of the old one no longer changes.",
         "skep cell credential delete CELL ID: the old one is refused from now on.",
         "Enrolment tokens: skep cell enrolment-token CELL, then skep cell revoke-enrolment-token CELL ID; hosts stay.",
     ),
     "servers": (
-        "skep keys rotate servers: both have new passwords, and processes use them. NATS still takes its old user.",
-        "skep keys rotate servers --check: every process has had the time to sign in anew.",
+        "skep keys rotate servers: both have new passwords, and processes use them. NATS still accepts its old user.",
+        "skep keys rotate servers --check: every process has had the time to sign in again.",
         "skep keys rotate servers: NATS refuses its old user. A cloud that is stopped needs the first step only.",
     ),
 }
@@ -118,15 +118,15 @@ def after(secret: str, step: str, key: str, file: Path) -> str:
 
 def after_nats(step: str, key: str) -> str:
     """Return what was done for NATS: its servers and those who sign in have to be told."""
-    more = "`skep keys steps nats` says how"
+    more = "see `skep keys steps nats`"
     if step == "add":
         return (
-            f"Secret {key} is added: nothing is made of it yet.\nNext: have the NATS servers take it ({more}); then "
+            f"Secret {key} is added: no user is derived from it yet.\nNext: give it to the NATS servers ({more}); then "
             "`skep keys rotate nats` uses it."
         )
     if step == "use":
         return (
-            f"Users are made of secret {key} from now on; those of the old one are still taken.\nNext: give each role "
-            f"and each host its new credentials ({more}); then `skep keys rotate nats` drops the old one."
+            f"Users are derived from secret {key} from now on; those of the old one are still accepted.\nNext: give "
+            f"each role and each host its new credentials ({more}); then `skep keys rotate nats` drops the old one."
         )
     return f"Only secret {key} is left.\nNext: have the NATS servers forget the old one ({more}). The rotation is over."

@@ -119,7 +119,7 @@ def rotate(
         _rotate_host(host, check, config_file, form)
         return
     if host is not None:
-        raise click.UsageError("--host goes with `host`")
+        raise click.UsageError("--host: expected with `host` only")
     config = _loaded(config_file)
     directory = _directory(config)
     if secret == SERVERS:
@@ -203,12 +203,12 @@ def _rotate_host(host: str | None, check: bool, config_file: Path | None, form: 
     if check:
         found = identity.load(there[host])
         if found is not None and found.next_seed:
-            raise Failed(f"the agent of {host} has not brought its next key yet: restart it")
+            raise Failed(f"the agent of {host} has not registered with its next key yet: restart it")
         print_said(f"The key of {host} is the newest that was made for it.", {"host": host, "ready": True}, form)
         return
     identity.make_next_key(there[host])
     said = (
-        f"The next key of {host} is made. Next: restart its agent, which brings it; guests run on.\n"
+        f"The next key of {host} is made. Next: restart its agent, which registers with it; guests run on.\n"
         f"`skep keys rotate host --host {host} --check` says whether its cell has taken it."
     )
     print_said(said, {"host": host, "steps": ["add"]}, form)

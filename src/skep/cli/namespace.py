@@ -83,7 +83,7 @@ def delete(name: str, yes: bool, form: Format, cloud: str | None) -> None:
     Example: skep namespace delete volume --yes
     """
     if not yes:
-        raise Refused(f"the states and credentials of {name} go with it: say --yes")
+        raise Refused(f"the states and credentials of {name} are deleted with it: add --yes")
     print_record(connect(cloud).admin("DELETE", _path(name))["namespace"], form)
 
 

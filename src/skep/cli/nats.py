@@ -32,7 +32,7 @@ def _server_options(command: CommandT) -> CommandT:
         click.option("--tls-cert", default="", metavar="FILE", help="The server's certificate."),
         click.option("--tls-key", default="", metavar="FILE", help="Its key."),
         click.option("--tls-ca", default="", metavar="FILE", help="CA of the certificates that clients show."),
-        click.option("--tls-verify", is_flag=True, help="Clients have to show a certificate."),
+        click.option("--tls-verify", is_flag=True, help="Clients must present a certificate."),
     )
     for option in reversed(options):
         command = option(command)

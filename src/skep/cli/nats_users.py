@@ -137,7 +137,7 @@ def revoke(host: str, form: Format, config_file: Path | None) -> None:
         return mapping
 
     mapping = asyncio.run(_with_database(config, lambda database: database.write(unit)))
-    _tell(config, directory, "the revocation is stored; super conductors tell the servers")
+    _tell(config, directory, "the revocation is stored; super conductors send it to the NATS servers")
     print_record({"host": mapping.host, "node": mapping.node, "revoked_at": isoformat(now)}, form)
 
 

@@ -50,7 +50,7 @@ class PlainSession:
         url = _url(self._cloud).rstrip("/")
         answer = self.send("POST", f"{url}/auth/tokens", {"auth": _auth(self._cloud)}, {})
         if answer.status_code == 401:
-            raise Failed(f"{url} does not let us in: user or password is not right")
+            raise Failed(f"{url} refused the sign-in: user or password is wrong")
         try:
             if answer.status_code == 201:
                 self._token = answer.headers["X-Subject-Token"]

@@ -75,7 +75,7 @@ def release(host: str, yes: bool, form: Format, cloud: str | None) -> None:
     Example: skep recovery release cell1-host2 --yes
     """
     if not yes:
-        click.confirm(f"Builds that {host} may have ended are made anew elsewhere. Go on?", abort=True, err=True)
+        click.confirm(f"Builds that {host} may have ended are repeated elsewhere. Continue?", abort=True, err=True)
     found = connect(cloud).admin("POST", f"/recovery/hosts/{quote(host, safe='')}/release")["recovery"]
     print_said(f"{host} is not waited for any more.", found, form)
 
@@ -98,14 +98,14 @@ def keep(servers: tuple[str, ...], host: str | None, all_: bool, yes: bool, form
       skep recovery keep --all
     """
     if all_ == bool(servers) or (host is not None and len(servers) != 1):
-        raise click.UsageError("expected servers, or --all; --host goes with one server")
+        raise click.UsageError("expected servers or --all; --host needs exactly one server")
     remote = connect(cloud)
     if host is not None:
         _decide(remote, form, servers[0], {"keep": host})
         return
     known = {one["server"]: one for one in _look(remote)["decisions"]}
     if missing := [uuid for uuid in servers if uuid not in known]:
-        raise Refused(f"nothing is to be decided about {', '.join(missing)}; see `skep recovery list`")
+        raise Refused(f"no decision is open about {', '.join(missing)}; see `skep recovery list`")
     wanted = [known[uuid] for uuid in servers] or [one for one in known.values() if _guests(one)]
     single = [one for one in wanted if len(_guests(one)) == 1]
     rest = len(wanted) - len(single)
@@ -159,7 +159,7 @@ def counting(single: Sequence[Mapping[str, Any]], rest: int) -> str:
     of = f", of {counted(len(projects), 'project')}" if projects else ""
     lines = [f"Kept as servers: {counted(len(single), 'guest')} on {counted(len(hosts))}{of}."]
     if new:
-        lines.append(f"Of them no database knows {counted(new, 'server')}: made anew, and charged to the project.")
+        lines.append(f"Of them no database knows {counted(new, 'server')}: restored, and charged to the project.")
     if rest:
         lines.append(f"{counted(rest, 'server')} with several guests {'is' if rest == 1 else 'are'} left to you.")
     return " ".join(lines)
@@ -173,7 +173,7 @@ def undoing(server: str, host: str, decisions: Iterable[Mapping[str, Any]]) -> s
     called = f"{name} ({server})" if name else server
     attempt = f" (attempt {max(guest['attempt'] for guest in mine)})" if mine else ""
     others = sorted({guest["host"] for guest in guests} - {host})
-    left = f"Guests on {', '.join(others)} stay." if others else "No other host has told of a guest of it."
+    left = f"Guests on {', '.join(others)} stay." if others else "No other host has reported a guest of it."
     return f"The guest of server {called} on {host}{attempt} is destroyed with its disks. {left}"
 
 

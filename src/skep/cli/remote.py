@@ -111,7 +111,8 @@ class Remote:
             raise Failed(f"there is no server with the name or id {wanted}")
         if len(found) > 1:
             raise Failed(
-                f"{len(found)} {kind} are named {wanted}; say which by its id: " + ", ".join(one["id"] for one in found)
+                f"{len(found)} {kind} are named {wanted}; expected the id of one: "
+                + ", ".join(one["id"] for one in found)
             )
         return str(found[0]["id"])
 
@@ -170,11 +171,11 @@ def connect(cloud: str | None, config_file: Path | None = None) -> Remote:
 def _connect(cloud: str | None, config_file: Path | None) -> Remote:
     make, auth = _meant(cloud, config_file)
     if auth.get("username") and not auth.get("password"):
-        raise Refused(f"nobody says the password of {auth['username']}; {NEW_PASSWORD}")
+        raise Refused(f"the password of {auth['username']} is missing; {NEW_PASSWORD}")
     session = make()
     endpoint = session.sign_in()
     if not endpoint:
-        raise Failed("the cloud's catalogue names no compute API")
+        raise Failed("the catalogue of the identity service has no compute API")
     return Remote(session, endpoint)
 
 

@@ -37,7 +37,7 @@ def replay_same(path: Path, *, as_json: bool) -> None:
             click.echo(f"{name.replace('_', ' '):>12}  {value}")
         _print_differences(tally.differences, "replayed")
     if tally.reproduced != tally.decisions:
-        raise Failed(f"{tally.decisions - tally.reproduced} of {tally.decisions} decisions came out otherwise")
+        raise Failed(f"{tally.decisions - tally.reproduced} of {tally.decisions} decisions differ from the log")
 
 
 def replay_otherwise(path: Path, policies: Sequence[Policy], options: dict[str, Any], *, as_json: bool) -> None:
@@ -49,7 +49,7 @@ def replay_otherwise(path: Path, policies: Sequence[Policy], options: dict[str, 
     for comparison, policy in zip(comparisons, policies, strict=True):
         _decide(path, comparison, policy.name)
     if not any(one.decisions for one in comparisons):
-        raise Refused(f"{path}: nothing was decided in it")
+        raise Refused(f"{path}: the log has no decision")
     outcomes = _courses(path, policies, options)
     charts = draw_charts(outcomes, options["charts"], about=path.name)
     if as_json:

@@ -16,7 +16,7 @@ from skep.cli.output import Format, format_option, print_json, reader_may_leave
 from skep.domain.ids import is_uuid
 
 REQUEST_KEYS = ("request", "global_request", "request_id")
-ELSEWHERE = "--config FILE or SKEP_STATE__DIRECTORY names another state directory"
+ELSEWHERE = "for another state directory use --config FILE or SKEP_STATE__DIRECTORY"
 FRAME = ("timestamp", "level", "event", "process", "payload", "source", *REQUEST_KEYS)
 """Keys that a line of text shows in places of their own, or not at all."""
 

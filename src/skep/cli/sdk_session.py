@@ -56,7 +56,7 @@ def region_of(cloud: str | None, file: Path | None, default: str) -> Any:
         from openstack import exceptions as sdk
     except ImportError as error:
         raise Refused(
-            f"{error.name} is not installed: to sign in as this entry of clouds.yaml says needs openstacksdk"
+            f"{error.name} is not installed: the sign-in of this entry of clouds.yaml needs openstacksdk"
         ) from error
     logging.getLogger("keystoneauth").setLevel(logging.ERROR)  # what it warns of we say ourselves, in one line
     try:
@@ -85,5 +85,5 @@ def _unreached(error: Exception, url: str, timeout: float) -> str:
     if isinstance(error, exceptions.ConnectFailure):
         return f"nothing answers at {url}: is the cloud running?"
     if isinstance(error, exceptions.Unauthorized):
-        return f"{url} does not let us in: user or password is not right"
+        return f"{url} refused the sign-in: user or password is wrong"
     return f"{url}: {error}"

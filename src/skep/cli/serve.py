@@ -37,7 +37,7 @@ ROLES = (ALL_IN_ONE, "api", "super-conductor", "scheduler", "cell-conductor", "c
     metavar="FILE",
     help="Write the log there, as JSON lines, instead of to standard error; past 64 MiB it moves to FILE.1.",
 )
-@click.option("--parent", type=int, hidden=True, help="End with this process, which started us.")
+@click.option("--parent", type=int, hidden=True, help="End with this process, the parent.")
 @config_option
 def serve(
     role: str,
@@ -68,7 +68,7 @@ def serve(
         _serve_cloud(config_file, options, log_file)
         return
     if options != StartOptions(None, None, False):
-        raise Refused(f"--cells, --hosts and --free-ports are for a whole cloud: {role} has none of them")
+        raise Refused(f"--cells, --hosts and --free-ports are for a whole cloud, not for {role}")
     if role != "cell-conductor":
         _refuse(role, cell=cell)
     elif cell is None:

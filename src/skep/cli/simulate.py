@@ -79,7 +79,7 @@ def simulate(ctx: click.Context, /, trace: Path | None, replay: Path | None, for
     from skep.simulator.faults import FAULTS
 
     if (trace is None) == (replay is None):
-        raise Refused("say either a TRACE to be placed, or --replay LOG")
+        raise Refused("expected either a TRACE or --replay LOG")
     as_json = form == "json"
     said = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     try:
@@ -105,7 +105,7 @@ def _check_replay(command: click.Command, said: set[str]) -> None:
     option_of = {option.name: option.opts[0] for option in command.params}
     for name in sorted(said - (OF_REPLAYS if otherwise else frozenset())):
         without = "" if otherwise or name not in OF_REPLAYS else " without another --policy"
-        raise Refused(f"--replay{without} takes no {option_of[name]}")
+        raise Refused(f"--replay{without} does not support {option_of[name]}")
 
 
 def _replay(log: Path, said: set[str], options: dict[str, Any], *, as_json: bool) -> None:
@@ -189,7 +189,7 @@ def _plan(options: dict[str, Any], of_log: Plan | None) -> Plan:
 
     named = [name for name in ("hosts", "cloud_file", "live") if options[name]]
     if len(named) > 1:
-        raise Refused("say one of --hosts, --cloud-file and --live")
+        raise Refused("expected one of --hosts, --cloud-file and --live")
     if options["cloud_file"]:
         return read(options["cloud_file"])
     if options["live"]:
@@ -206,7 +206,7 @@ def _plan(options: dict[str, Any], of_log: Plan | None) -> Plan:
         return made_up(MadeUp(hosts=(kind,), cells=options["cells"], zones=options["zones"]))
     if of_log is not None:
         return of_log
-    raise Refused("say on which hosts: --hosts N, --cloud-file FILE or --live")
+    raise Refused("expected hosts: --hosts N, --cloud-file FILE or --live")
 
 
 def _live(cloud: str | None, *, empty: bool) -> Plan:

@@ -45,9 +45,9 @@ def set_password(name: str, password_file: TextIO | None, config_file: Path | No
     if not password:
         raise Refused("the new password is empty")
     file = asyncio.run(_set(config, name, password))
-    told = f"The password of {name} is {password} (printed this once)." if password_file is None else "It is set."
+    told = f"The password of {name} is {password} (printed this once)." if password_file is None else "Password set."
     made = {"user": name, "file": str(file), **({"password": password} if password_file is None else {})}
-    print_said(f"{told}\nIt stands in {file}.", made, form)
+    print_said(f"{told}\nIt is stored in {file}.", made, form)
 
 
 async def _set(config: Config, name: str, password: str) -> Path:
@@ -64,7 +64,7 @@ async def _set(config: Config, name: str, password: str) -> Path:
     directory = StateDirectory(Path(config.state.directory))
     location = Places(config, directory).api
     if revision_of(location) is None:
-        raise Refused(f"there is no API database {shown(location)} yet; `skep up` makes it")
+        raise Refused(f"there is no API database {shown(location)} yet; `skep up` creates it")
     directory.open()
     hashing = Passwords(cost=config.identity.scrypt_cost)
     database = await open_database("api", location, upgrade=False)

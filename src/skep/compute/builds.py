@@ -224,7 +224,7 @@ class Builds:
         if any(amount < 0 for amount in order.resources.values()):
             return failure("InvalidInput", "An amount of a resource is negative.")
         if unfit := host.calls.unfit():
-            return failure("HypervisorUnavailable", f"Host {host.name} takes no builds: {unfit}.")
+            return failure("HypervisorUnavailable", f"Host {host.name} accepts no builds: {unfit}.")
         match host.ledger.claim(run.instance, order.attempt, host.assigned(order)):
             case Refused() as refused:
                 return failure("ComputeResourcesUnavailable", refused.message())
@@ -356,7 +356,7 @@ class Builds:
             return REPLACED
         if run.contents is None and not self._told_closed:
             self._told_closed = True
-            log.warning("passwords and files do not reach guests: no key opens them", host=host.name)
+            log.warning("passwords and files not given to guests: no key opens them", host=host.name)
         return None
 
     async def _spawn(self, run: Run) -> BuildFailure | None:

@@ -214,7 +214,7 @@ class DriverCalls:
             _close(operation)
             raise
         _close(operation)
-        return failure("HypervisorUnavailable", f"host {self._host} takes nothing on now: {self.unfit()}")
+        return failure("HypervisorUnavailable", f"host {self._host} begins no call now: {self.unfit()}")
 
     @contextlib.contextmanager
     def _waits(self, instance: InstanceUuid | None) -> Iterator[None]:
@@ -232,7 +232,7 @@ class DriverCalls:
 
     def _note(self, number: int, hung: HungCall) -> None:
         self._hung[number] = hung
-        log.error("driver call hangs", host=self._host, call=hung.call, instance=hung.instance, number=number)
+        log.error("driver call hung", host=self._host, call=hung.call, instance=hung.instance, number=number)
         self._changed(hung)
 
     def _over(self, number: int) -> None:

@@ -176,7 +176,7 @@ class Conversation:
 
         async def handle(message: Any, context: RequestContext | None) -> None:
             if self._must_be_proven and not self._transport.proves_senders:
-                self._refuse(f"{message.wire_name} came without proof of a conductor of this cell")
+                self._refuse(f"{message.wire_name} had no proof of a conductor of this cell")
                 return
             await handler(message, context)
 
@@ -228,7 +228,7 @@ class Conversation:
             raise Unreachable(f"the registration was not answered by a conductor of this cell: {error}") from None
         if not answer.cell_key:
             if self._must_be_proven:
-                raise Unauthenticated("a registration was answered by somebody who does not have the cell's key")
+                raise Unauthenticated("the answer to the registration is not signed by the cell's key")
             self._session = None
             self._signs_reports = answer.signed
             self.incarnation = answer.incarnation
@@ -250,13 +250,13 @@ class Conversation:
         assert self._take_next is not None
         await self._take_next(self._identity.next_seed)
         self._signer, self._next = signer, None
-        log.info("the key of this host was replaced", host=self._run.host)
+        log.info("key of this host replaced", host=self._run.host)
 
     def _welcomed(self, answer: Registration, challenge: bytes) -> tuple[Session, Welcome]:
         if self._cell_key and answer.cell_key != self._cell_key:
             raise Unauthenticated(
-                "a registration was answered with another key than the cell's: an impostor, or the cell's database was "
-                "made anew or restored from before it had this key; then enrol the host again (`skep enrol`)"
+                "the answer to the registration has another key than the cell's: it is forged, or the cell's database "
+                "was created again or restored to before it had this key; then enrol the host again (`skep enrol`)"
             )
         try:
             session = Session(self._exchange_key, answer.cell_key, self._cell, self._run)
@@ -264,8 +264,8 @@ class Conversation:
             if content is not None:
                 return session, _welcome.decode(content)
         except (ValueError, msgspec.DecodeError) as error:
-            raise Unauthenticated(f"a registration was answered with nonsense: {error}") from error
-        raise Unauthenticated("a registration was answered by somebody who does not have the cell's key")
+            raise Unauthenticated(f"the answer to the registration cannot be read: {error}") from error
+        raise Unauthenticated("the answer to the registration is not signed by the cell's key")
 
     async def _call_sealed(
         self, session: Session, call: Call[ReplyT], timeout: float, context: RequestContext | None
@@ -282,7 +282,7 @@ class Conversation:
             # An error that is not sealed is nobody's word: it may only have the call repeated.
             if not self._require_proof:
                 self.on_unknown()
-            raise Unreachable(f"not answered by a conductor of this cell: {error}") from error
+            raise Unreachable(f"the answer is not by a conductor of this cell: {error}") from error
         content = session.open_to_agent(("answer", asked.number), answer.sealed)
         if content is None:
             raise Unreachable(f"the answer to {call.wire_name} is not by a conductor of this cell")
@@ -330,7 +330,7 @@ class Conversation:
             return None
         self._hear(message.conductor)
         if not self._orders[message.conductor].take(message.number):
-            self._refuse("an order came a second time")
+            self._refuse("an order was repeated")
             return None
         try:
             return codec.decode_traced(content)
@@ -342,7 +342,7 @@ class Conversation:
         """Say each reason once."""
         if why not in self._refused:
             self._refused.add(why)
-            log.error("an order is refused", host=self._run.host, cell=self._cell, reason=why)
+            log.error("order refused", host=self._run.host, cell=self._cell, reason=why)
 
 
 def _nothing() -> None:

@@ -42,7 +42,7 @@ class Found:
                 guests = await self._host.calls.read("guests", self._host.driver.guests)
                 if isinstance(guests, BuildFailure):
                     # Nothing is said rather than something wrong: it is asked again.
-                    log.error("guests not read, nothing is told", host=self._host.name, error=guests.message)
+                    log.error("guests not read, so not reported", host=self._host.name, error=guests.message)
                     return
                 self._wanted = None
                 await self._send(timeline, list(self._here(guests)))
@@ -62,7 +62,12 @@ class Found:
                 ),
                 wanted=lambda: self._wanted is None,
             )
-        log.info("guests told", host=host.name, guests=sum(one.phase != "none" for one in here), timeline=timeline)
+        log.info(
+            "guests reported after a database went back in time",
+            host=host.name,
+            guests=sum(one.phase != "none" for one in here),
+            timeline=timeline,
+        )
 
     def _here(self, guests: tuple[Guest, ...]) -> Iterator[GuestHere]:
         """Read the journal beside the hypervisor: what either knows is here."""

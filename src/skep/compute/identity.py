@@ -71,7 +71,7 @@ def begin_run(directory: Path, host: str) -> Identity:
         _write(directory / IDENTITY_FILE, identity)
     except OSError as error:
         # A full disk does not keep an agent from its guests: the clock alone makes the number grow, this once.
-        log.warning("the number of this run is not kept", host=host, error=str(error))
+        log.warning("incarnation not stored", host=host, error=str(error))
     return identity
 
 
@@ -82,7 +82,7 @@ def keep_cell_key(directory: Path, cell_key: bytes) -> None:
     """
     identity = load(directory)
     if identity is None:
-        raise Misconfigured(f"{directory / IDENTITY_FILE} is gone")
+        raise Misconfigured(f"{directory / IDENTITY_FILE} is missing")
     try:
         _write(directory / IDENTITY_FILE, msgspec.structs.replace(identity, cell_key=cell_key))
     except OSError as error:
@@ -110,7 +110,7 @@ def take_next_key(directory: Path, next_seed: bytes) -> None:
     """
     identity = load(directory)
     if identity is None:
-        raise Misconfigured(f"{directory / IDENTITY_FILE} is gone")
+        raise Misconfigured(f"{directory / IDENTITY_FILE} is missing")
     try:
         _write(directory / IDENTITY_FILE, msgspec.structs.replace(identity, seed=next_seed, next_seed=b""))
     except OSError as error:

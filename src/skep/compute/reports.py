@@ -160,7 +160,7 @@ class Reports:
         """Look at the host anew: what it has may have changed."""
         facts = await self._host.calls.read("facts", self._host.driver.facts)
         if isinstance(facts, BuildFailure):
-            log.warning("facts not read, the last known are reported", host=self._host.name, error=facts.message)
+            log.warning("facts not read, the last known were reported", host=self._host.name, error=facts.message)
             return
         self._usage = idle_usage(self._host.name, facts, self._host.settings, self._usage.started_at)
         self._host.ledger.set_inventory(self._usage.inventory)
@@ -244,7 +244,7 @@ class Reports:
             log.info("host states began a new epoch", host=self._host.name, epoch=answer.epoch)
         self._epoch = answer.epoch
         if answer.incarnation is not None:
-            log.warning("this agent has another number", host=self._host.name, incarnation=answer.incarnation)
+            log.warning("incarnation of this agent raised", host=self._host.name, incarnation=answer.incarnation)
             self._number(answer.incarnation)
             self.changed()
             return

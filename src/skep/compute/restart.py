@@ -43,7 +43,7 @@ class Restart:
             if not self._is_known(guest):
                 host.strangers[guest.instance] = guest.attempt
                 log.warning(
-                    "a guest that the journal does not know is left alone",
+                    "guest unknown to the journal left alone",
                     host=host.name,
                     instance=guest.instance,
                     attempt=guest.attempt,
@@ -55,7 +55,7 @@ class Restart:
                 if opened.built is None:
                     host.ledger.adopt(instance, attempt, host.assigned(opened.entry))
                 elif host.guests.get(instance) != attempt:
-                    log.error("a guest is missing or not whole", host=host.name, instance=instance, attempt=attempt)
+                    log.error("guest missing or not whole", host=host.name, instance=instance, attempt=attempt)
 
     def go_on(self) -> None:
         """Take up builds and deletes, and tell again what nobody has acknowledged."""

@@ -142,7 +142,7 @@ class Upcalls:
                 answer = await self.ask(call, context=context, wanted=wanted, only_when_away=True)
             except SkepError as error:
                 # Conductors of before 0.6.0 do not know the question.
-                log.warning("contents of a guest are not to be had", host=self._host, error=str(error))
+                log.warning("contents of a guest not received", host=self._host, error=str(error))
                 return None
             if answer is None or answer.sealed is None:
                 return None

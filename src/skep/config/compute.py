@@ -39,7 +39,7 @@ class FakeFailure(Section, frozen=True, kw_only=True):
     error: Annotated[
         str, Meta(min_length=1, description="Name of the error, which decides what comes of the build: see hosts.md")
     ] = "InternalError"
-    message: Annotated[str, Meta(description="What the error says")] = "injected failure"
+    message: Annotated[str, Meta(description="Text of the error")] = "injected failure"
     times: Annotated[int, Meta(ge=-1, description="How often it happens on each host; -1: always")] = -1
     after: Annotated[
         int, Meta(ge=0, description="How many matching operations of a host succeed before the first that fails")
@@ -88,9 +88,7 @@ class FakeDriverSettings(Section, frozen=True, kw_only=True):
     vcpus: Annotated[int, Meta(ge=1, description="CPUs of each host")] = 16
     memory_mb: Annotated[int, Meta(ge=1, description="Memory of each host in MiB")] = 32768
     disk_gb: Annotated[int, Meta(ge=1, description="Disk of each host in GiB")] = 500
-    numa_cells: Annotated[
-        int, Meta(ge=0, le=64, description="NUMA cells of each host; 0: it tells nothing of its inside")
-    ] = 0
+    numa_cells: Annotated[int, Meta(ge=0, le=64, description="NUMA cells of each host; 0: it reports no inside")] = 0
     dedicated_cpus: Annotated[int, Meta(ge=0, description="Of the CPUs so many may be pinned (PCPU)")] = 0
     threads_per_core: Annotated[int, Meta(ge=1, le=8, description="Threads of each core")] = 1
     huge_pages_mb: Annotated[int, Meta(ge=0, description="Of the memory so much is in pages of 2 MiB")] = 0
@@ -111,9 +109,9 @@ class DriverLimits(Section, frozen=True, kw_only=True):
 
     facts: Annotated[float, Meta(gt=0, description="Describing the host")] = 30.0
     guests: Annotated[float, Meta(gt=0, description="Listing the guests")] = 60.0
-    prepare: Annotated[
-        float, Meta(gt=0, description="Making one resource before the guest: a disk from an image, say")
-    ] = 1800.0
+    prepare: Annotated[float, Meta(gt=0, description="One resource before the guest, such as a disk from an image")] = (
+        1800.0
+    )
     spawn: Annotated[float, Meta(gt=0, description="Making a guest")] = 900.0
     destroy: Annotated[float, Meta(gt=0, description="Removing a guest, or one resource that was made for it")] = 600.0
     action: Annotated[float, Meta(gt=0, description="Starting, stopping or rebooting a guest")] = 600.0
@@ -200,8 +198,8 @@ class ComputeSettings(Section, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            description="While so many calls of its driver are past their limit a host takes no builds, and begins no "
-            "call of its driver but to read",
+            description="While this many calls of its driver are past their limit, a host accepts no builds and begins "
+            "only calls that read",
         ),
     ] = 4
     driver_limits: DriverLimits = DriverLimits()

@@ -40,7 +40,7 @@ def _sections(keys: tuple[Key, ...]) -> Iterator[str]:
 def _table(title: str, section: type[msgspec.Struct], path: str) -> str:
     rows = [_row(key) for key in keys_of(section, path) if key.section is None]
     purpose = (section.__doc__ or "").strip().splitlines()[0]
-    head = ["| key | takes | default | what it is for |", "| --- | --- | --- | --- |"]
+    head = ["| key | value | default | purpose |", "| --- | --- | --- | --- |"]
     return "\n".join([f"## `{title}`", "", purpose, "", *head, *rows, ""])
 
 

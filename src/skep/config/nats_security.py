@@ -37,7 +37,7 @@ class NatsSecurity(Section, frozen=True, kw_only=True):
     cert_file: Annotated[str, Meta(description="Our certificate, for a NATS server that asks for one; empty: none")] = (
         ""
     )
-    key_file: Annotated[str, Meta(description="Key of our certificate; empty: it stands in `cert_file`")] = ""
+    key_file: Annotated[str, Meta(description="Key of Skep's certificate; empty: it is in `cert_file`")] = ""
 
     def wants_tls(self, urls: list[str]) -> bool:
         """Tell whether a server that speaks no TLS must be refused."""

@@ -60,7 +60,10 @@ class PlacementOptionSettings(Section, frozen=True, kw_only=True):
         float, Meta(description="Weight of the hypervisor's version; negative: older ones come first")
     ] = 1.0
     pci_weight_multiplier: Annotated[
-        float, Meta(description="Weight of PCI devices that are held; positive: free ones are left to who needs many")
+        float,
+        Meta(
+            description="Weight of PCI devices that are held; positive: free ones are left for servers that need many"
+        ),
     ] = 1.0
     cross_cell_move_weight_multiplier: Annotated[
         float, Meta(description="How far a server that moves is kept in its cell")

@@ -42,8 +42,8 @@ class SchedulerSettings(PlacementOptionSettings, frozen=True, kw_only=True):
     on_plugin_error: Annotated[
         Literal["fail", "skip"],
         Meta(
-            description="When a filter or weigher of another package fails: `fail`: the server goes to ERROR and says "
-            "so; `skip`: it is left out of that decision"
+            description="When a filter or weigher of another package fails: `fail`: the server becomes ERROR, and "
+            "its fault names the plug-in; `skip`: it is left out of that decision"
         ),
     ] = "fail"
     cpu_weight_multiplier: Annotated[float, Meta(description="Weight of free virtual CPUs; negative stacks")] = 1.0
@@ -72,9 +72,7 @@ class SchedulerSettings(PlacementOptionSettings, frozen=True, kw_only=True):
     ] = True
     decision_log: Annotated[
         str,
-        Meta(
-            description="Directory where schedulers write down what they take in and decide, for a replay; empty: none"
-        ),
+        Meta(description="Directory of the decision log, for a replay; empty: none"),
     ] = ""
     decision_log_mib: Annotated[
         int, Meta(ge=1, description="Most MiB of all files in that directory; the oldest are removed")

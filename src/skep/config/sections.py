@@ -384,8 +384,10 @@ class Config(Section, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuses two cells of one name, and Glance without Keystone."""
         if self.images.kind == "glance" and self.identity.kind != "keystone":
-            raise ValueError("images.kind is `glance`, which needs identity.kind = `keystone`: Glance takes its tokens")
+            raise ValueError(
+                "images.kind is `glance`, which needs identity.kind = `keystone`: Glance checks its tokens"
+            )
         names = [cell.name for cell in self.cells]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"cells: the name `{name}` stands twice")
+                raise ValueError(f"cells: the name `{name}` occurs twice")

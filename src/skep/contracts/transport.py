@@ -191,7 +191,7 @@ class TransportContract:
         self, transport: Transport, address: Address, server: Server
     ) -> None:
         await transport.serve(address, server.handlers)
-        with pytest.raises(SkepError, match="does not take ListNamespaces"):
+        with pytest.raises(SkepError, match="does not accept ListNamespaces"):
             await transport.call(address, ListNamespaces())
 
     async def test_an_answer_of_another_kind_is_no_answer(self, transport: Transport, address: Address) -> None:
@@ -235,7 +235,7 @@ class TransportContract:
             assert await transport.call(scheduler_for(cell), question) == Permission(granted=True)
         assert heard == [("a", "of a"), ("b", "of b")]
         assert server.taken == [], "what else is served for a cell has its own address"
-        with pytest.raises(Unreachable, match="nobody serves"):
+        with pytest.raises(Unreachable, match="no process serves"):
             await transport.call(super_conductor_for("a"), QUESTION)
         await subscription.close()
         with pytest.raises(Unreachable):

@@ -94,8 +94,8 @@ def _refuse_newer(connection: sa.Connection, kind: Kind, found: str, name: str) 
     floor = _read(connection, FLOOR_TABLE)
     if floor not in _history(kind):
         raise Misconfigured(
-            f"database{name} is at revision {found} of a newer release and takes releases from revision {floor} on, "
-            f"this one knows {head(kind)}: run the newer release"
+            f"database{name} is at revision {found} of a newer release, which supports releases from revision {floor} "
+            f"on; this one knows {head(kind)}: run the newer release"
         )
 
 

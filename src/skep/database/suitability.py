@@ -34,7 +34,7 @@ def refuse_unsuitable(engine: sa.Engine, name: str) -> None:
             raise Misconfigured(f"database {name} has the encoding {encoding}, {_wanted(name)}")
         sort = sa.text("SELECT letter FROM unnest(CAST(:letters AS text[])) AS letter ORDER BY letter")
         if tuple(connection.scalars(sort, {"letters": list(LETTERS)})) != tuple(sorted(LETTERS)):
-            raise Misconfigured(f"database {name} sorts text as some language does, {_wanted(name)}")
+            raise Misconfigured(f"database {name} sorts text by the rules of a language, {_wanted(name)}")
 
 
 def _wanted(name: str) -> str:

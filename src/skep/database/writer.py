@@ -189,7 +189,7 @@ class Writer:
             with self._engine.connect() as connection:
                 return self._dialect.came_true(connection, name)
         except exc.SQLAlchemyError as error:
-            log.warning("the outcome of a commit is not known", database=self._name, error=cause(error))
+            log.warning("outcome of a commit unknown", database=self._name, error=cause(error))
             return None
 
     def _run_unit(self, connection: sa.Connection, unit: Unit[T], *, savepoint: bool) -> tuple[bool, Any]:
@@ -225,10 +225,10 @@ class Writer:
 
     def _fail(self, connection: sa.Connection | None, batch: list[_Job[Any]], error: Exception) -> sa.Connection | None:
         """Answer the whole batch with the reason: a failed transaction stored nothing of it, or nobody knows."""
-        log.warning("database cannot store", database=self._name, error=cause(error), units=len(batch))
+        log.warning("database did not store", database=self._name, error=cause(error), units=len(batch))
         reason = f"database {self._name} cannot store: {cause(error)}"
         if isinstance(error, _CommitUnknown):
-            reason = f"database {self._name} did not say whether it stored: {cause(error)}"
+            reason = f"database {self._name} did not confirm a commit: {cause(error)}"
         kind = OutcomeUnknown if isinstance(error, _CommitUnknown) else StorageUnavailable
         for job in batch:
             job.outcome = (False, kind(reason))

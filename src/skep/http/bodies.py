@@ -101,7 +101,7 @@ def check_media_type(request: Request, accepted: tuple[str, ...]) -> None:
     """Refuse a body of another kind. Raises UnsupportedMediaType."""
     if not is_media_type(request, *accepted):
         given = media_type(request.headers.get("content-type")) or "absent"
-        raise UnsupportedMediaType(f"Content-Type must be {' or '.join(accepted)}, not {given}")
+        raise UnsupportedMediaType(f"Content-Type: expected {' or '.join(accepted)}, got {given}")
 
 
 def is_media_type(request: Request, *wanted: str) -> bool:

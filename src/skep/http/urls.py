@@ -62,4 +62,4 @@ def base_url(request: Request) -> str:
     try:
         return str(request.base_url).rstrip("/")
     except ValueError as error:
-        raise BadRequest("the Host header is not an address") from error
+        raise BadRequest("Host: expected an address") from error

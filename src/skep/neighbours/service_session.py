@@ -185,7 +185,7 @@ class ServiceSession:
             await self._forget(session)
             raise Unavailable(f"{_host(url)} refuses the credentials of user {self.credentials.username}")
         if response.status_code >= 500 or response.status_code == 429:
-            log.warning("neighbour fails", url=url, status=response.status_code)
+            log.warning("neighbour failed", url=url, status=response.status_code)
             raise Unavailable(f"{_host(url)} answered {response.status_code}")
 
     async def _current(self) -> _Session:
@@ -205,7 +205,12 @@ class ServiceSession:
         url = f"{self.credentials.v3}/auth/tokens"
         response = await self._send("POST", url, json=_sign_in_body(self.credentials))
         if response.status_code != 201:
-            log.error("cannot sign in", url=url, user=self.credentials.username, status=response.status_code)
+            log.error(
+                "sign-in at the identity service failed",
+                url=url,
+                user=self.credentials.username,
+                status=response.status_code,
+            )
             message = f"{_host(url)} does not let user {self.credentials.username} sign in ({response.status_code})"
             raise CredentialsRefused(message) if response.status_code == 401 else Unavailable(message)
         token = decode(response, _TokenBody).token
@@ -225,7 +230,7 @@ class ServiceSession:
             except Unavailable as error:
                 if not left:
                     raise
-                log.info("neighbour is asked again", url=url, error=str(error), tries_left=left)
+                log.info("neighbour asked again", url=url, error=str(error), tries_left=left)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads tries, guards nothing
             pause *= 2
         raise AssertionError("the last try returned or raised")
@@ -238,7 +243,7 @@ class ServiceSession:
         except httpx.HTTPError as error:
             raise _unreachable(url, error) from error
         if response.status_code >= 500 or response.status_code == 429:
-            log.warning("neighbour fails", url=url, status=response.status_code)
+            log.warning("neighbour failed", url=url, status=response.status_code)
             raise Unavailable(f"{_host(url)} answered {response.status_code}")
         return response
 
@@ -251,7 +256,7 @@ def decode(response: httpx.Response, body: type[BodyT]) -> BodyT:
     try:
         return msgspec.json.decode(response.content, type=body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(f"{response.url.host} answered something else than its API says: {error}") from error
+        raise Unavailable(f"{response.url.host} did not answer as its API specifies: {error}") from error
 
 
 def _sign_in_body(credentials: ServiceCredentials) -> dict[str, Any]:
@@ -275,5 +280,5 @@ def _host(url: str) -> str:
 
 
 def _unreachable(url: str, error: httpx.HTTPError) -> Unreachable:
-    log.warning("neighbour does not answer", url=url, error=type(error).__name__)
+    log.warning("neighbour did not answer", url=url, error=type(error).__name__)
     return Unreachable(f"{_host(url)} does not answer ({type(error).__name__})")

@@ -81,7 +81,7 @@ def _refuse_missing(locations: Mapping[str, Location], known: Collection[str]) -
         )
     if missing:
         each = ", ".join(f"{name} ({shown(locations[name])})" for name in missing)
-        raise Misconfigured(f"not all that the installation has can be copied, these databases are missing: {each}")
+        raise Misconfigured(f"the backup would be incomplete, these databases are missing: {each}")
 
 
 def _backed_up(locations: Mapping[str, Location], directory: StateDirectory, to: Path, now: int) -> Manifest:
@@ -99,7 +99,7 @@ def read_manifest(backup: Path) -> Manifest:
     try:
         return msgspec.json.decode((backup / MANIFEST).read_bytes(), type=Manifest)
     except (OSError, msgspec.DecodeError) as error:
-        raise Misconfigured(f"{backup} is no whole backup: {MANIFEST}: {error}") from None
+        raise Misconfigured(f"{backup} is not a complete backup: {MANIFEST}: {error}") from None
 
 
 def restore(
@@ -140,7 +140,7 @@ def _refuse_other_kind(copied: Copied, location: Location) -> None:
     if isinstance(location, Path):
         raise Misconfigured(
             f"the copy of {copied.name} is PostgreSQL's, but its place is the file {location}: name its database in "
-            "the configuration, or the state directory of its cloud of processes, where `processes.env` says it"
+            "the configuration, or the state directory of its cloud of processes, where `processes.env` names it"
         )
     raise Misconfigured(f"the copy of {copied.name} is a SQLite file, but its place is {shown(location)}")
 

@@ -90,7 +90,7 @@ class CellChanges:
         places = self._cells.places
         if not url and not places.has_own(name) and not isinstance(places.api, Path):
             raise BadRequest(
-                "database_url: say where the cell's database is; only SQLite files have a place by default."
+                "database_url: expected the address of the cell's database; only SQLite files have a default."
             )
         try:
             return location_of(url, Path()) if url else places.of(name)

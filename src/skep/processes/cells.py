@@ -149,7 +149,7 @@ class LiveCells:
         """Return why a cell cannot be reached; None while it can, as far as is known."""
         entry = self._entries.get(uuid)
         if entry is None:
-            return "this process was not told of it"
+            return "this process does not know the cell"
         return None if entry.gate is None else entry.gate.trouble
 
     async def refresh(self) -> None:
@@ -197,7 +197,7 @@ class LiveCells:
             self._show()
             self.on_change()
         for entry in gone:
-            log.info("cell is left", cell=entry.cell.name)
+            log.info("cell left", cell=entry.cell.name)
             self._leave(entry)
         for entry in (*entries.values(), *self._coming.values()):
             connects = id(entry) in new and entry.own_transport is not None
@@ -228,7 +228,7 @@ class LiveCells:
         except Exception as error:
             trouble = _shown(error)
             if self._broken.get(cell.uuid) != trouble:
-                log.exception("cell cannot be entered", cell=cell.name)
+                log.exception("cell not entered", cell=cell.name)
             self._broken[cell.uuid] = trouble
             if known is not None and known.is_broken:
                 return known
@@ -270,7 +270,7 @@ class LiveCells:
             if uuid in self._coming:
                 self.nudge()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("cell cannot be opened", cell=str(uuid), exc_info=error)
+            log.error("cell not opened", cell=str(uuid), exc_info=error)
 
     async def _open(self, entry: _Entry) -> None:
         parts = []
@@ -291,13 +291,13 @@ class LiveCells:
                 refuse_other(gate, entry.cell, whose)
             except SkepError as error:
                 if gate.refuse(str(error)):
-                    log.warning("cell cannot be opened", cell=entry.cell.name, error=str(error))
+                    log.warning("cell not opened", cell=entry.cell.name, error=str(error))
             except Exception as error:
                 if gate.refuse(_shown(error)):
-                    log.exception("cell cannot be opened", cell=entry.cell.name)
+                    log.exception("cell not opened", cell=entry.cell.name)
             else:
                 gate.admit()
-                log.info("cell is open", cell=entry.cell.name, database=shown(entry.location))
+                log.info("cell opened", cell=entry.cell.name, database=shown(entry.location))
                 self.on_change()
                 return
             await asyncio.sleep(pause)
@@ -316,9 +316,9 @@ class LiveCells:
             try:
                 return await transport.open()
             except (Unavailable, Misconfigured) as error:
-                log.warning("messaging of a cell waits", cell=cell.name, error=str(error))
+                log.warning("messaging of a cell not open yet", cell=cell.name, error=str(error))
             except Exception:
-                log.exception("messaging of a cell waits", cell=cell.name)
+                log.exception("messaging of a cell not open yet", cell=cell.name)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 

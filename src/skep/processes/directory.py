@@ -50,7 +50,7 @@ class InUse(Misconfigured):
 
 def step_is_taken(step: str) -> InUse:
     """Return the error of a command that was to take a step of a rotation, and finds that another comes next."""
-    return InUse(f"another command has taken the step `{step}` meanwhile: `skep keys list` says which comes next")
+    return InUse(f"another command has taken the step `{step}` meanwhile: `skep keys list` names the next step")
 
 
 def is_held(lock: Path, *, alone: bool = False) -> bool:
@@ -134,7 +134,7 @@ class StateDirectory:
             is_new = not self.root.exists()
             self.root.mkdir(exist_ok=True)
             if self.root.stat().st_mode & stat.S_ISVTX:
-                raise Misconfigured(f"state directory {self.root} is a place for all users: name one for Skep alone")
+                raise Misconfigured(f"state directory {self.root} is shared by all users: choose one for Skep alone")
             if is_new and passed:
                 self.root.chmod(PASSED_MODE)
             self._keep_out_of_git()
@@ -248,7 +248,7 @@ def unsealing_by(key: Path) -> Callable[[bytes], bytes | None]:
         try:
             return MultiFernet([Fernet(one) for one in keys_in(key)]).decrypt(sealed)
         except (Misconfigured, InvalidToken) as error:
-            log.debug("a key does not open what is sealed", key=str(key), error=repr(error))
+            log.debug("key did not open a sealed value", key=str(key), error=repr(error))
             return None
 
     return unseal

@@ -263,7 +263,7 @@ class Connection(HttpToolsProtocol):
                 "slow_headers", 408, f"The headers did not end within {self._limits.header_timeout:g} seconds."
             )
         elif stage is Stage.BODY:
-            self._refuse_request("slow_body", 408, "The body came too slowly, or stopped before its end.")
+            self._refuse_request("slow_body", 408, "The body arrived too slowly or stopped before its end.")
         elif stage in (Stage.IDLE, Stage.SILENT):
             self.transport.close()
         else:

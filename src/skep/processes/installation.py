@@ -217,7 +217,7 @@ async def cell_named(database: Database, name: str) -> Cell:
     """
     cell = await database.read(identity.read)
     if cell is None:
-        raise StorageUnavailable("nobody has written yet which cell it belongs to: `skep cell create` does")
+        raise StorageUnavailable("no cell is stored in the database yet: run `skep cell create`")
     if cell.name != name:
         raise Misconfigured(
             f"the database {shown(database.location)}, configured for cell {name}, is that of cell {cell.name} "

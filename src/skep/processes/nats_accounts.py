@@ -74,7 +74,7 @@ def messaging_of_hosts(
     """
     settings = config.transport
     if settings.kind == MEMORY:
-        raise Misconfigured("transport.kind is `memory`: hosts elsewhere would reach nobody, set it to `nats`")
+        raise Misconfigured("transport.kind is `memory`: hosts on other machines cannot reach it, set it to `nats`")
     url = own_url or settings.public_url or settings.url
     told = Messaging(url=url, prefix=settings.prefix, ca=_content(settings))
     if settings.host_users and host is not None and not own_url:

@@ -87,11 +87,11 @@ class Accounts:
         except (Misconfigured, Unreachable) as error:
             if str(error) != self._trouble:
                 self._trouble = str(error)
-                log.warning("NATS servers are not told of accounts", error=self._trouble)
+                log.warning("accounts not sent to NATS servers", error=self._trouble)
             return False
         if self._trouble or changed:
             self._trouble = ""
-            log.info("NATS servers were told of accounts", accounts=len(changed))
+            log.info("accounts sent to NATS servers", accounts=len(changed))
         return False
 
     async def tell(self) -> list[str]:

@@ -22,6 +22,4 @@ def refuse_own_databases(config: Config) -> None:
     own = location_of(config.synchronizer.url, Path())
     for name, setting in settings.items():
         if is_same(places.of(name), own):
-            raise Misconfigured(
-                f"synchronizer.url is the same database as {setting}: give host states a database of their own"
-            )
+            raise Misconfigured(f"synchronizer.url: expected a database of its own, got the database of {setting}")

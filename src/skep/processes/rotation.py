@@ -145,8 +145,7 @@ class Rotation:
             return Taken(step="use", key=record.key)
         if self.keys(secret)[0] != record.key:
             raise Misconfigured(
-                f"{path} does not encrypt by the new key {record.key}: copy it from the machine on which the key was "
-                "taken into use"
+                f"{path} does not encrypt by the new key {record.key}: copy it from the machine that uses the new key"
             )
         dropped = ring.drop(path)
         self._write(secret, None)

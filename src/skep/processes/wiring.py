@@ -106,8 +106,8 @@ def check_apart(config: Config) -> None:
     """Refuse a role in a process of its own where messages stay in the process. Raises Misconfigured."""
     if config.transport.kind == MEMORY:
         raise Misconfigured(
-            "transport.kind is `memory`, which stays inside one process, and roles in processes of their own would "
-            "never hear of each other: set it to `nats`"
+            "transport.kind is `memory`, which stays inside one process, and roles in processes of their own could "
+            "not exchange messages: set it to `nats`"
         )
 
 

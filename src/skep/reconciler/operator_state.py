@@ -32,7 +32,7 @@ async def tell_schedulers(api: Database, transport: Transport, changed: Concerne
             messages = await api.read(partial(operator_state.concerning, changed=changed))
         await publish(transport, messages, timeout=TELL_SECONDS)
     except SkepError as error:
-        log.warning("the operator's wishes wait for a scheduler", error=str(error))
+        log.warning("intent not sent to schedulers", error=str(error))
     await transport.cast(SUPER_CONDUCTOR, OperatorStateChanged())
 
 

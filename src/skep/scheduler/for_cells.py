@@ -46,13 +46,13 @@ class ForCells:
     def _own_selection(self, cell: CellUuid, message: SelectDestinations) -> None:
         _own(cell, message.cell, "cell")
         if message.supersedes_above is not None:
-            raise Forbidden("supersedes_above: only who stands above the cells knows what earlier attempts left.")
+            raise Forbidden("supersedes_above: only processes above the cells may set it.")
 
     def _own_nodes(self, cell: CellUuid, nodes: Iterable[NodeUuid], field: str) -> None:
         for node in set(nodes):
             other = self._states.place(node)[1]
             if other is not None and other != cell:
-                raise Forbidden(f"{field}: node {node} is of cell {other}, cell {cell} may not speak of it.")
+                raise Forbidden(f"{field}: node {node} belongs to cell {other}, cell {cell} may not name it.")
 
 
 def _checked(check: Check, handler: Callable[[Any, RequestContext | None], Awaitable[Any]]) -> CellHandler:
@@ -75,4 +75,4 @@ def _own_beat(cell: CellUuid, message: Beat) -> None:
 
 def _own(cell: CellUuid, named: CellUuid | None, field: str) -> None:
     if named != cell:
-        raise Forbidden(f"{field}: cell {cell} may not speak of {f'cell {named}' if named else 'all cells'}.")
+        raise Forbidden(f"{field}: cell {cell} may not name {f'cell {named}' if named else 'all cells'}.")

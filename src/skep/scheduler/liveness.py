@@ -63,7 +63,7 @@ def _check(beat: Beat, versions: tuple[int, ...], told: tuple[HeardPage, ...]) -
         raise BadRequest(f"pages: expected at most {MOST_PAGES} versions from 0 to 2^53 - 1.")
     for page in told:
         if not 0 <= page.page < len(versions) or versions[page.page] != page.version:
-            raise BadRequest(f"told: page {page.page} in version {page.version} is none that the beat stands on.")
+            raise BadRequest(f"told: page {page.page} in version {page.version} is not part of the beat.")
         if len(page.nodes) > MOST_NODES or not all(0 < len(node) <= LONGEST_NAME for node in page.nodes):
             raise BadRequest(f"told: expected at most {MOST_NODES} nodes, their names 1 to {LONGEST_NAME} characters.")
 

@@ -52,9 +52,9 @@ class Membership:
             try:
                 await self.beat()
             except SkepError as error:
-                log.warning("the other schedulers could not be told", error=str(error))
+                log.warning("record of this scheduler not published", error=str(error))
             except Exception:
-                log.exception("the other schedulers could not be told")
+                log.exception("record of this scheduler not published")
             await asyncio.sleep(BEAT_SECONDS)
 
     async def beat(self) -> None:
@@ -91,7 +91,7 @@ class Membership:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._commits.change(self._key(self.run), changes.set_value(None))
         except (SkepError, TimeoutError) as error:
-            log.warning("the other schedulers could not be told of the end", error=str(error))
+            log.warning("end of this scheduler not published", error=str(error))
 
     @staticmethod
     def _key(run: str) -> Key:

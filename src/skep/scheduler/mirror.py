@@ -99,7 +99,7 @@ class Mirror:
         for _ in range(MOST_LIVES):
             if await self._read_changes(0.0):
                 return
-        raise StorageUnavailable("the synchronizer begins one epoch after another")
+        raise StorageUnavailable("the synchronizer began several epochs in a row")
 
     async def read_again(self) -> None:
         """Read the changes; for who holds the lock."""
@@ -123,17 +123,17 @@ class Mirror:
             self._states.forget(key)
             return None if fresh is None else self._take_all((fresh,), now)
         if fresh is None:
-            return f"{key.namespace}/{key.name} is gone, generation {held.generation} was known"
+            return f"{key.namespace}/{key.name} is missing, generation {held.generation} was known"
         if fresh.generation < held.generation:
             return f"{key.namespace}/{key.name} is of generation {fresh.generation}, {held.generation} was known"
         if _value(self._states.epoch, fresh) != held.value:
-            return f"{key.namespace}/{key.name} differs from what was known of the same generation"
+            return f"{key.namespace}/{key.name} differs from the known record of its generation"
         return None
 
     async def begin_again(self, lost: str) -> None:
         """Have another epoch begin, for the backend lost what it had; for who holds the lock. Raises Unavailable."""
         epoch = self._states.epoch
-        log.error("the synchronizer's records went back in time; another epoch begins", epoch=epoch, lost=lost)
+        log.error("the synchronizer's records went back in time: new epoch", epoch=epoch, lost=lost)
         await self._backend.begin_epoch(Epoch(epoch))
         await self._load()
 
@@ -144,11 +144,9 @@ class Mirror:
             if lost is None:
                 self._cursor = snapshot.cursor
                 return
-            log.error(
-                "the synchronizer's records went back in time; another epoch begins", epoch=snapshot.epoch, lost=lost
-            )
+            log.error("the synchronizer's records went back in time: new epoch", epoch=snapshot.epoch, lost=lost)
             await self._backend.begin_epoch(snapshot.epoch)
-        raise StorageUnavailable("the synchronizer shows other records than were written, epoch after epoch")
+        raise StorageUnavailable("the records read from the synchronizer differ from those written, in several epochs")
 
     def _lost(self, snapshot: Snapshot) -> str | None:
         """Return what this scheduler knows to be missing in a snapshot, if anything."""
@@ -161,7 +159,7 @@ class Mirror:
             if generation < held.generation and held.value is not None:
                 return f"{key.namespace}/{key.name} is of generation {generation}, {held.generation} was known"
         missing = next((key for key in states.keys(COMPUTE) if key not in shown), None)
-        return None if missing is None else f"{missing.namespace}/{missing.name} is gone"
+        return None if missing is None else f"{missing.namespace}/{missing.name} is missing"
 
     async def _take_snapshot(self, snapshot: Snapshot) -> str | None:
         states = self._states

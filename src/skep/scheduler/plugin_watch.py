@@ -63,11 +63,11 @@ class PluginWatch:
         now, (question, name) = self._monotonic(), self._guard.open
         if question != self._question or name is None:
             if self._told is not None:
-                log.warning("the plug-in that ran for long has answered", plugin=self._told)
+                log.warning("slow plug-in answered", plugin=self._told)
             self._question, self._since, self._told = question, now, None
         elif self._told is None and now - self._since >= self._seconds:
             self._told = name
-            log.error("a plug-in has been running for long, and its scheduler does nothing else", plugin=name)
+            log.error("plug-in did not answer yet, its scheduler waits for it", plugin=name)
             self._on_slow(name)
 
     def _run(self) -> None:

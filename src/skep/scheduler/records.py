@@ -178,5 +178,5 @@ def decode(epoch: str, record: Record) -> Any:
     if written_in != epoch:
         return None
     if generation != record.generation:
-        raise Unreadable(f"it says that it is generation {generation}, the backend says {record.generation}")
+        raise Unreadable(f"its body has generation {generation}, the backend has {record.generation}")
     return value

@@ -106,7 +106,7 @@ def _misplaced(states: HostStates, report: HostReport) -> str | None:
     """Return what is wrong when a node speaks from another cell than the one it is mapped to."""
     intent: HostIntent | None = states.held(Key(OPERATOR, report.node)).value
     if intent is not None and intent.cell != report.cell:
-        return f"cell: the node is mapped to cell {intent.cell}, the report came from {report.cell[:LONGEST_NAME]}"
+        return f"cell: the node is mapped to cell {intent.cell}, the report is from {report.cell[:LONGEST_NAME]}"
     return None
 
 

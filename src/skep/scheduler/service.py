@@ -195,11 +195,11 @@ class SchedulerService:
                     await self._backend.trim()
             except Unavailable as error:
                 self._trouble = str(error)
-                log.warning("synchronizer is away", error=str(error))
+                log.warning("synchronizer did not answer", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
             except Exception as error:
                 self._trouble = type(error).__name__
-                log.exception("changes could not be read")
+                log.exception("changes not read")
                 await asyncio.sleep(RETRY_SECONDS)
 
     # --- placement ----------------------------------------------------------------------------------

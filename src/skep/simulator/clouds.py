@@ -114,9 +114,9 @@ def read(path: Path) -> Plan:
     else:
         raise BadTrace(f"{path}, line 1: expected the columns {','.join(HOSTS)} or {','.join(OPENB_NODES)}")
     if not hosts:
-        raise BadTrace(f"{path}: there is no host in it")
+        raise BadTrace(f"{path}: expected at least one host")
     if len({host.node for host in hosts}) != len(hosts):
-        raise BadTrace(f"{path}: two hosts have the same name")
+        raise BadTrace(f"{path}: expected each host name once")
     return Plan(name=path.stem, hosts=tuple(hosts))
 
 

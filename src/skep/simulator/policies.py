@@ -49,10 +49,10 @@ def named(name: str, base: SchedulerSettings = _USUAL) -> Policy:
     try:
         pipeline(settings)
     except Misconfigured as error:
-        if name in NAMED or f"no weigher is called {weigher}" not in str(error):
+        if name in NAMED or f"there is no weigher {weigher};" not in str(error):
             raise  # it is there, and something is wrong with it
         raise Misconfigured(
-            f"no policy is called {name}: say {', '.join(NAMED)}, a TOML file, or one of the weighers "
+            f"there is no policy {name}: expected {', '.join(NAMED)}, a TOML file, or one of the weighers "
             f"{', '.join((*WEIGHERS, *CONFIGURED_WEIGHERS))}"
         ) from error
     return Policy(name=name, settings=settings)

@@ -65,7 +65,7 @@ def read(path: Path, *, empty: bool = False) -> tuple[Trace, Plan]:
         for name, at in arrivals.at.items()
     )
     if not servers:
-        raise Unreadable(f"{path}: nobody was asked for in it")
+        raise Unreadable(f"{path}: the log has no request for a server")
     plan = of_states(hosts.states(), hosts.aggregates(), name=path.stem, empty=empty)
     return Trace(name=path.stem, servers=servers, begin=begin), plan
 

@@ -168,7 +168,7 @@ class _Retelling:
             case Ended():
                 self._end(entry)
             case Header():
-                raise Unreadable("a segment has one header, here is another")
+                raise Unreadable("expected one header in a segment, got a second")
             case _:
                 self.is_known = self.is_known or isinstance(entry, Known)
                 self._counted.changes += 1
@@ -201,7 +201,7 @@ class _Retelling:
 
     def _request(self, number: int) -> RetoldDeciding:
         if number not in self._requests:
-            raise Unreadable(f"request {number} is decided, but the segment does not say what it asks")
+            raise Unreadable(f"request {number} is decided, but the segment does not contain it")
         return self._requests[number]
 
     def _told(self, request: RetoldDeciding, seat: Seat) -> Told:

@@ -79,7 +79,7 @@ class Builds:
         try:
             await self._place(taken)
         except SkepError as error:
-            log.warning("placing is put off", error=str(error), members=len(taken))
+            log.warning("selection put off", error=str(error), members=len(taken))
             await self._give_back(taken, seconds=1.0)
         return len(taken) >= limit
 
@@ -168,7 +168,7 @@ class Builds:
                 now = parts.clock.now()
                 written = await access.write(partial(cell_builds.stage, staged=staged, now=now))
         except Exception as error:
-            log.warning("cell cannot store", cell=name, error=str(error), exc_info=not isinstance(error, SkepError))
+            log.warning("cell did not store", cell=name, error=str(error), exc_info=not isinstance(error, SkepError))
             self._avoid[cell] = parts.after(AVOID_SECONDS)
             await self._release(_claims_of(members))
             await self._give_back([one for one, _ in members], seconds=0.5)
@@ -212,7 +212,7 @@ class Builds:
             overwritten = await parts.cell(cell).write(unit)
         except SkepError as error:
             # The cell may be gone. What is staged in one that is not is removed by another pass: its attempt is old.
-            log.warning("staged rows stay for now", cell=str(cell), members=len(lost), error=str(error))
+            log.warning("staged rows not removed yet", cell=str(cell), members=len(lost), error=str(error))
         await self._release({*_claims_of(lost), *overwritten})
         # Not at once: schedulers may not know yet that the host or the cell takes no more.
         await self._give_back(again, seconds=RETRY_SECONDS)
@@ -283,7 +283,7 @@ class Builds:
         try:
             await self._parts.transport.call(SCHEDULER, ReleaseClaims(claims=tuple(keys)))
         except SkepError as error:
-            log.warning("claims stay for now", claims=len(keys), error=str(error))
+            log.warning("claims not released yet", claims=len(keys), error=str(error))
 
     async def _give_back(self, members: Sequence[Taken], *, seconds: float) -> None:
         if not members:

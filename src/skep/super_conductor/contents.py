@@ -34,7 +34,7 @@ class Contents:
     async def open(self, cell: CellUuid, message: OpenContents, _context: RequestContext | None) -> SealedContents:
         """Answer a conductor of `cell`. Raises Forbidden when it asks for another cell, Unavailable without it."""
         if message.cell != cell:
-            raise Forbidden(f"cell: cell {cell} may not ask for secrets of cell {message.cell}.")
+            raise Forbidden(f"cell: cell {cell} may not request secrets of cell {message.cell}.")
         access = self._parts.cells.get(cell)
         if access is None:
             raise Unavailable(f"This process does not know cell {cell}.")
@@ -46,7 +46,7 @@ class Contents:
         if plain is None:
             if not self._warned:
                 self._warned = True
-                log.warning("passwords and files do not reach guests: no key of this process opens them", cell=cell)
+                log.warning("passwords and files not given to guests: no key of this process opens them", cell=cell)
             return NOTHING
         about = ("contents", message.instance, message.attempt)
         try:

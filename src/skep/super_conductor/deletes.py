@@ -78,7 +78,7 @@ class Deletes:
             try:
                 absent, over = await access.write(unit)
             except SkepError as error:
-                log.warning("cell cannot be told of deletes", cell=access.cell.name, error=str(error))
+                log.warning("deletes not written to a cell", cell=access.cell.name, error=str(error))
                 return
         endings.ended(parts.steps.metrics, parts.notifier, over)
         if absent:

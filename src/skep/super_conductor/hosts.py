@@ -94,7 +94,7 @@ class Hosts:
         for agent in new:
             if agent.node in refused:
                 log.error(
-                    "host cannot be mapped", host=agent.host, node=agent.node, cell=cell.name, error=refused[agent.node]
+                    "host not mapped", host=agent.host, node=agent.node, cell=cell.name, error=refused[agent.node]
                 )
         mapped = [agent for agent in new if agent.node not in refused]
         await access.write(partial(agents.mark_mapped, nodes=[agent.node for agent in mapped]))

@@ -63,9 +63,9 @@ class Moves:
         try:
             await self._move(access, leaver)
         except SkepError as error:
-            log.warning("move is put off", instance=leaver.instance, cell=access.cell.name, error=str(error))
+            log.warning("move put off", instance=leaver.instance, cell=access.cell.name, error=str(error))
         except Exception:
-            log.exception("move is put off", instance=leaver.instance, cell=access.cell.name)
+            log.exception("move put off", instance=leaver.instance, cell=access.cell.name)
 
     async def _move(self, access: CellAccess, leaver: Leaver) -> None:
         parts, cell = self._parts, access.cell.uuid
@@ -194,7 +194,7 @@ class Moves:
             await other.write(partial(cell_builds.unstage, uuid=uuid, attempt=attempt))
         except SkepError as error:
             # The cell may be gone; in one that is not another pass removes the row, whose attempt is old then.
-            log.warning("staged row stays for now", instance=uuid, cell=other.cell.name, error=str(error))
+            log.warning("staged row not removed yet", instance=uuid, cell=other.cell.name, error=str(error))
 
     def _staged(self, work: Work, attempt: int, placed: Placed, tried: tuple[CellUuid, ...]) -> Staged:
         instance = msgspec.structs.replace(

@@ -133,7 +133,7 @@ class Parts:
         """
         access = self.cells.get(uuid)
         if access is None:
-            raise StorageUnavailable(f"this process was not told of cell {uuid}")
+            raise StorageUnavailable(f"this process does not know cell {uuid}")
         return access
 
     def after(self, seconds: float) -> int:
@@ -159,7 +159,7 @@ class Parts:
         except SkepError as error:
             if (what, name) not in self._put_off:
                 self._put_off.add((what, name))
-                log.warning("work in a cell waits", work=what, cell=name, error=str(error))
+                log.warning("work in a cell put off", work=what, cell=name, error=str(error))
             return False
         except Exception:
             log.exception("work in a cell failed", work=what, cell=name)
@@ -175,4 +175,4 @@ class Parts:
         try:
             await access.transport.cast(cell_conductor(cell), InstancesChanged())
         except SkepError as error:
-            log.warning("cell conductor not told", cell=access.cell.name, error=str(error))
+            log.warning("cell conductor not notified", cell=access.cell.name, error=str(error))

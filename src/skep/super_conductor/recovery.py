@@ -80,7 +80,7 @@ class Recovery:
                 await self._decide(instance, seen)
             after = page[-1]
         if await self._parts.api.write(partial(above.end, timeline=timeline)):
-            log.warning("the API database has recovered", timeline=timeline)
+            log.warning("the API database recovered", timeline=timeline)
 
     async def _follow_rows(self, access: CellAccess) -> None:
         after = ""
@@ -106,7 +106,7 @@ class Recovery:
             return
         server = above.Mapped(instance=known.instance, spec=known.spec, context=known.context)
         if await parts.api.write(partial(above.follow_row, server=server, before=mapping, cell=cell)):
-            log.warning("a mapping follows its row", instance=row.uuid, cell=access.cell.name, attempt=row.attempt)
+            log.warning("mapping corrected to its row", instance=row.uuid, cell=access.cell.name, attempt=row.attempt)
 
     async def _follow_ends(self, access: CellAccess) -> None:
         """Have the level above told again of deleted rows whose servers live on in the mappings."""
@@ -124,7 +124,7 @@ class Recovery:
             if lives:
                 await access.write(partial(deletes.tell_again, uuids=lives))
                 await self._parts.api.write(partial(above.let_go, instances=lives))
-                log.warning("deletes are told again", cell=access.cell.name, servers=len(lives))
+                log.warning("deletes written again", cell=access.cell.name, servers=len(lives))
             after = page[-1]
 
     async def _is_anywhere(self, instance: InstanceUuid) -> bool:
@@ -146,7 +146,7 @@ class Recovery:
         elif not seen.rows:
             now = self._parts.clock.now()
             await self._parts.api.write(partial(above.go_on, instance=instance, highest=seen.highest, now=now))
-            log.warning("a server that no cell has is placed again", instance=instance, above_attempt=seen.highest)
+            log.warning("server without a row to be placed again", instance=instance, above_attempt=seen.highest)
 
     async def _seen(self, uuids: list[InstanceUuid]) -> dict[InstanceUuid, Seen]:
         """Return what all cells say of servers. Raises StorageUnavailable when one cannot be read."""
@@ -246,7 +246,7 @@ class Recovery:
                     now=parts.clock.now(),
                 )
                 if await access.write(remake):
-                    log.warning("a lost row is made anew", instance=uuid, cell=access.cell.name)
+                    log.warning("lost row restored", instance=uuid, cell=access.cell.name)
 
 
 def _hosts_awaited(connection: Connection) -> bool:

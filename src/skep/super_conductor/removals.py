@@ -36,7 +36,7 @@ class Removals:
             try:
                 await self._end_cell(cell)
             except SkepError as error:
-                log.warning("cell stays for now", cell=str(cell), error=str(error))
+                log.warning("cell not deleted yet", cell=str(cell), error=str(error))
         return False
 
     async def _hosts_of(self, access: CellAccess) -> bool:

@@ -147,7 +147,7 @@ class SuperConductor:
 
     async def _on_told(self, cell: CellUuid, message: CellChanged, context: RequestContext | None) -> None:
         if message.cell != cell:
-            raise Forbidden(f"cell: cell {cell} may not speak of cell {message.cell}.")
+            raise Forbidden(f"cell: cell {cell} may not name cell {message.cell}.")
         await self._on_cell_changed(message, context)
 
     async def _on_cell_changed(self, _message: CellChanged, _context: RequestContext | None) -> None:

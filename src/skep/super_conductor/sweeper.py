@@ -62,7 +62,7 @@ class Sweeper:
         for kind, keys in (("claim", claims), ("slot", slots)):
             for key in keys:
                 log.warning(
-                    "nothing names it, so it is freed",
+                    "orphan freed",
                     what=kind,
                     instance=key.instance,
                     attempt=key.attempt,

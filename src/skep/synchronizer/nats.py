@@ -59,11 +59,11 @@ def make(settings: SynchronizerSettings) -> NatsBackend:
     """Return a backend for `nats://HOST:PORT[,nats://...][?replicas=N]`; raises Misconfigured for any other address."""
     url, _, query = settings.url.partition("?")
     if not url or any(urlsplit(one).scheme not in {"nats", "tls"} for one in url.split(",")):
-        raise Misconfigured("synchronizer.url: the nats backend needs nats://HOST:PORT")
+        raise Misconfigured("synchronizer.url: expected nats://HOST:PORT")
     options = dict(parse_qsl(query, keep_blank_values=True))
     replicas = options.pop("replicas", "1")
     if options or replicas not in {"1", "3", "5"}:
-        raise Misconfigured("synchronizer.url: the nats backend takes ?replicas=1, 3 or 5 and nothing else")
+        raise Misconfigured("synchronizer.url: expected no parameter but replicas, 1, 3 or 5")
     return NatsBackend(
         url, settings.name, replicas=int(replicas), expected_hosts=settings.expected_hosts, security=settings
     )
@@ -195,10 +195,10 @@ class NatsBackend:
             except StreamGoneError:
                 self._session.unsettle()
             except RecordsLostError:
-                log.warning("the server lost records: another epoch", lost=held.life.epoch)
+                log.warning("NATS lost records: new epoch", lost=held.life.epoch)
                 await self.begin_epoch(held.life.epoch)
                 break
-        raise Unreachable("synchronizer: another epoch begins")
+        raise Unreachable("synchronizer: a new epoch begins")
 
     async def _changes_now(self, held: Held, sequence: int) -> Changes | CursorTooOld:
         """Return all that is on the server after a sequence."""
@@ -235,7 +235,7 @@ class NatsBackend:
             left = end - loop.time()
             if left <= 0:
                 if not feed.alive:
-                    raise Unreachable("synchronizer: NATS tells no changes")
+                    raise Unreachable("synchronizer: NATS delivers no changes")
                 return Changes(records=(), cursor=held.life.cursor(sequence))
             await feed.next_change(left)
         return CursorTooOld()
@@ -245,7 +245,7 @@ class NatsBackend:
         needed = MAX_BODY_BYTES + FRAME_BYTES
         if link.max_payload < needed:
             raise Misconfigured(
-                f"synchronizer: NATS takes messages of {link.max_payload} bytes; max_payload has to be {needed} or more"
+                f"synchronizer: max_payload of NATS is {link.max_payload} bytes; expected at least {needed}"
             )
         answer = await link.api("INFO")
         if answer.refused_for(NO_RESPONDERS):

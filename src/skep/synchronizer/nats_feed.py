@@ -73,7 +73,7 @@ class Knowledge:
             forgotten = _number(delivery.payload) if delivery.subject == self.life.trimmed else 0
             return Seen(None, forgotten)
         if not is_frame(delivery.payload):
-            log.warning("a record was overwritten by what is none", namespace=key.namespace, key=key.name)
+            log.warning("record overwritten by an unreadable message", namespace=key.namespace, key=key.name)
         record = record_in(key, delivery.sequence, delivery.payload)
         self.learn(key, Place(delivery.sequence, record.generation, not record.body))
         if not record.body and self.places[key].sequence == delivery.sequence:

@@ -100,7 +100,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 NO_RESPONDERS = -1
 """Our own number for what nobody takes: a message to a stream that is gone, a call where there is no JetStream."""
-_NOBODY = Answer(error=ApiError(code=503, err_code=NO_RESPONDERS, description="nobody takes this subject"))
+_NOBODY = Answer(error=ApiError(code=503, err_code=NO_RESPONDERS, description="no server answers on this subject"))
 
 _answers = msgspec.json.Decoder(Answer)
 
@@ -325,7 +325,7 @@ class Link:
         answer = self._waiting.get(int(message.subject.rpartition(".")[2]))
         if answer is None or answer.done():
             return
-        if message.headers and not message.data:  # status 503: nobody takes this subject
+        if message.headers and not message.data:  # status 503: no server answers on this subject
             answer.set_result(_NOBODY)
             return
         try:

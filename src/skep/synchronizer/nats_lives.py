@@ -58,7 +58,7 @@ class Lives:
         named = await self._named(link)
         while named.life is None or not await self._lives(link, named.life):
             if named.life is not None:
-                log.warning("the synchronizer's records are lost: another epoch", lost=named.life.epoch)
+                log.warning("the synchronizer's records were lost: new epoch", lost=named.life.epoch)
             named = await self._begin(link, named)
         return named.life
 
@@ -116,7 +116,7 @@ class Lives:
         for stream in strays:
             if await self._is_made(link, stream):
                 await self._remove(link, stream)
-        log.info("the synchronizer's records begin another epoch", epoch=life.epoch)
+        log.info("the synchronizer's records began a new epoch", epoch=life.epoch)
         return _Named(sequence, life)
 
     async def _streams(self, link: Link) -> list[str]:

@@ -224,7 +224,7 @@ class Session:
                 self.sign_ins.fail()
                 unforeseen = None if isinstance(error, SkepError) else error
                 log.warning(
-                    "NATS does not take the new sign-in, the connection stays as it is",
+                    "NATS refused the new sign-in, the connection was kept",
                     error=str(error),
                     exc_info=unforeseen,
                 )
@@ -232,7 +232,7 @@ class Session:
         if self._held is not None and self._held.feed is not None:
             await self._held.feed.end()  # the look that comes now has it follow the new connection
         self._let_go(link.leave())
-        log.info("the synchronizer's connection follows a new sign-in")
+        log.info("the synchronizer's connection uses a new sign-in")
         return self._link
 
     async def _take_hint(self, _message: Msg) -> None:
@@ -263,12 +263,12 @@ class Session:
                 self.unsettle()
             except SkepError as error:
                 if serves:
-                    log.warning("the synchronizer's server does not serve", error=str(error))
+                    log.warning("the synchronizer's server did not answer", error=str(error))
                 serves = False
                 if link is not None and link.received == received:
                     link.drop()  # nothing came in, not even an answer to our look
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 if not serves:
-                    log.info("the synchronizer's server serves again")
+                    log.info("the synchronizer's server answered again")
                 serves = True

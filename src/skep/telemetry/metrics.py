@@ -106,8 +106,8 @@ class Metrics:
         )
         self.claim_conflicts = Counter(
             "skep_placement_claim_conflicts",
-            "Requests for hosts of which a write met a record that somebody else had changed meanwhile; their share is "
-            "this by skep_placement_decision_seconds_count",
+            "Requests for hosts of which a write met a record that another scheduler had changed meanwhile; their "
+            "share is this by skep_placement_decision_seconds_count",
             registry=self.registry,
         )
         self.transport_refused = Counter(

@@ -92,7 +92,7 @@ class Endpoint:
         handler = self._handlers.get(type(message))
         try:
             if handler is None:
-                raise SkepError(f"{self.address} does not take {name}")
+                raise SkepError(f"{self.address} does not accept {name}")
             with tracing.message(name, traceparent, answered=not isinstance(message, Cast)):
                 value = await (handler(message, context) if cell is None else handler(cell, message, context))
             if isinstance(message, Cast):

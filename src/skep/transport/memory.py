@@ -73,7 +73,7 @@ class MemoryTransport:
         """Ask one server of `address`; see `Transport.call`."""
         server = self._pick(address)
         if server is None:
-            raise Unreachable(f"nobody serves {address}")
+            raise Unreachable(f"no process serves {address}")
         waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         async def settle(reply: bytes) -> None:

@@ -143,7 +143,7 @@ class NatsTransport:
         finally:
             self._calls -= 1
         if answer.headers and answer.headers.get("Status") == NO_RESPONDERS:
-            raise Unreachable(f"nobody serves {address}")
+            raise Unreachable(f"no process serves {address}")
         reply: ReplyT = codec.decode_reply(answer.data, message.reply_type)
         return reply
 

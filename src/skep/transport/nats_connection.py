@@ -143,7 +143,7 @@ class Connection:
         try:
             await client.publish(subject, data, reply)
         except (nats_errors.Error, OSError) as error:
-            raise Unreachable(f"the connection to NATS is gone: {error}") from error
+            raise Unreachable(f"the connection to NATS ended: {error}") from error
 
     async def settled(self, client: EndingClient, work: Awaitable[None]) -> None:
         """Wait for something that needs an answer of the server; one that gives none within seconds is left.
@@ -154,7 +154,7 @@ class Connection:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await work
         except (nats_errors.Error, OSError, TimeoutError) as error:
-            log.warning("NATS did not answer, the connection is given up", error=str(error) or type(error).__name__)
+            log.warning("NATS did not answer, its connection was closed", error=str(error) or type(error).__name__)
             await _close(client)
 
     def _is_full(self, client: EndingClient, size: int) -> bool:
@@ -184,7 +184,7 @@ class Connection:
             self._on_down()
             client, closed = await self._connect_again()
             self.reconnects += 1
-            log.warning("NATS connection is back", server=_server(client))
+            log.warning("NATS connection restored", server=_server(client))
             self._up.set_result(client)
 
     async def _end_of(self, client: EndingClient, closed: asyncio.Event) -> None:
@@ -201,7 +201,7 @@ class Connection:
             self.sign_ins.fail()
             unforeseen = None if isinstance(error, SkepError) else error
             log.warning(
-                "NATS does not take the new sign-in, the connection stays as it is",
+                "NATS refused the new sign-in, the connection was kept",
                 error=str(error),
                 exc_info=unforeseen,
             )
@@ -210,12 +210,12 @@ class Connection:
             await self._take_up(fresh)
         except Exception as error:
             unforeseen = None if isinstance(error, SkepError) else error
-            log.warning("NATS connection is given up", error=str(error), exc_info=unforeseen)
+            log.warning("NATS connection closed", error=str(error), exc_info=unforeseen)
             await _close(client)
             return client, closed
         self._up = asyncio.get_running_loop().create_future()
         self._up.set_result(fresh)
-        log.info("NATS connection follows a new sign-in", server=_server(fresh))
+        log.info("NATS connection uses a new sign-in", server=_server(fresh))
         leaving = asyncio.create_task(_leave(client), name="nats-connection-left")
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
@@ -230,9 +230,9 @@ class Connection:
                 now = asyncio.get_running_loop().time()
                 if now - said >= SAY_SECONDS:
                     said = now
-                    log.warning("NATS is away", error=str(error))
+                    log.warning("NATS did not answer", error=str(error))
             except Exception:
-                log.exception("NATS cannot be connected")
+                log.exception("NATS connection failed")
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - it spreads, it hides nothing
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -309,7 +309,7 @@ class Connection:
             return
         self._trouble = str(error) or type(error).__name__
         if "permissions violation" in self._trouble.lower():
-            log.error("NATS refuses a subject", error=self._trouble)
+            log.error("NATS refused a subject", error=self._trouble)
         else:
             log.debug("NATS client", error=self._trouble)
 

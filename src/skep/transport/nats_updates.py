@@ -51,9 +51,9 @@ async def update_accounts(settings: TransportSettings, system: str, accounts: It
         if "authorization" in text.lower():
             raise Misconfigured(
                 "the NATS servers do not know this installation's operator: start them with `skep nats config "
-                "--host-users`, as it is printed where this state directory is"
+                "--host-users`, in the state directory of this installation"
             ) from error
-        raise Unreachable(f"the NATS servers were not told of accounts: {text}") from error
+        raise Unreachable(f"the NATS servers did not accept accounts: {text}") from error
     finally:
         if not client.is_closed:
             await client.close()

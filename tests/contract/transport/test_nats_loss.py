@@ -48,7 +48,7 @@ async def test_a_lost_server_ends_calls_at_once_and_all_is_served_again(
     await nats_server.start()
     await eventually(lambda: is_served(caller), "the address is served again")
     # Or the caller was back before the one that serves.
-    assert (await asyncio.gather(waits, return_exceptions=True))[0] == GRANTED or "nobody serves" in str(
+    assert (await asyncio.gather(waits, return_exceptions=True))[0] == GRANTED or "no process serves" in str(
         waits.exception()
     )
     assert (caller.reconnects, server_side.reconnects) == (before[0] + 1, before[1] + 1)
@@ -169,7 +169,7 @@ async def test_of_several_processes_the_living_take_all(connect: Connect) -> Non
 async def test_clouds_that_share_a_server_hear_nothing_of_each_other(connect: Connect) -> None:
     mine, yours, server = await connect(prefix="mine"), await connect(prefix="yours"), Server()
     await mine.serve(HERE, server.handlers)
-    with pytest.raises(Unreachable, match="nobody serves"):
+    with pytest.raises(Unreachable, match="no process serves"):
         await yours.call(HERE, QUESTION)
     assert await mine.call(HERE, QUESTION) == GRANTED
 

@@ -108,7 +108,7 @@ async def test_a_cell_that_this_process_does_not_know_is_named(admin: Admin) -> 
     other = Cell(uuid=CellUuid("33333333-3333-4333-8333-333333333333"), name="cell3")
     await admin.services.database.write(lambda connection: cells.add(connection, other, NOW))
     answer = (await admin.good("GET", "/audit"))["audit"]
-    assert answer["unread"] == ["cell cell3: this process was not told of it"]
+    assert answer["unread"] == ["cell cell3: this process does not know the cell"]
     assert (await admin.good("GET", "/cells/cell3"))["cell"]["reachable"] is False
 
 

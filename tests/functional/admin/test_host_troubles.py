@@ -40,7 +40,7 @@ async def test_a_host_whose_driver_hangs_is_shown_with_what_hangs(admin: Admin) 
     hosts = (await admin.good("GET", "/hosts"))["hosts"]
     assert {host["host"]: host["unfit"] for host in hosts if host["unfit"]} == {name: why}
     found = next(check for check in doctor._troubles(hosts, ()) if check.name == "drivers")
-    assert (found.verdict, found.message) == ("warning", f"1 hosts take no builds, {name}: {why}")
+    assert (found.verdict, found.message) == ("warning", f"1 hosts accept no builds, {name}: {why}")
 
 
 async def test_an_older_agent_that_spoke_is_shown(admin: Admin) -> None:

@@ -90,7 +90,7 @@ async def backed_up_and_restored(config: Config, backup: Path, lose: Lose, missi
     assert key_ring.drop(ring) == (old,)
     whole = await run("db", "restore", str(backup), "--yes")
     assert whole.exit_code == 0, whole.output
-    assert "secrets.key takes keys again that had been dropped" in whole.output
+    assert "secrets.key has dropped keys again" in whole.output
     assert old in whole.output
     assert old in key_ring.names(ring)
     again = await run("db", "restore", str(backup), "--yes", "--format", "json")
@@ -110,7 +110,7 @@ async def test_files(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "backup/keys")
     (tmp_path / "backup/backup.json").unlink()
     refused = await run("db", "restore", str(tmp_path / "backup"), "--yes")
-    assert (refused.exit_code, "is no whole backup" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "is not a complete backup" in refused.stderr) == (2, True)
 
 
 @pytest.mark.needs_part("postgres")

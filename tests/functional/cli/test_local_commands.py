@@ -102,7 +102,7 @@ def test_a_wrong_setting_is_told_with_the_nearest_key(monkeypatch: pytest.Monkey
 def test_databases_from_nothing_to_this_release() -> None:
     before = run("db", "check")
     assert before.exit_code == 1
-    assert "`skep db upgrade` mends it" in before.stderr
+    assert "run `skep db upgrade`" in before.stderr
     assert not Path(".skep").exists(), "looking makes nothing"
     assert run("db", "upgrade").exit_code == 0
     assert run("db", "check").exit_code == 0
@@ -183,7 +183,7 @@ def test_a_role_refuses_an_old_schema_and_leaves_it_as_it_is() -> None:
         schema.upgrade(engine, "api" if kind == "api" else "cell", "0001")
         engine.dispose()
     checked = run("db", "check")
-    assert (checked.exit_code, "`skep db upgrade` mends it" in checked.stderr) == (1, True)
+    assert (checked.exit_code, "run `skep db upgrade`" in checked.stderr) == (1, True)
     served = run("serve", "all-in-one", "--free-ports")
     assert served.exit_code == 2, served.output
     assert "database api is at revision 0001, this release needs" in served.stderr

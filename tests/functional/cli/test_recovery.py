@@ -120,7 +120,7 @@ async def test_the_runbook(tmp_path: Path) -> None:
 
         await eventually(recovered, "the databases have recovered")
         refused = await run(told["skep recovery release"], HOST=host)
-        assert (refused.exit_code, "nobody waits for" in refused.stderr) == (1, True), refused.output
+        assert (refused.exit_code, "no recovery waits for" in refused.stderr) == (1, True), refused.output
 
         async def in_doubt() -> set[tuple[str, str]]:
             audit = json.loads((await run(told["skep doctor --audit"] + " --format json")).stdout)
@@ -136,8 +136,8 @@ async def test_the_runbook(tmp_path: Path) -> None:
         assert await counted_by_doctor() == "4 servers in doubt, for you to decide; see `skep recovery list`"
         listed = await run(told["skep recovery list"])
         assert all(uuid in listed.stdout for uuid in (kept, kept_too, undone, lost)), listed.output
-        await refused_for("skep recovery go-on", undone, "hosts have something of server")
-        await refused_for("skep recovery go-on", lost, "was built, and its guest is gone")
+        await refused_for("skep recovery go-on", undone, "hosts have guests or builds of server")
+        await refused_for("skep recovery go-on", lost, "was built, and its guest is missing")
         await delete(session, lost)
         said = await run(told["skep recovery keep"], SERVER=kept, HOST=host)
         assert said.exit_code == 0, said.output

@@ -150,7 +150,7 @@ async def test_fencing_says_what_it_means_and_asks(line: CommandLine) -> None:
     status, out, _ = await line.run("host", "fence", "h1", "--yes")
     assert (status, "`skep host unfence h1`" in out) == (0, True)
     status, out, _ = await line.run("host", "unfence", "h1")
-    assert (status, out) == (0, "h1 is not fenced: what is on it stays.\n")
+    assert (status, out) == (0, "h1 is not fenced: its servers stay.\n")
     line.admin.scheduler.states = []
     status, _, errors = await line.run("host", "fence", "h1", "--yes")
     assert (status != 0, "although_unknown" in errors) == (True, True)
@@ -188,10 +188,10 @@ async def test_capacity_is_counted(line: CommandLine) -> None:
 async def test_refusals_are_one_line(line: CommandLine) -> None:
     cases = [
         (("cell", "show", "none"), "skep: There is no cell 'none'. (404)\n"),
-        (("cell", "list", "--os-cloud", "owner"), "skep: This needs the role admin. (403)\n"),
+        (("cell", "list", "--os-cloud", "owner"), "skep: This request needs the role admin. (403)\n"),
         (
             ("cell", "list", "--os-cloud", "forged"),
-            "skep: A valid token is needed, in the header X-Auth-Token. (401)\n",
+            "skep: X-Auth-Token: expected a valid token. (401)\n",
         ),
     ]
     for arguments, said in cases:

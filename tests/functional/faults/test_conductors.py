@@ -291,7 +291,7 @@ async def test_a_name_that_another_node_has_is_refused_and_others_go_on(tmp_path
                 return await cloud.plane.databases.api.read(partial(host_mappings.get, node=fresh)) is not None
 
             async def told() -> bool:
-                return any(line["event"] == "host cannot be mapped" and line["node"] == clash for line in logged)
+                return any(line["event"] == "host not mapped" and line["node"] == clash for line in logged)
 
             await eventually(mapped, "the other host is mapped")
             await eventually(told, "the clash is said loudly")

@@ -295,7 +295,7 @@ async def _a_host_dies(cloud: Cloud, shell: Shell) -> None:
     await shell.type("skep host force-down HOST")
     assert await state() == "down"
     out = await shell.type("skep host fence HOST --yes")
-    assert "is fenced. What is on it is given up at" in out
+    assert "is fenced. Its servers and builds are given up at" in out
     assert await state() == "down"
     assert "is not fenced" in await shell.type("skep host unfence HOST")
     await shell.type("skep host force-down HOST --off")

@@ -46,7 +46,7 @@ async def test_each_host_and_role_gets_a_user_of_the_new_secret_while_builds_go_
         await rotate(installation, "is added")
         await restart_nats(installation, tmp_path)
         await builds("while both are taken")
-        await rotate(installation, "are made of secret")
+        await rotate(installation, "are derived from secret")
         files = {
             tmp_path / "above.creds": ("above",),
             tmp_path / "cell-conductor.creds": ("cell-conductor", "--cell", "cell1"),

@@ -87,7 +87,7 @@ async def test_another_key_for_the_same_node_is_refused_and_said_once(parts: Par
 
 async def test_a_key_that_is_borrowed_without_its_private_half_is_refused(parts: Parts, signer: Signer) -> None:
     message = registration(Signer(new_seed(), CELL))
-    with pytest.raises(Forbidden, match="not signed by the key that it bears"):
+    with pytest.raises(Forbidden, match="not signed by the key that it names"):
         await HostKeys(parts).admit(msgspec.structs.replace(message, public_key=signer.public_key))
     with pytest.raises(BadRequest, match="32 bytes"):
         await HostKeys(parts).admit(msgspec.structs.replace(message, public_key=b"short"))

@@ -35,9 +35,9 @@ def test_resources_and_claims_as_lines() -> None:
         ({"disabled": True}, "h1 is disabled (no reason given): it gets no new servers."),
         (
             {"disabled": True, "disabled_reason": "fan", "servers": 2},
-            "h1 is disabled (fan): it gets no new servers; what is on it stays (2 servers).",
+            "h1 is disabled (fan): it gets no new servers; its servers stay (2 servers).",
         ),
-        ({"state": "unknown"}, "h1 is enabled; nobody can tell whether it is up."),
+        ({"state": "unknown"}, "h1 is enabled; it is unknown whether it is up."),
         ({"state": "silent"}, "h1 is enabled, but silent: it gets no new servers."),
         (
             {"disabled": True, "state": "down"},

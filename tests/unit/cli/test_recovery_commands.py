@@ -75,10 +75,10 @@ def test_one_server_is_kept_without_a_question(monkeypatch: pytest.MonkeyPatch) 
     [
         ((SEVERAL, "--yes"), "expected one guest of each server, or --host: several"),
         ((NONE, "--yes"), "expected one guest of each server, or --host: none"),
-        (("unheard", "--yes"), "nothing is to be decided about unheard"),
-        ((), "expected servers, or --all"),
-        ((ONE, "--all"), "expected servers, or --all"),
-        ((ONE, TWO, "--host", "h1"), "--host goes with one server"),
+        (("unheard", "--yes"), "no decision is open about unheard"),
+        ((), "expected servers or --all"),
+        ((ONE, "--all"), "expected servers or --all"),
+        ((ONE, TWO, "--host", "h1"), "--host needs exactly one server"),
     ],
 )
 def test_what_cannot_be_kept(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], why: str) -> None:

@@ -43,7 +43,7 @@ def doctor(found: dict[str, Any] | None) -> list[str]:
 def test_doctor_counts_what_recovers_and_what_is_open() -> None:
     assert doctor({"databases": [{"name": "cell1"}], "hosts": [{"host": "h1"}], "decisions": [{}, {}]}) == [
         (
-            "1 database went back in time: cell1; 1 host has not told yet; 2 servers in doubt, for you to decide; "
+            "1 database went back in time: cell1; 1 host has not reported yet; 2 servers in doubt, for you to decide; "
             "see `skep recovery list`"
         )
     ]
@@ -62,7 +62,7 @@ def test_before_several_are_kept_it_is_said_how_many() -> None:
     ]
     assert counting(single, rest=3) == (
         "Kept as servers: 2 guests on 2 hosts, of 1 project. "
-        "Of them no database knows 1 server: made anew, and charged to the project. "
+        "Of them no database knows 1 server: restored, and charged to the project. "
         "3 servers with several guests are left to you."
     )
 
@@ -78,10 +78,13 @@ def test_before_several_are_kept_it_is_said_how_many() -> None:
             [decision(guest("h1", name="web"))],
             (
                 f"The guest of server web ({UUID}) on h1 (attempt 1) is destroyed with its disks. "
-                "No other host has told of a guest of it."
+                "No other host has reported a guest of it."
             ),
         ),
-        ([], f"The guest of server {UUID} on h1 is destroyed with its disks. No other host has told of a guest of it."),
+        (
+            [],
+            f"The guest of server {UUID} on h1 is destroyed with its disks. No other host has reported a guest of it.",
+        ),
     ],
 )
 def test_before_a_guest_is_destroyed_it_is_said_which(decisions: list[dict[str, Any]], said: str) -> None:

@@ -35,8 +35,8 @@ def test_a_name_that_one_server_has_is_that_server() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("twin", "2 servers are named twin; say which by its id: a, b"),
-        ("gone twice", "2 deleted servers are named gone twice; say which by its id: e, f"),
+        ("twin", "2 servers are named twin; expected the id of one: a, b"),
+        ("gone twice", "2 deleted servers are named gone twice; expected the id of one: e, f"),
     ],
 )
 def test_a_name_that_several_have_is_refused_with_all_ids(name: str, said: str) -> None:

@@ -83,10 +83,10 @@ def test_where_charts_cannot_be_drawn_that_is_said_first(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "say either a TRACE"),
-        ((DATA / "huawei.csv",), "on which hosts"),
-        ((DATA / "huawei.csv", "--hosts", 2, "--live"), "say one of"),
-        ((DATA / "huawei.csv", "--hosts", 2, "--cloud-file", DATA / "azure.csv"), "say one of"),
+        ((), "expected either a TRACE"),
+        ((DATA / "huawei.csv",), "expected hosts"),
+        ((DATA / "huawei.csv", "--hosts", 2, "--live"), "expected one of"),
+        ((DATA / "huawei.csv", "--hosts", 2, "--cloud-file", DATA / "azure.csv"), "expected one of"),
         ((DATA / "huawei.csv", "--cloud-file", DATA / "azure.csv"), "azure.csv, line 1"),
         ((DATA / "openb_nodes.csv", "--hosts", 2), "openb_nodes.csv, line 1"),
         (("--replay", DATA / "azure.csv"), "azure.csv"),
@@ -101,11 +101,11 @@ def test_what_cannot_be_done_is_said(arguments: tuple[object, ...], said: str) -
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        ("nonsense", "skep: no policy is called nonsense: say default,"),
+        ("nonsense", "skep: there is no policy nonsense: expected default,"),
         ("nothing.toml", "skep: nothing.toml: No such file or directory"),
         ("[", "skep: {file}: "),
         ("colour = 1", "skep: mine: unknown key colour; there are filters,"),
-        ("weighers = {RAM = 1.0}", "skep: policy mine: no weigher is called RAM; there are "),
+        ("weighers = {RAM = 1.0}", "skep: policy mine: there is no weigher RAM; there are "),
         ("[scheduler]\ncolour = 1", "skep: scheduler.colour: unknown key"),
     ],
 )

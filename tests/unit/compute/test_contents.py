@@ -64,4 +64,4 @@ async def test_where_nobody_has_the_key_the_guest_is_built_and_it_is_said_once(s
             await stage.build(number, secrets=b"sealed by the API")
         await stage.conductor.until(lambda: len(stage.conductor.all(Built)) == 2)
     assert [inside(stage, number) for number in (1, 2)] == [None, None]
-    assert len([line for line in logged if "do not reach guests" in line["event"]]) == 1
+    assert len([line for line in logged if "not given to guests" in line["event"]]) == 1

@@ -57,7 +57,7 @@ async def test_the_fake_driver_is_one_of_them(tmp_path: Path) -> None:
 
 
 def test_the_fake_driver_takes_no_options(tmp_path: Path) -> None:
-    with pytest.raises(Misconfigured, match=r"driver_options\.vcpus: unknown key, the driver takes no options"):
+    with pytest.raises(Misconfigured, match=r"driver_options\.vcpus: unknown key, the driver has no options"):
         made(tmp_path, "fake", driver_options={"vcpus": 3})
 
 
@@ -85,7 +85,7 @@ def test_wrong_options_are_named(tmp_path: Path, options: dict[str, Any], said: 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("libvrt", "no driver is called libvrt; there are absent, fake, make, missing, raising, text"),
+        ("libvrt", "there is no driver libvrt; there are absent, fake, make, missing, raising, text"),
         ("absent", "entry point absent of the group skep.drivers cannot be used: ModuleNotFoundError"),
         ("missing", "entry point missing of the group skep.drivers cannot be used: AttributeError"),
         ("raising", "entry point raising of the group skep.drivers cannot be used: OSError: no hypervisor"),

@@ -273,7 +273,7 @@ async def test_a_list_of_guests_that_hangs_is_asked_for_once_and_holds_nobody(st
         stage.driver._told()
         await stage.build()
         await stage.conductor.hears(Built)
-        hangs = [line["call"] for line in lines if line["event"] == "driver call hangs"]
+        hangs = [line["call"] for line in lines if line["event"] == "driver call hung"]
     assert sorted(hangs) == ["facts", "guests"]
     stage.driver.release()
     await reports(stage, quiet)

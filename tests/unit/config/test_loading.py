@@ -127,7 +127,7 @@ def test_unknown_keys_name_the_nearest_known_one(tmp_path: Path) -> None:
         ),
         (
             "[[cells]]\nname = 'a'\n[[cells]]\nname = 'a'",
-            "configuration: cells: the name `a` stands twice ({path}:[[cells]])",
+            "configuration: cells: the name `a` occurs twice ({path}:[[cells]])",
         ),
     ],
 )

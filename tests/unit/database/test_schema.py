@@ -129,7 +129,7 @@ def test_a_newer_database_is_taken_exactly_if_it_takes_this_release(engine: sa.E
     schema.upgrade(engine, kind)
     assert schema.current(engine) == "9001"
     note(engine, schema.FLOOR_TABLE, "9000")
-    message = r"is at revision 9001 of a newer release and takes releases from revision 9000 on"
+    message = r"is at revision 9001 of a newer release, which supports releases from revision 9000 on"
     with pytest.raises(Misconfigured, match=f"database cell7 {message}"):
         schema.check(engine, kind, "cell7")
     with pytest.raises(Misconfigured, match=message):

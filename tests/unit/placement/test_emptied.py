@@ -153,7 +153,7 @@ def test_a_spread_is_left_aside(world: Any, spec: Any, group: Any) -> None:
     world.host("a")
     rule = group("soft-anti-affinity")
     spread = type(rule)(uuid=rule.uuid, policy=rule.policy, spread=(SpreadConstraint(key="rack", max_skew=1),))
-    assert refusal(world, spec(group=spread)).left_aside == ("topology spread (rack 1; no host tells of a rack)",)
+    assert refusal(world, spec(group=spread)).left_aside == ("topology spread (rack 1; no host reports a rack)",)
 
 
 def test_cells_that_are_named_are_the_request_s_own(world: Any, spec: Any) -> None:

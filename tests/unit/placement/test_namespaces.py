@@ -100,7 +100,7 @@ def test_conditions_choose_among_hosts_and_follow_every_change(world: Any, spec:
     world.host("h4")
     assert world.fitting(wanted) == {"h3"}
     joined.set_state("volume", "h3", {"free_gb": 2})
-    assert "2 left by hosts that the volume service tells of" in world.why(wanted)
+    assert "2 left by hosts that the volume service reports" in world.why(wanted)
     assert "0 left by volume:free_gb >= 100" in world.why(wanted)
 
 

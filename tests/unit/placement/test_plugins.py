@@ -181,7 +181,7 @@ def test_the_page_shows_what_the_example_does() -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        (filters("Unheard"), "no filter is called Unheard"),
+        (filters("Unheard"), "there is no filter Unheard"),
         (filters("absent"), "entry point absent of the group skep.filters cannot be used: ModuleNotFoundError"),
         (filters("missing"), "entry point missing of the group skep.filters cannot be used: AttributeError"),
         (filters("text"), "entry point text of the group skep.filters cannot be used: it is str, no Filter"),

@@ -28,7 +28,7 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 async def test_a_conductor_takes_its_own_cell_only(database: Database) -> None:
-    with pytest.raises(StorageUnavailable, match="nobody has written yet"):
+    with pytest.raises(StorageUnavailable, match="no cell is stored in the database yet"):
         await cell_named(database, "east")
     await database.write(partial(identity.claim, cell=EAST, now=1))
     assert await cell_named(database, "east") == EAST

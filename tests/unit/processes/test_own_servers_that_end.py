@@ -99,15 +99,15 @@ async def test_a_server_that_does_not_start_is_told_in_one_line(
         watching = asyncio.create_task(servers._watch())
 
         async def is_told() -> bool:
-            return any(line["event"] == "server does not start" for line in lines)
+            return any(line["event"] == "server did not start" for line in lines)
 
         await eventually(is_told, "the server is given up for now")
         watching.cancel()
         await asyncio.wait({watching})
-    told = next(line for line in lines if line["event"] == "server does not start")
+    told = next(line for line in lines if line["event"] == "server did not start")
     assert told == {
         "source": "skep.processes.supervisor.servers",
-        "event": "server does not start",
+        "event": "server did not start",
         "log_level": "error",
         "server": "postgres",
         "error": "postgres does not start: the disk is full",

@@ -97,7 +97,7 @@ def test_what_was_closed_stays_closed(tmp_path: Path) -> None:
 
 def test_a_place_for_all_users_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
-    with pytest.raises(Misconfigured, match="is a place for all users: name one for Skep alone"):
+    with pytest.raises(Misconfigured, match="is shared by all users"):
         StateDirectory(tmp_path).open()
 
 

@@ -39,7 +39,7 @@ def config(tmp_path: Path, url: str) -> Config:
     ],
 )
 def test_the_database_of_the_api_or_a_cell_is_refused(tmp_path: Path, url: str, setting: str) -> None:
-    with pytest.raises(Misconfigured, match=f"synchronizer.url is the same database as {setting}:") as raised:
+    with pytest.raises(Misconfigured, match=f"synchronizer.url: .* {setting}") as raised:
         backend_of(config(tmp_path, url.format(tmp_path)))
     assert "secret" not in str(raised.value)
 

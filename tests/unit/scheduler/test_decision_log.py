@@ -181,7 +181,7 @@ def test_a_torn_end_is_left_out(tmp_path: Path, usage: Any, spec: Any) -> None:
         try:
             tally = replayed(path)
         except Unreadable as error:
-            assert "no whole line" in str(error)  # noqa: PT017  # nothing of it had reached the disk
+            assert "no complete line" in str(error)  # noqa: PT017  # nothing of it had reached the disk
         else:
             assert tally.reproduced == tally.decisions
             counted.add(tally.decisions)

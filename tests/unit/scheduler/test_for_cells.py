@@ -85,14 +85,14 @@ async def test_a_cell_that_is_new_is_heard_at_once(transport: MemoryTransport) -
     ],
 )
 async def test_what_speaks_of_another_cell_is_forbidden(transport: MemoryTransport, message: Any) -> None:
-    with pytest.raises(Forbidden, match="cell mine may not speak of"):
+    with pytest.raises(Forbidden, match="cell mine may not name"):
         await transport.call(scheduler_for(MINE), message)
 
 
 async def test_a_cell_selects_only_within_itself(transport: MemoryTransport, spec: Any) -> None:
     members = (Member(INSTANCE, 1),)
     for cell in (None, OTHER):
-        with pytest.raises(Forbidden, match="may not speak of"):
+        with pytest.raises(Forbidden, match="may not name"):
             await transport.call(scheduler_for(MINE), SelectDestinations(spec=spec(), members=members, cell=cell))
     freeing = SelectDestinations(spec=spec(), members=members, cell=MINE, supersedes_above=0)
     with pytest.raises(Forbidden, match="supersedes_above"):
@@ -111,5 +111,5 @@ async def test_reports_of_another_cell_are_forbidden_and_those_of_its_nodes_refu
 
 @pytest.mark.parametrize("message", [GetHostStates(), ListClaims()])
 async def test_a_cell_reads_no_states_and_no_claims(transport: MemoryTransport, message: Any) -> None:
-    with pytest.raises(SkepError, match="does not take"):
+    with pytest.raises(SkepError, match="does not accept"):
         await transport.call(scheduler_for(MINE), message)

@@ -116,7 +116,7 @@ def test_a_body_that_is_no_value_is_unreadable(body: bytes) -> None:
 
 
 def test_a_body_that_calls_itself_another_generation_is_unreadable() -> None:
-    with pytest.raises(Unreadable, match="it says that it is generation 3, the backend says 4"):
+    with pytest.raises(Unreadable, match="its body has generation 3, the backend has 4"):
         records.decode("e", record(records.GROUPS, SAMPLES[records.GROUPS][0], 4))
 
 

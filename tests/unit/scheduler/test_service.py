@@ -408,7 +408,7 @@ async def test_a_report_from_another_cell_is_refused(cloud: Cloud) -> None:
     await cloud.ready(hosts=1)
     cloud.hosts[0] = HostIntent(node=NodeUuid("n0"), host="h0", cell=TWO)
     answer = await cloud.report(0)
-    assert answer.error == "cell: the node is mapped to cell cell-1, the report came from cell-2"
+    assert answer.error == "cell: the node is mapped to cell cell-1, the report is from cell-2"
 
 
 async def test_releasing(cloud: Cloud) -> None:

@@ -93,7 +93,7 @@ def test_a_host_in_no_rack_is_refused_where_racks_are_asked_for(three_zones: Any
 def test_where_no_host_is_in_a_rack_the_stage_says_so(world: Any, spread: Callable[..., Any]) -> None:
     world.host("a")
     wish = spread(constraint("rack"))
-    said = "1 host considered; 0 left by topology spread (rack 1; no host tells of a rack)"
+    said = "1 host considered; 0 left by topology spread (rack 1; no host reports a rack)"
     assert world.choose(wish).explanation.summary() == said
     world.table.set_aggregate(7, ["a"], {"rack": "r7"})
     assert world.choose(wish).explanation.summary() == "1 host considered; 1 left by topology spread (rack 1)"

@@ -127,10 +127,10 @@ def test_a_log_that_is_a_trace_is_placed_by_its_own_filters(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--hosts", 3), "--replay takes no --hosts"),
-        (("--samples", 3), "--replay without another --policy takes no --samples"),
-        (("--policy", "best-fit", "--live"), "--replay takes no --live"),
-        (("--policy", "nonsense"), "no policy is called nonsense"),
+        (("--hosts", 3), "--replay does not support --hosts"),
+        (("--samples", 3), "--replay without another --policy does not support --samples"),
+        (("--policy", "best-fit", "--live"), "--replay does not support --live"),
+        (("--policy", "nonsense"), "there is no policy nonsense"),
     ],
 )
 def test_what_means_nothing_to_a_replay_is_refused(log: Path, arguments: tuple[object, ...], said: str) -> None:

@@ -55,7 +55,7 @@ def kept_answer(request: ApiRequest, kept: Kept) -> Given:
         )
     opened = request.services.unseal(kept.answer)
     if opened is None:
-        raise Conflict(f"{HEADER}: what was answered under this key cannot be read any more; list the servers.")
+        raise Conflict(f"{HEADER}: the stored answer of this key cannot be read any more; list the servers.")
     return msgspec.json.decode(opened, type=Given)
 
 

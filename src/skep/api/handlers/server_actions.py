@@ -104,4 +104,4 @@ async def _tell(request: ApiRequest, found: Found) -> None:
     try:
         await request.services.transport.cast(cell_conductor(found.cell), InstancesChanged(), request.context)
     except (SkepError, OSError) as error:
-        log.warning("cell conductor not told", request=request.context.request_id, error=str(error))
+        log.warning("cell conductor not notified", request=request.context.request_id, error=str(error))

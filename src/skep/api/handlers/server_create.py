@@ -287,4 +287,4 @@ async def _tell(request: ApiRequest) -> None:
     try:
         await request.services.transport.cast(SUPER_CONDUCTOR, message, request.context)
     except (SkepError, OSError) as error:
-        log.warning("super conductor not told", request=request.context.request_id, error=str(error))
+        log.warning("super conductor not notified", request=request.context.request_id, error=str(error))

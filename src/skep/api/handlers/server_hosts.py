@@ -39,7 +39,7 @@ async def host_statuses(request: ApiRequest) -> tuple[dict[str, str] | None, boo
     try:
         states = await host_states(request.services)
     except Unavailable as error:
-        log.warning("states of hosts unknown", error=str(error))
+        log.warning("host states unknown", error=str(error))
         states = ()
     return {state.usage.host: status_of(state) for state in states}, not everything
 

@@ -113,11 +113,11 @@ async def delete(request: ApiRequest) -> Answer:
     try:
         found = await find(request)
     except CellUnreadable:
-        log.info("delete of a server whose cell cannot be read", instance=uuid)
+        log.info("delete accepted while the cell of the server was unreadable", instance=uuid)
     except NotFound:
         if await find_lost(request) is None:
             raise
-        log.warning("delete of a server whose row is lost", instance=uuid)
+        log.warning("delete accepted of a server without a row", instance=uuid)
     else:
         refuse_if_locked(request, found.instance)
     services = request.services
@@ -126,7 +126,7 @@ async def delete(request: ApiRequest) -> Answer:
     try:
         await services.transport.cast(SUPER_CONDUCTOR, DeleteInstances(), request.context)
     except (SkepError, OSError) as error:
-        log.warning("super conductor not told", request=request.context.request_id, error=str(error))
+        log.warning("super conductor not notified", request=request.context.request_id, error=str(error))
     return Answer()
 
 

@@ -127,7 +127,7 @@ async def _end(services: ApiServices, cell: Database, host: HostMapping) -> None
     try:
         left = await deletions.close_host(services.database, cell, host, now, within=STORE_SECONDS)
     except StorageUnavailable:
-        log.warning("a host stays marked as being deleted", host=host.host, node=host.node)
+        log.warning("host left marked as deleting", host=host.host, node=host.node)
         raise
     if left.stays:
         # It came between the two looks: the build was there before the mark.
@@ -239,7 +239,7 @@ def _kept(host: HostMapping, left: Left) -> Conflict:
     if left.servers:
         return _hosting()
     return Conflict(
-        f"Host {host.host} has not said yet that it is rid of what deleted servers had there. Start its agent, or "
+        f"Host {host.host} has not reported yet that nothing of its deleted servers is left. Start its agent, or "
         "fence the host if it is dead for good."
     )
 

@@ -47,7 +47,7 @@ class DriverSetup:
         known = {field.encode_name for field in msgspec.structs.fields(kind)}
         unknown = sorted(given.keys() - known)
         if unknown:
-            expected = f"expected one of {', '.join(sorted(known))}" if known else "the driver takes no options"
+            expected = f"expected one of {', '.join(sorted(known))}" if known else "the driver has no options"
             raise Misconfigured(f"compute.driver_options.{unknown[0]}: unknown key, {expected}")
         try:
             return msgspec.convert(given, kind)

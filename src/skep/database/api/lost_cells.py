@@ -57,7 +57,7 @@ def _spec(connection: sa.Connection, uuid: InstanceUuid, project: ProjectId) -> 
     try:
         spec = build_requests.spec_of(connection, uuid)
     except msgspec.DecodeError as error:
-        log.warning("what was asked for cannot be read", instance=uuid, error=str(error))
+        log.warning("RequestSpec not read", instance=uuid, error=str(error))
         spec = None
     if spec is not None:
         return spec

@@ -36,7 +36,7 @@ def put(connection: sa.Connection, wanted: Namespace, now: int) -> bool:
     if known is None:
         count = connection.execute(sa.select(sa.func.count()).select_from(namespaces)).scalar_one()
         if count >= MAX_NAMESPACES:
-            raise Conflict(f"There are {count} namespaces already; one of them has to go first.")
+            raise Conflict(f"There are {count} namespaces already; delete one first.")
         connection.execute(sa.insert(namespaces).values(name=wanted.name, body=dump(wanted.schema), created_at=now))
         return True
     if (change := breaking_change(known.schema, wanted.schema)) is not None:

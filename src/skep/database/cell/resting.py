@@ -49,11 +49,9 @@ def refuse_no(connection: sa.Connection, uuid: InstanceUuid, attempt: int, name:
     if known is None:
         return
     if known.rests or known.waits:
-        raise Unavailable(
-            "the cell's database went back in time, and not all is known yet of what became of it since: ask again"
-        )
+        raise Unavailable("the cell's database went back in time and has not recovered yet: try again")
     if known.attempt < attempt:
-        raise WentBack(f"host {name} has attempt {attempt} of {uuid}, and the row knows {known.attempt}: ask again")
+        raise WentBack(f"host {name} has attempt {attempt} of {uuid}, and the row has {known.attempt}: try again")
 
 
 def is_unknown(connection: sa.Connection, uuid: InstanceUuid) -> bool:

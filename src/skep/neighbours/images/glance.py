@@ -90,7 +90,7 @@ class GlanceImages:
         response = await self._session.put(await self._url(f"/images/{image.id}/file"), aiter(counted))
         refused = REFUSED.get(response.status_code)
         if refused is not None:
-            raise refused(f"the image service does not take the bytes of {image.id} ({response.status_code})")
+            raise refused(f"the image service refused the bytes of {image.id} ({response.status_code})")
         if response.status_code != 204:
             raise Unavailable(f"the image service answered {response.status_code} to the bytes of {image.id}")
         after = await self.get(image.id, context)
@@ -135,4 +135,4 @@ def _image(fields: dict[str, Any]) -> Image:
     try:
         return msgspec.convert(known, Image)
     except msgspec.ValidationError as error:
-        raise Unavailable(f"the image service answered something else than its API says: {error}") from error
+        raise Unavailable(f"the image service did not answer as its API specifies: {error}") from error

@@ -31,7 +31,7 @@ def stage(request: PlacementRequest) -> str:
     spread = request.spec.group.spread if request.spec.group is not None else ()
     words = [f"{one.key} {one.max_skew}" for one in spread if one.hard]
     unknown = [one.constraint.key for one in request.spread if one.constraint.hard and one.has_none()]
-    return f"topology spread ({', '.join(words)}{''.join(f'; no host tells of a {key}' for key in unknown)})"
+    return f"topology spread ({', '.join(words)}{''.join(f'; no host reports a {key}' for key in unknown)})"
 
 
 FILTER = Filter(

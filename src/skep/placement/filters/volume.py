@@ -65,7 +65,7 @@ FILTERS = (
     Filter(
         name="VolumeStateFilter",
         passes=_told,
-        stage=lambda _: "hosts that the volume service tells of",
+        stage=lambda _: "hosts that the volume service reports",
         applies=lambda request: bool(request.volume_specs),
         steady=True,
         namespace=NAMESPACE,

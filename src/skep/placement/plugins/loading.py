@@ -37,5 +37,5 @@ def load_weigher(name: str, shipped: Iterable[str]) -> Weigher:
 def _load(group: Group, name: str, shipped: Iterable[str]) -> Any:
     loaded = group.load(name, shipped)
     if getattr(loaded, "shaped_by", None) is not None:
-        raise group.broken(name, "shapes of requests are Skep's own; say per_request=True instead of shaped_by")
+        raise group.broken(name, "shaped_by is for Skep's own filters; expected per_request=True instead")
     return loaded

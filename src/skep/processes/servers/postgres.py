@@ -323,4 +323,4 @@ def _somebody() -> dict[str, Any]:
         except KeyError:
             continue
         return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": ()}
-    raise RuntimeError("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
+    raise RuntimeError("PostgreSQL does not run as root, and there is neither a user `postgres` nor a user `nobody`")

@@ -70,7 +70,7 @@ class Child:
         try:
             await asyncio.wait_for(asyncio.shield(self._task), self._patience)
         except TimeoutError:
-            log.warning("child is killed", child=self.order.name)
+            log.warning("child killed", child=self.order.name)
             if self._process is not None and self._process.returncode is None:
                 self._process.kill()
             await self._task
@@ -90,7 +90,7 @@ class Child:
             if self._stopping.is_set():
                 return
             pause = FIRST_PAUSE if loop.time() - began > SETTLED_SECONDS else pause
-            log.warning("child ended and is started again", child=self.order.name, status=status, pause=pause)
+            log.warning("child ended, to be started again", child=self.order.name, status=status, pause=pause)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(2 * pause, LONGEST_PAUSE)

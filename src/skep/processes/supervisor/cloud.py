@@ -176,14 +176,14 @@ class ProcessCloud:
         """Start the children of cells that came, stop those of cells that went."""
         there = await asyncio.to_thread(known_cells, Places(self._running, self.directory), self.directory)
         for name in self._known.keys() - there.keys():
-            log.info("cell is left", cell=name)
+            log.info("cell left", cell=name)
             del self._known[name]
             mine = [child for child in self.children.values() if child.order.cell == name]
             await asyncio.gather(*(stop_part(child.order.name, child.stop()) for child in mine))
             self.children = {key: child for key, child in self.children.items() if child not in mine}
         for name, known in there.items():
             if name not in self._known and name != CELL0_NAME:
-                log.info("cell is new", cell=name)
+                log.info("cell added", cell=name)
                 settings = CellSettings(name=name, database_url=url_of(known.location))
                 self._launch_cell(replace(self._running, cells=(settings,)), known.cell)
         return False

@@ -19,6 +19,6 @@ def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     """
     prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
     if prctl is None or prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0) != 0:
-        raise Misconfigured("this system cannot tell a process that its parent died")
+        raise Misconfigured("this system cannot signal the death of a parent process")
     if os.getppid() != parent:
-        raise Misconfigured("the process that started this one is gone")
+        raise Misconfigured("the parent process has ended")

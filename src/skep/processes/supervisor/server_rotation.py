@@ -82,11 +82,11 @@ class ServerRotation:
             taken, since = self._sign_in.read_text(encoding="utf-8").strip(), self._sign_in.stat().st_mtime
         except FileNotFoundError:
             return (
-                f"{self._sign_in} is not there: a cloud of a release before runs, and takes no other passwords until "
-                "it is restarted; restart it with this release first"
+                f"{self._sign_in} is missing: the running cloud is of an older release, which cannot change its "
+                "passwords; restart it with this release first"
             )
         if taken != sign_in(self._passwords.known):
-            return f"the cloud has not taken the passwords in {self.file} yet; it goes on trying, {self._log} says why"
+            return f"the cloud does not use the passwords in {self.file} yet; it keeps trying, see {self._log}"
         left = since + SETTLE_SECONDS - time.time()
         if self.next_step == "drop" and left > 0:
             return f"processes sign in by the new user of NATS for another {math.ceil(left)} s"
@@ -146,8 +146,8 @@ class ServerRotation:
                 pass
             if time.monotonic() > end:
                 raise Unreachable(
-                    f"the cloud has not taken the passwords in {self.file} within {TAKE_SECONDS:.0f} s; it goes on "
-                    f"trying, {self._log} says why"
+                    f"the cloud does not use the passwords in {self.file} after {TAKE_SECONDS:.0f} s; it keeps "
+                    f"trying, see {self._log}"
                 )
             time.sleep(POLL_SECONDS)
 

@@ -253,7 +253,7 @@ class LocalServers:
             await until_accepted(self._nats.port, NATS_USERS[used], wanted[used])
             self._write_sign_in(wanted)
             self._applied = wanted
-            log.info("own servers take other passwords", old_user_of_nats=nats_old(wanted) is not None)
+            log.info("passwords of own servers changed", old_user_of_nats=nats_old(wanted) is not None)
         left = nats_users(self._applied)
         if left != self._nats_users and time.monotonic() >= self._settled_at:
             self._take_users(left)
@@ -291,15 +291,15 @@ class LocalServers:
             await asyncio.sleep(LOOK_SECONDS)
             if server.running:
                 continue
-            log.warning("server ended and is started again", server=name)
+            log.warning("server ended, to be started again", server=name)
             try:
                 async with self._at_work[name]:
                     await asyncio.to_thread(server.kill)
                     await _tried(name, start)
             except Misconfigured as error:
-                log.error("server does not start", server=name, error=str(error)[-300:])
+                log.error("server did not start", server=name, error=str(error)[-300:])
             except Exception:
-                log.exception("server does not start", server=name)
+                log.exception("server did not start", server=name)
 
     async def _keep_passwords(self) -> None:
         while True:
@@ -309,7 +309,7 @@ class LocalServers:
                 async with self._at_work["postgres"], self._at_work["nats"]:
                     await self._apply()
             except Exception:
-                log.exception("own servers do not take other passwords yet")
+                log.exception("passwords of own servers not changed yet")
 
     def _start_postgres(self) -> None:
         """Start PostgreSQL by the superuser's password that is written down: it may have it without having said so."""
@@ -333,7 +333,7 @@ def _refuse_after_last(name: str, left: int, error: Exception) -> None:
     """Note that a server did not start. Raises Misconfigured when no try is left."""
     if not left:
         raise Misconfigured(f"{name} does not start: {error}") from error
-    log.warning("server does not start yet", server=name, error=str(error)[-300:])
+    log.warning("server not started yet", server=name, error=str(error)[-300:])
 
 
 def _refuse_absent(*programs: str) -> None:

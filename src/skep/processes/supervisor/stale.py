@@ -25,7 +25,7 @@ def end_stale(pid_file: Path, folder: Path) -> None:
         return
     if not ours:
         return
-    log.warning("ending a server that an earlier start left behind", pid=pid)
+    log.warning("server of an earlier start ended", pid=pid)
     end = time.monotonic() + STALE_SECONDS
     for number in (signal.SIGINT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):

@@ -175,7 +175,7 @@ def decode(line: bytes) -> Entry:
             return entry
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(f"a line of the kind {tag!r} cannot be read: {error}") from error
-    raise Unreadable(f"no line of a decision log begins with {line[:20]!r}")
+    raise Unreadable(f"expected a line of a decision log, got {line[:20]!r}")
 
 
 def _tag(line: bytes) -> str:

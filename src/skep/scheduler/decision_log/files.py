@@ -124,7 +124,7 @@ class DecisionLog:
         line = encode(entry)
         if waiting >= MOST_WAITING or self.waiting_bytes + len(line) > MOST_WAITING_BYTES:
             log.warning(
-                "the decision log does not keep up; it goes on with a snapshot",
+                "decision log fell behind and began again with a snapshot",
                 waiting=waiting,
                 bytes=self.waiting_bytes,
             )
@@ -151,7 +151,7 @@ class DecisionLog:
                 if last:
                     self._writer.end()
             except Exception as error:  # noqa: BLE001  # the scheduler goes on whatever becomes of its log
-                log.error("the decision log cannot be written", directory=str(self._directory), error=str(error))
+                log.error("decision log not written", directory=str(self._directory), error=str(error))
                 self._collects = False
                 self._leave_out_waiting()
                 self._writer.abandon()

@@ -39,14 +39,14 @@ def entries(path: Path) -> Iterator[Entry]:
             _check_header(path, entry)
         yield entry
     if number == 0:
-        raise Unreadable(f"{path}: it holds no whole line")
+        raise Unreadable(f"{path}: the file has no complete line")
 
 
 def _check_header(path: Path, entry: Entry) -> None:
     if not isinstance(entry, Header):
-        raise Unreadable(f"{path}: it does not begin as a decision log does")
+        raise Unreadable(f"{path}: the first line is not the header of a decision log")
     if entry.schema != SCHEMA:
-        raise Unreadable(f"{path}: its lines are of form {entry.schema}, this release reads form {SCHEMA}")
+        raise Unreadable(f"{path}: expected format {SCHEMA} of the decision log, got {entry.schema}")
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -58,6 +58,6 @@ def _lines(path: Path) -> Iterator[bytes]:
             try:
                 data = stream.decompress(block)
             except zlib.error as error:
-                raise Unreadable(f"{path}: it is no compressed log, or is damaged: {error}") from error
+                raise Unreadable(f"{path}: the file is not compressed or is damaged: {error}") from error
             *lines, rest = (rest + data).split(b"\n")
             yield from lines

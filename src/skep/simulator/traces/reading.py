@@ -24,7 +24,7 @@ def read(path: Path) -> Trace:
         if columns.issuperset(wanted):
             trace = reading(path)
             if not trace.servers:
-                raise BadTrace(f"{path}: there is no server in it")
+                raise BadTrace(f"{path}: expected at least one server")
             return trace
     nearest = max(FORMATS, key=lambda name: len(columns.intersection(FORMATS[name][0])))
     missing = [column for column in FORMATS[nearest][0] if column not in columns]
@@ -43,6 +43,6 @@ def read_outages(path: Path) -> tuple[HostChange, ...]:
         if row.text("until"):
             end = row.time("until")
             if end <= begin:
-                raise row.refuse("until", "an outage ends after it began")
+                raise row.refuse("until", "expected a time after the beginning of the outage")
             changes.append(HostChange(at=end, host=host, up=True))
     return tuple(changes)

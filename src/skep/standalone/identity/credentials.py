@@ -107,9 +107,9 @@ def check(auth: Auth) -> None:
     proof = auth.identity
     for method in proof.methods:
         if method not in ("password", "token"):
-            raise BadRequest(f"auth.identity.methods: {method!r} is not served, only `password` and `token` are")
+            raise BadRequest(f"auth.identity.methods: expected `password` or `token`, got {method!r}")
         if getattr(proof, method) is None:
-            raise BadRequest(f"auth.identity.{method}: is required by the method {method!r}")
+            raise BadRequest(f"auth.identity.{method}: expected a value for the method {method!r}")
     if proof.password is not None:
         _check_named("auth.identity.password.user", proof.password.user)
     _check_scope(auth.scope)
@@ -118,17 +118,17 @@ def check(auth: Auth) -> None:
 def _check_scope(scope: Scope | str | None) -> None:
     if isinstance(scope, str):
         if scope != "unscoped":
-            raise BadRequest("auth.scope: must be an object or `unscoped`")
+            raise BadRequest("auth.scope: expected an object or `unscoped`")
         return
     if scope is None:
         return
     given = [name for name in ("project", "system", "domain", "unscoped") if getattr(scope, name) is not None]
     if len(given) != 1:
-        raise BadRequest("auth.scope: must name exactly one of project, system, unscoped")
+        raise BadRequest("auth.scope: expected exactly one of project, system, unscoped")
     if scope.domain is not None:
-        raise BadRequest("auth.scope.domain: tokens for a domain are not served")
+        raise BadRequest("auth.scope.domain: tokens for a domain are not supported")
     if scope.system is not None and not scope.system.all:
-        raise BadRequest("auth.scope.system.all: must be true")
+        raise BadRequest("auth.scope.system.all: expected true")
     if scope.project is not None:
         _check_named("auth.scope.project", scope.project)
 
@@ -137,6 +137,6 @@ def _check_named(field: str, reference: UserPassword | ProjectReference) -> None
     if reference.id is not None:
         return
     if reference.name is None:
-        raise BadRequest(f"{field}: must have an `id`, or a `name` and a `domain`")
+        raise BadRequest(f"{field}: expected an `id`, or a `name` and a `domain`")
     if reference.domain is None:
-        raise BadRequest(f"{field}.domain: is required beside `name`")
+        raise BadRequest(f"{field}.domain: expected a value with `name`")

@@ -34,4 +34,4 @@ def check_default_domain(domain_id: str | UnsetType | None, field: str) -> None:
     Raises BadRequest.
     """
     if isinstance(domain_id, str) and domain_id != "default":
-        raise BadRequest(f"{field}: there is no domain {domain_id}, only `default`")
+        raise BadRequest(f"{field}: expected `default`, got {domain_id}")

@@ -125,7 +125,7 @@ class Turns:
             default=(self._lanes[place.known], place.address, 0),
         )
         if count <= self._lanes[place.known].counts.get(place.address, 0) + 1:
-            raise Overloaded("too many sign-ins are waiting")
+            raise Overloaded("too many sign-ins wait; try again")
         waiter = lane.take_last_of(address)
         if not waiter.done():
-            waiter.set_exception(Overloaded("too many sign-ins are waiting"))
+            waiter.set_exception(Overloaded("too many sign-ins wait; try again"))

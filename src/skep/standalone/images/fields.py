@@ -82,7 +82,7 @@ class OperationBefore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         words: tuple[Literal["add", "replace", "remove"], ...] = ("add", "replace", "remove")
         said = [(word, path) for word in words if (path := getattr(self, word)) is not UNSET]
         if len(said) != 1:
-            raise BadRequest("each operation is one of `add`, `replace` and `remove`")
+            raise BadRequest("op: expected `add`, `replace` or `remove`")
         ((word, path),) = said
         return Operation(op=word, path=path, value=self.value)
 
@@ -115,7 +115,7 @@ def patched(image: StoredImage, operations: list[Operation], settings: ImagesSet
                 raise Forbidden(f"Property {name} may not be removed.")
             del properties[name]
         elif operation.value is UNSET:
-            raise BadRequest(f"{operation.path}: `value` is required")
+            raise BadRequest(f"{operation.path}: expected a `value`")
         else:
             fields, added = _read({name: operation.value})
             values |= fields
@@ -156,5 +156,5 @@ def _with(
 def _field(path: str) -> str:
     name = path[1:]
     if "/" in name:
-        raise BadRequest(f"{path}: only whole fields can be changed")
+        raise BadRequest(f"{path}: expected a whole field")
     return name.replace("~1", "/").replace("~0", "~")

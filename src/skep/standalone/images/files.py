@@ -177,7 +177,7 @@ class Incoming:
                 self._partial.unlink(missing_ok=True)
             except OSError as error:
                 # The caller is told of what failed first; the next start sweeps what is left here.
-                log.warning("cannot remove a partial image", path=str(self._partial), error=error.strerror)
+                log.warning("partial image not removed", path=str(self._partial), error=error.strerror)
             finally:
                 self._file = None
 

@@ -29,12 +29,12 @@ def parse(parameters: Iterable[tuple[str, str]], settings: ImagesSettings) -> tu
     """
     given = list(parameters)
     if len(given) > MAX_PARAMETERS:
-        raise BadRequest(f"the query: has {len(given)} parameters; at most {MAX_PARAMETERS} are accepted")
+        raise BadRequest(f"query: expected at most {MAX_PARAMETERS} parameters, got {len(given)}")
     query = ImageQuery(sort=_sort(given), limit=settings.limit_param_default, most_bytes=settings.page_bytes)
     marker: str | None = None
     for name, value in given:
         if "\x00" in name or "\x00" in value:
-            raise BadRequest(f"{name!r}: must not contain a NUL character")
+            raise BadRequest(f"{name!r}: expected no NUL character")
         if name == "marker":
             marker = value
         elif name == "limit":
@@ -50,7 +50,7 @@ def _narrowed(query: ImageQuery, name: str, value: str) -> ImageQuery:
         return replace(query, one_of={**query.one_of, name: EXACT[name](name, value)})
     if name == "visibility":
         if value not in VISIBILITIES:
-            raise BadRequest(f"visibility: must be one of {', '.join(VISIBILITIES)}")
+            raise BadRequest(f"visibility: expected one of {', '.join(VISIBILITIES)}")
         return replace(query, visibility=value)
     if name == "tag":
         return replace(query, tags=(*query.tags, value))
@@ -69,7 +69,7 @@ def _values(name: str, value: str) -> tuple[str, ...]:
     try:
         rows = list(csv.reader([value[3:]], doublequote=False, escapechar="\\", strict=True))
     except csv.Error as error:
-        raise BadRequest(f"{name}: cannot be read as a list: {error}") from error
+        raise BadRequest(f"{name}: expected a list: {error}") from error
     return tuple(rows[0]) if rows else ()
 
 
@@ -86,12 +86,12 @@ def _pairs(given: list[tuple[str, str]]) -> tuple[tuple[str, bool], ...]:
     directions = [value for name, value in given if name == "sort_dir"]
     combined = [item for name, value in given if name == "sort" for item in value.split(",")]
     if combined and (keys or directions):
-        raise BadRequest("sort: cannot be used together with sort_key and sort_dir")
+        raise BadRequest("sort: expected without sort_key and sort_dir")
     if combined:
         pairs = [(key.strip(), direction.strip()) for key, _, direction in (item.partition(":") for item in combined)]
         return tuple((_sort_key("sort", key), _descends("sort", direction or "desc")) for key, direction in pairs)
     if len(directions) > max(len(keys), 1):
-        raise BadRequest("sort_dir: there are more directions than keys")
+        raise BadRequest("sort_dir: expected at most one direction for each key")
     keys = keys or ["created_at"]
     shared = directions[0] if len(directions) == 1 else "desc"
     directions = directions if len(directions) == len(keys) else [shared] * len(keys)
@@ -103,26 +103,26 @@ def _pairs(given: list[tuple[str, str]]) -> tuple[tuple[str, bool], ...]:
 
 def _sort_key(field: str, name: str) -> str:
     if name not in SORTABLE:
-        raise BadRequest(f"{field}: must be one of {', '.join(SORTABLE)}")
+        raise BadRequest(f"{field}: expected one of {', '.join(SORTABLE)}")
     return name
 
 
 def _descends(field: str, direction: str) -> bool:
     if direction not in ("asc", "desc"):
-        raise BadRequest(f"{field}: a direction must be asc or desc")
+        raise BadRequest(f"{field}: expected the direction asc or desc")
     return direction == "desc"
 
 
 def _number(name: str, value: str) -> int:
     number = whole_number(value)
     if number is None:
-        raise BadRequest(f"{name}: must be a number, 0 or more")
+        raise BadRequest(f"{name}: expected a number, 0 or more")
     return number
 
 
 def _flag(name: str, value: str) -> bool:
     if value.lower() not in ("true", "false"):
-        raise BadRequest(f"{name}: must be true or false")
+        raise BadRequest(f"{name}: expected true or false")
     return value.lower() == "true"
 
 
@@ -133,7 +133,7 @@ def _time(name: str, value: str) -> tuple[str, str, int]:
     try:
         return name, comparison, parse_iso(at)
     except (ValueError, OverflowError) as error:
-        raise BadRequest(f"{name}: must be a time such as gte:2026-01-31T12:00:00Z") from error
+        raise BadRequest(f"{name}: expected a time such as gte:2026-01-31T12:00:00Z") from error
 
 
 def _text(_name: str, value: str) -> tuple[str, ...]:

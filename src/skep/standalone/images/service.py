@@ -161,7 +161,7 @@ class StandaloneImages:
         """
         _own(await self.get(image_id, viewer), viewer)
         if image_id in self._uploading:
-            raise Conflict(f"image {image_id} is just getting its data")
+            raise Conflict(f"image {image_id} is receiving its data")
         self._uploading.add(image_id)
         try:
             with told(self._refused):
@@ -284,7 +284,7 @@ def _ready_for_data(image: StoredImage) -> StoredImage:
         raise Conflict(f"image {image.id} has its data already")
     for name in ("disk_format", "container_format"):
         if getattr(image, name) is None:
-            raise BadRequest(f"{name}: must be set before the data is uploaded")
+            raise BadRequest(f"{name}: expected a value before the data is uploaded")
     return image
 
 

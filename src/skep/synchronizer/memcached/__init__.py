@@ -40,7 +40,7 @@ def make(settings: SynchronizerSettings) -> MemcachedBackend:
     else:
         host = host if url.scheme == "memcached" and url.path in {"", "/"} and url.username is None else None
     if not host:
-        raise Misconfigured("synchronizer.url: memcached://HOST:PORT is expected")
+        raise Misconfigured("synchronizer.url: expected memcached://HOST:PORT")
     return MemcachedBackend(
         connect=partial(Connection.open, host, port), name=settings.name, expected_hosts=settings.expected_hosts
     )

@@ -79,9 +79,9 @@ class MemcachedBackend:
         if reply.status != b"HD" or not reply.cas:
             connection.close()
             version = statistics.get("version", "?")
-            raise Misconfigured(f"synchronizer: memcached {version} is too old: it tells no token of what it stores")
+            raise Misconfigured(f"synchronizer: memcached {version} is too old: it returns no token of a stored value")
         if lost := capacity.losses(statistics):
-            log.warning("memcached has lost items before: it is too small, or others fill it", lost=lost)
+            log.warning("memcached lost items before: it is too small, or other clients fill it", lost=lost)
         await self._lives.join()
 
     async def close(self) -> None:
@@ -151,4 +151,4 @@ class MemcachedBackend:
         for _ in range(MOST_LIVES):
             with contextlib.suppress(LifeEnded):
                 return await operation(await self._lives.current())
-        raise StorageUnavailable("memcached begins one epoch after another")
+        raise StorageUnavailable("memcached lost the records of several epochs in a row")

@@ -51,12 +51,12 @@ def check(settings: Mapping[str, str], expected_hosts: int) -> None:
     item = int(settings.get("item_size_max", "0"))
     if item < MAX_BODY_BYTES + MARKS_BYTES:
         raise Misconfigured(
-            f"synchronizer: memcached takes items up to {item} bytes; {MAX_BODY_BYTES + MARKS_BYTES} are needed: -I 1m"
+            f"synchronizer: memcached stores items up to {item} bytes; {MAX_BODY_BYTES + MARKS_BYTES} are needed: -I 1m"
         )
     limit, needed = int(settings.get("maxbytes", "0")), needed_bytes(expected_hosts)
     if limit < needed:
         megabytes = -(-needed // MIB)
         raise Misconfigured(
             f"synchronizer: memcached has a limit of {limit // MIB} MiB; {expected_hosts} hosts (expected_hosts) at "
-            f"{BYTES_PER_HOST} bytes and {BYTES_ALWAYS // MIB} MiB beside need {megabytes} MiB: -m {megabytes}"
+            f"{BYTES_PER_HOST} bytes and {BYTES_ALWAYS // MIB} MiB in addition need {megabytes} MiB: -m {megabytes}"
         )

@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
                 waiting.future.set_result(waiting.replies)
 
     def _gone(self) -> Unreachable:
-        return Unreachable(f"{self._server}: the connection is gone")
+        return Unreachable(f"{self._server}: the connection ended")
 
 
 def _reply(status: bytes, marks: bytes, value: bytes) -> Reply:

@@ -110,7 +110,7 @@ class Healer:
         for entry, named in found.items():
             since, told = before.get(entry, (now, False))
             if entry in before and not told:
-                log.info("told for a writer that was cut off", writer=entry[0], records=len(named))
+                log.info("records announced for an interrupted writer", writer=entry[0], records=len(named))
                 await self._writer.tell(life, named)
             self._unfinished[entry] = (since, entry in before)
             if now - since >= CUT_OFF_SECONDS and not self._writer.is_mine(entry[0]):
@@ -129,7 +129,7 @@ class Healer:
             try:
                 number, named = decode_entry(reply.value)
             except Damaged as error:
-                log.error("an entry of a log cannot be read", writer=entry[0], error=str(error))
+                log.error("entry of a log not read", writer=entry[0], error=str(error))
                 continue
             if number == entry[1]:
                 found[entry] = named
@@ -140,7 +140,7 @@ class Healer:
         losses = await self._server.losses()
         now = self._monotonic()
         if losses != self._counted and now - self._hurried >= HURRY_SECONDS:
-            log.warning("memcached loses items: it is too small, or others fill it", lost=losses - self._counted)
+            log.warning("memcached lost items: it is too small, or other clients fill it", lost=losses - self._counted)
             self._counted, self._hurried = losses, now
             return range(life.root.shards)
         first = self._next % life.root.shards
@@ -162,7 +162,7 @@ class Healer:
         unknown = {digest: token for digest, token in tokens.items() if token and not _knows(life, digest, token)}
         hidden = {digest for digest, token in unknown.items() if self._unknown.get(digest) == token}
         if hidden:
-            log.info("told what was not told", records=len(hidden))
+            log.info("records announced that no log named", records=len(hidden))
             await self._writer.tell(life, list(hidden))
         self._unknown = {digest: token for digest, token in unknown.items() if digest not in hidden}
 

@@ -113,7 +113,7 @@ class Lives:
 
     async def lost(self, life: Life, reason: str) -> LifeEnded:
         """Begin another life, since this one has lost something; return what its finder has to raise."""
-        log.warning("memcached lost records: another epoch begins", reason=reason, epoch=life.epoch)
+        log.warning("memcached lost records: new epoch", reason=reason, epoch=life.epoch)
         await self.begin(life.epoch)
         return LifeEnded()
 
@@ -156,7 +156,7 @@ class Lives:
                     if life.epoch != unless:
                         return life
                 await self._make(connection, reply)
-            raise StorageUnavailable("memcached takes no root, or loses it again and again")
+            raise StorageUnavailable("memcached does not store the root, or loses it repeatedly")
 
     async def _make(self, connection: Connection, old: Reply) -> None:
         """Try to put another root in the place of the old one; the index first, so that a life always has its index.

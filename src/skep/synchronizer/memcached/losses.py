@@ -38,7 +38,7 @@ class Losses:
             missing = [digest for digest, reply in zip(listed, values, strict=True) if reply.status != b"HD"]
             if not missing:
                 return
-        raise await self._lives.lost(life, f"{len(missing)} listed values are gone")
+        raise await self._lives.lost(life, f"{len(missing)} listed values are missing")
 
     async def index(self, life: Life, numbers: Sequence[int]) -> list[list[bytes]]:
         """Read parts of the index.
@@ -49,7 +49,7 @@ class Losses:
         try:
             if all(reply.status == b"VA" for reply in replies):
                 return [decode_index(reply.value) for reply in replies]
-            reason = "a part of the index is gone"
+            reason = "a part of the index is missing"
         except Damaged as error:
             reason = str(error)
         raise await self._lives.lost(life, reason)

@@ -134,7 +134,7 @@ class Reader:
     async def _head(self, life: Life, reply: Reply) -> int:
         if reply.status == b"VA" and reply.value.isdigit():
             return int(reply.value)
-        raise await self._lives.lost(life, "the head of a log is gone")
+        raise await self._lives.lost(life, "the head of a log is missing")
 
     async def _told(self, life: Life, entries: list[tuple[str, int]]) -> list[bytes] | None:
         """Return the digests that entries of logs name, each once; None when an entry is no longer there."""

@@ -128,7 +128,7 @@ class Trimmer:
         try:
             if reply.status == b"VA":
                 return _Part(number, reply.cas, Counter(decode_index(reply.value)))
-            reason = "a part of the index is gone"
+            reason = "a part of the index is missing"
         except Damaged as error:
             reason = str(error)
         raise await self._lives.lost(life, reason)

@@ -189,7 +189,7 @@ class Writer:
                 raise StorageUnavailable(f"memcached: {reply.value.decode(errors='replace')}")
         after_index = 1 + len(index)
         if any(reply.status != b"HD" for reply in replies[1:after_index]):
-            raise await self._lives.lost(life, "a part of the index is gone")
+            raise await self._lives.lost(life, "a part of the index is missing")
         if log.writer not in life.root.writers:
             await self._tell_again(life, log, digests)
         return replies[after_index:-2]

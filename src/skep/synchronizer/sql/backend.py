@@ -157,9 +157,9 @@ class SqlBackend:
                     await self._prepare()
                 return await lane.run(operation)
             except Wiped as error:
-                log.warning("the synchronizer's tables are not where they were", error=str(error))
+                log.warning("the synchronizer's tables were missing or replaced", error=str(error))
                 wiped = error
-        raise Unavailable("the synchronizer's tables are gone") from wiped
+        raise Unavailable("the synchronizer's tables are missing") from wiped
 
     async def _publish(self, writes: Sequence[Write], epoch: Epoch | None) -> dict[Key, Published | Refusal]:
         return await self._run(self._writing, partial(_publish, self._server, writes, epoch))
@@ -185,7 +185,7 @@ class SqlBackend:
                 if not (self._server.is_away(error) or self._server.is_wiped(error)):
                     log.exception("the synchronizer's listener failed")  # a bug: readers go on by looking themselves
                 elif not away:
-                    log.warning("the synchronizer's database tells of no changes", error=str(error))
+                    log.warning("the synchronizer's database announced no changes", error=str(error))
                 away = True
                 wake()
                 self._stopping.wait(RETRY_SECONDS)

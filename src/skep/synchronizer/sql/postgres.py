@@ -203,13 +203,13 @@ class PostgresRecords(Server[Connection]):
         """
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":
-            raise Misconfigured(f"synchronizer.url: the database's encoding is {encoding}, it has to be UTF8")
+            raise Misconfigured(f"synchronizer.url: the database's encoding is {encoding}; expected UTF8")
         try:
             row = connection.execute(self._sql.format).fetchone()
         except errors.UndefinedTable:
             return False
         except errors.UndefinedColumn as error:
-            raise Misconfigured(f"synchronizer.name: {self._tables.life.name} is a table of something else") from error
+            raise Misconfigured(f"synchronizer.name: {self._tables.life.name} is a table of another program") from error
         return is_ours(row)
 
     def _ddl(self) -> list[str]:

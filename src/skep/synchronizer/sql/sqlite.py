@@ -183,7 +183,7 @@ class SqliteRecords(Server[Connection]):
         if not columns:
             return False
         if "format" not in columns:
-            raise Misconfigured(f"synchronizer.name: {self._life} is a table of something else")
+            raise Misconfigured(f"synchronizer.name: {self._life} is a table of another program")
         row = connection.execute(f"SELECT format FROM {self._life}").fetchone()
         return is_ours(row)
 

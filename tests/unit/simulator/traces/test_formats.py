@@ -72,7 +72,7 @@ def test_azure(write: Callable[[str], Path]) -> None:
         ("a,b\n1,2\n", "line 1: these are the columns of no format"),
         ("vmid,cpu,mem,at\n0,4,16,0.0\n", "line 1: for the format huawei there is no column lt"),
         ("name,cpu_milli,memory_mib,num_gpu\n", "for the format openb there is no column gpu_milli, gpu_spec"),
-        ("vmid,cpu,mem,at,lt\n", "there is no server in it"),
+        ("vmid,cpu,mem,at,lt\n", "expected at least one server"),
         (HUAWEI + "2,four,1,1,1\n", "line 4, column cpu: expected a number, found 'four'"),
         (HUAWEI + "2,-4,1,1,1\n", "line 4, column cpu: expected a number from 0"),
         (HUAWEI + "2,1,nan,1,1\n", "line 4, column mem: expected a number, found 'nan'"),
@@ -108,5 +108,5 @@ def test_outages(tmp_path: Path) -> None:
 def test_an_outage_that_ends_before_it_begins_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "outages.csv"
     path.write_text("host,from,until\nh1,5,1\n")
-    with pytest.raises(BadTrace, match="line 2, column until: an outage ends after it began"):
+    with pytest.raises(BadTrace, match="line 2, column until: expected a time after"):
         read_outages(path)

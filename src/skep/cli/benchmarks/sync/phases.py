@@ -84,7 +84,7 @@ async def wait_ready(scheduler: BenchScheduler, hosts: int) -> None:
         if len(reply.hosts) == min(hosts, 2) and all(host.up for host in reply.hosts):
             return
         await asyncio.sleep(0.05)
-    raise Misconfigured("the hosts of the benchmark did not come up")
+    raise Misconfigured("the hosts of the benchmark did not start")
 
 
 async def keep_beating(scheduler: BenchScheduler, hosts: int) -> None:

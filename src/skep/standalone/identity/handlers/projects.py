@@ -76,7 +76,7 @@ async def create(identity: StandaloneIdentity, request: Request) -> Response:
     fields = (await read_json(request, ProjectBody)).project
     _check(fields, None)
     if fields.name is UNSET:
-        raise BadRequest("project.name: is required")
+        raise BadRequest("project.name: expected a value")
     project = _changed(Project(id=uuid.uuid4().hex, name=fields.name, created_at=identity.clock.now()), fields)
     await identity.change(lambda connection: projects.insert(connection, project))
     return json_response({"project": views.project(project, base_url(request))}, 201)
@@ -127,7 +127,7 @@ def _check(fields: ProjectFields, known_id: str | None) -> None:
     check_default_domain(fields.domain_id, "project.domain_id")
     check_default_domain(fields.parent_id, "project.parent_id")
     if fields.is_domain is True:
-        raise BadRequest("project.is_domain: there is one domain, `default`")
+        raise BadRequest("project.is_domain: expected false, there is one domain, `default`")
 
 
 def _changed(project: Project, fields: ProjectFields) -> Project:

@@ -99,7 +99,7 @@ async def create(identity: StandaloneIdentity, request: Request) -> Response:
     check_same_id(fields.id, None, "user.id")
     check_default_domain(fields.domain_id, "user.domain_id")
     if fields.name is UNSET:
-        raise BadRequest("user.name: is required")
+        raise BadRequest("user.name: expected a value")
     base = User(id=uuid.uuid4().hex, name=fields.name, created_at=identity.clock.now())
     user = await _with_fields(identity, base, fields)
     await identity.change(lambda connection: users.insert(connection, _checked(connection, user)))
@@ -223,5 +223,5 @@ def _default_project(fields: UserFields) -> str | UnsetType | None:
     if fields.project_id is UNSET:
         return fields.default_project_id
     if fields.default_project_id not in (UNSET, fields.project_id):
-        raise BadRequest("user.project_id: is not the same as user.default_project_id")
+        raise BadRequest("user.project_id: expected the value of user.default_project_id")
     return fields.project_id
