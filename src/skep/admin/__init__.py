@@ -1,1 +1,1 @@
-"""`/admin/v1`: what is ours and not Nova's. Cells, hosts, explanations, the audit; beside it health and metrics."""
+"""`/admin/v1`: Skep's own API. Cells, hosts, explanations, the audit; also health and metrics."""

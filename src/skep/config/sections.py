@@ -67,7 +67,7 @@ class ApiSettings(Section, frozen=True, kw_only=True):
 
 
 class IdentitySettings(KeystoneSection, frozen=True, kw_only=True):
-    """Whose tokens are taken: those of the embedded identity service, or of Keystone."""
+    """The identity service that issues tokens: the embedded one, or Keystone."""
 
     port: Annotated[int, tcp_port("Port of the identity service; 0 takes a free one")] = 5000
     listen: Annotated[bool, Meta(description="Whether API processes serve it; tokens are accepted anyway")] = True
@@ -91,7 +91,7 @@ class IdentitySettings(KeystoneSection, frozen=True, kw_only=True):
 
 
 class ImagesSettings(GlanceSection, frozen=True, kw_only=True):
-    """What servers boot from: images of the embedded store, or of Glance."""
+    """The image service from which servers boot: the embedded one, or Glance."""
 
     port: Annotated[int, tcp_port("Port of the image service; 0 takes a free one")] = 9292
     listen: Annotated[bool, Meta(description="Whether API processes serve it")] = True
@@ -301,7 +301,7 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
 
 
 class AgentsSettings(Section, frozen=True, kw_only=True):
-    """What cell conductors ask of the agents of their hosts."""
+    """Requirements of cell conductors on the agents of their hosts."""
 
     require_signatures: Annotated[
         bool,

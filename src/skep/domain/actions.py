@@ -1,7 +1,7 @@
-"""Actions: what may be done to a server that is there, one row of facts each. `ACTIONS` is the one table.
+"""Actions: what may be done to an existing server, one row of facts each.
 
-Rows, hosts, deadlines, metrics and log lines take their facts from it; the API's own (key, body, policy) are in
-`api/actions.py`. What an action does beyond its kind is a plain function of whoever does it.
+`ACTIONS` is the one table. Rows, hosts, deadlines, metrics and log lines take their facts from it; the API's own (key,
+body, policy) are in `api/actions.py`. Work beyond the kind of an action is a plain function of the part that does it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from skep.domain.states import SETTLED
 
 
 class Kind(enum.StrEnum):
-    """Who carries an action out."""
+    """The part that carries an action out."""
 
     ROW = "row"
     """The API and the conductors, on rows."""
@@ -44,21 +44,21 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     overrides: frozenset[Task] = frozenset()
     """Tasks that it may end to begin; without one of these it begins only where there is no task."""
     lock_refuses: bool = True
-    """Whether a locked server refuses it to callers who are no admins."""
+    """Whether a locked server refuses it to callers without admin rights."""
     task: Task | None = None
     """The server's task while it runs; None: it is over when it was written."""
     arguments: type[msgspec.Struct] | None = None
-    """What it is told beside the server; None: nothing."""
+    """Its argument besides the server; None: no argument."""
     capability: Capability | None = None
     """What the driver of its host has to be able to do; None: it is no matter of a driver."""
     becomes: State | None = None
-    """The state after it; None: unchanged, or as its arguments say."""
+    """The state after it; None: unchanged, or by its arguments."""
     event: str
     """The event of the instance action."""
     notification: str
     """The versioned notifications are `instance.NAME.start`, `.end` and `.error`."""
     deadline: str | None = None
-    """The setting of `[conductor]` that says for how many seconds its host may be silent; None: for ever."""
+    """The setting of `[conductor]` with the seconds for which its host may be silent; None: without a limit."""
     frees_quota: bool = False
     """Whether what the server uses is given back to its project."""
 

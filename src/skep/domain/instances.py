@@ -16,7 +16,7 @@ class State(enum.StrEnum):
     """Where an instance is in its life."""
 
     STAGED = "staged"
-    """Written into a cell; the mapping does not name the cell yet, so nobody sees the row."""
+    """Written into a cell; the mapping does not name the cell yet, so no user sees the row."""
     SCHEDULED = "scheduled"
     """Has a host, which has not begun."""
     BUILDING = "building"
@@ -28,9 +28,9 @@ class State(enum.StrEnum):
     HANDED_BACK = "handed_back"
     """No host of the cell is left; the super conductor looks for another cell."""
     LEAVING = "leaving"
-    """Frozen while it moves to another cell: which row is the server is the mapping's to say."""
+    """Frozen while it moves to another cell: the mapping names the row that is the server."""
     MOVED = "moved"
-    """Moved to another cell: nobody sees the row, which stays until its attempts are closed."""
+    """Moved to another cell: no user sees the row, which stays until its attempts are closed."""
     ACTIVE = "active"
     STOPPED = "stopped"
     PAUSED = "paused"
@@ -56,7 +56,7 @@ class Task(enum.StrEnum):
 
 
 class PowerState(enum.IntEnum):
-    """Nova's numbers of what the hypervisor says."""
+    """Nova's numbers of the hypervisor's power states."""
 
     NOSTATE = 0
     RUNNING = 1

@@ -12,14 +12,14 @@ from typing import NewType, Protocol
 import msgspec
 
 Epoch = NewType("Epoch", str)
-"""One life of a backend's data; another epoch means that everything must be told again."""
+"""One life of a backend's data. After a change of epoch all records must be written again."""
 
 Cursor = NewType("Cursor", str)
 """Where in the stream of changes a reader stands; opaque, belongs to one epoch."""
 
 
 MAX_NAME_LENGTH = 200
-"""Longest name of a record; a backend whose server takes less, or fewer characters, encodes it."""
+"""Longest name of a record; a backend with a server that allows fewer bytes or characters encodes it."""
 
 MAX_BODY_BYTES = 900 * 1024
 """Largest body of a record, so that every backend can hold it beside its own marks (memcached and NATS: 1 MiB)."""
@@ -65,15 +65,15 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Somebody else wrote first: the fresh record, or None when there is none."""
+    """Another writer was first: the present record, or None without one."""
 
     record: Record | None
     ended: bool = False
-    """The epoch for which the write was meant is over: nothing is told of the record, all has to be read anew."""
+    """The epoch of the write is over: the refusal has no record, and the writer has to read everything again."""
 
 
 def refuse_all(writes: Sequence[Write]) -> tuple[Refusal, ...]:
-    """Return what becomes of writes whose epoch has ended."""
+    """Return the refusals of writes of an ended epoch."""
     return (Refusal(None, ended=True),) * len(writes)
 
 
@@ -97,17 +97,17 @@ class CursorTooOld(msgspec.Struct, frozen=True):
 
 
 class Backend(Protocol):
-    """Where the records live.
+    """The store of the records. Any method may raise Unavailable.
 
-    Any method may raise Unavailable. After it each write of a `publish` was taken as a whole or not at all, and which
-    of both is not known: a writer that tries again is refused by its own record and finds what it wrote in the refusal.
+    After Unavailable each write of a `publish` was stored as a whole or not at all, and it is unknown which. A writer
+    that repeats it is refused by its own record and finds its write in the refusal.
 
-    A backend that notices that it lost anything (records evicted, its data wiped) begins another epoch by itself: the
-    cursors of the old one are then too old. After an old copy of the data was put in place, a reader's cursor is too
-    old; or, where later writes have hidden that, a snapshot shows records that it knows with lower generations. Whoever
-    finds either calls `begin_epoch`.
+    A backend that notices a loss (records evicted, its data wiped) begins a new epoch by itself: cursors of the old
+    epoch are then too old. After an old copy of the data was put in place, a reader's cursor is too old; or, if later
+    writes have hidden that, a snapshot shows known records with lower generations. A reader that finds either calls
+    `begin_epoch`.
 
-    Several handles, in any number of processes, may be open on the same data. A closed handle raises Unavailable.
+    Several handles, in any number of processes, may be open on one store. A closed handle raises Unavailable.
     """
 
     async def open(self) -> None:
@@ -132,29 +132,27 @@ class Backend(Protocol):
     async def snapshot(self) -> Snapshot:
         """Return all records but the removed ones.
 
-        The cursor is of a moment not after the records were read, so that following it tells whatever was missed.
+        The cursor is not later than the reading of any record, so a reader that follows it misses no change.
         """
 
     async def changes(self, cursor: Cursor, *, wait: float = 0.0) -> Changes | CursorTooOld:
-        """Return what changed after `cursor`; wait up to `wait` seconds for a change if there is none.
+        """Return the changes after `cursor`; wait up to `wait` seconds for one if there is none.
 
-        Each key at most once, removed records too. A record may be told that the reader has seen already.
+        Each key at most once, removed records included. A record that the reader knows already may be among them.
         """
 
     async def publish(
         self, writes: tuple[Write, ...], *, epoch: Epoch | None = None
     ) -> tuple[Published | Refusal, ...]:
-        """Try each write by compare-and-swap, many in one round trip; one refusal does not touch the others.
+        """Try each write by compare-and-swap, many in one round trip; a refusal does not affect other writes.
 
-        Generations begin anew in each epoch, so they alone do not tell a record from that of another life: when
-        another epoch than `epoch` is the current one every write is refused as `ended`, and no record is touched.
-        None: in whichever epoch is the current one.
-
-        No key stands twice among `writes`. Bodies are at most MAX_BODY_BYTES.
+        Generations begin again in each epoch, so they alone do not distinguish a record from one of another epoch: if
+        `epoch` is not the current one, every write is refused as `ended`, and no record changes. None: any epoch. Each
+        key occurs once among `writes`. Bodies are at most MAX_BODY_BYTES.
         """
 
     async def trim(self) -> int:
-        """Forget what no reader should need any more: old changes, and records removed long ago; return how many.
+        """Forget old changes, and records removed long ago; return their number. Other records stay.
 
-        Records stay. A key whose removed record is forgotten begins anew with generation 1.
+        A key whose removed record is forgotten begins again with generation 1.
         """

@@ -12,10 +12,10 @@ from skep.messages.base import Call, Cast
 ReplyT = TypeVar("ReplyT")
 
 Address = NewType("Address", str)
-"""Who is meant, in dotted words: `super_conductor`, `scheduler`, `cell.CELL.conductor`, `cell.CELL.compute.HOST`.
+"""The receiver, in dotted words: `super_conductor`, `scheduler`, `cell.CELL.conductor`, `cell.CELL.compute.HOST`.
 
-`cell.CELL.scheduler` and `cell.CELL.super_conductor` are the same schedulers and super conductors as one cell may speak
-to them: there only of itself. What knows one cell only is given no other way up.
+`cell.CELL.scheduler` and `cell.CELL.super_conductor` are the addresses of schedulers and super conductors for one cell,
+for messages about that cell only. A process of a cell gets no other address above the cells.
 """
 
 SUPER_CONDUCTOR = Address("super_conductor")
@@ -43,14 +43,14 @@ def super_conductor_for(cell: str) -> Address:
 
 
 Handler = Callable[[Any, RequestContext | None], Awaitable[Any]]
-"""Takes the message and who asked; returns the reply of a call, nothing for a cast."""
+"""Takes a message and its sender; returns the reply of a call, nothing for a cast."""
 
 Handlers = Mapping[type[Any], Handler]
 """One handler for each type of message that an address takes."""
 
 
 CellHandler = Callable[[CellUuid, Any, RequestContext | None], Awaitable[Any]]
-"""As `Handler`, with the cell that speaks: the carrier vouches for it, whatever the message says."""
+"""As `Handler`, with the sender's cell: the transport vouches for it, whatever the message contains."""
 
 CellHandlers = Mapping[type[Any], CellHandler]
 
@@ -70,7 +70,7 @@ class Transport(Protocol):
         """Whether messages never leave this process, so that `speaker.proven_speaker` can be believed."""
 
     async def cast(self, address: Address, message: Cast, context: RequestContext | None = None) -> None:
-        """Send a hint. Returns when it is on its way; nobody there is no error."""
+        """Send a hint. Returns when it is on its way; a missing receiver is no error."""
 
     async def call(
         self,
@@ -80,9 +80,9 @@ class Transport(Protocol):
         timeout: float = 10.0,
         context: RequestContext | None = None,
     ) -> ReplyT:
-        """Ask and wait.
+        """Send a call and wait for its answer.
 
-        Raises Unreachable when no answer came within `timeout` seconds or nobody serves the address; errors of
+        Raises Unreachable when no answer came within `timeout` seconds or no process serves the address. Errors of
         `skep.domain.errors` that the handler raised are raised again with their text.
         """
 

@@ -42,7 +42,7 @@ def test_a_backend_of_another_package_is_made(site: Path) -> None:
 def test_a_name_that_nothing_bears_is_refused_with_those_there_are(site: Path) -> None:
     install(site, "other", {GROUP: {"other": "skep.synchronizer.memory:make"}})
     assert refusal("absent") == (
-        "synchronizer.backend: no backend is called absent; there are memcached, memory, nats, other, sql"
+        "synchronizer.backend: there is no backend absent; there are memcached, memory, nats, other, sql"
     )
 
 

@@ -27,14 +27,15 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool = True
     """False for what an interrupted spawn left behind."""
     allocation: Allocation | None = None
-    """Which CPUs, pages and devices it holds, as far as the driver was told."""
+    """The CPUs, pages and devices that it holds, as far as the driver knows."""
 
 
 class NamedResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that is made for an attempt before its guest: a disk, say. The journal names it before it is made."""
+    """One thing that is created for an attempt before its guest, such as a disk. The journal names it before its
+    creation."""
 
     name: str
-    """No other of the same attempt has it."""
+    """Unique within the attempt."""
     kind: str
     """A word of the driver's."""
     data: dict[str, str] = {}
@@ -54,15 +55,15 @@ class DriverError(Exception):
 
 
 class Driver(Protocol):
-    """The core that every driver has. What a driver can do beyond it is a capability (`capabilities.py`), each with a
+    """The core that every driver has. Further abilities of a driver are capabilities (`capabilities.py`), each with a
     protocol of its own below.
 
-    Every operation may be repeated: what is there already is looked at, what is gone stays gone.
+    Every operation may be repeated: an existing thing is checked, a missing one stays missing.
     """
 
     def on_change(self, told: Callable[[], None]) -> None:
-        """Call `told`, in the agent's event loop, when a guest starts or stops by itself; a driver that cannot tell
-        calls nothing, and is looked at now and then."""
+        """Call `told`, in the agent's event loop, when a guest starts or stops by itself. The agent polls a driver that
+        cannot notice that and never calls `told`."""
 
     def close(self) -> None:
         """Let go of files and connections. The guests stay."""
@@ -80,10 +81,10 @@ class Driver(Protocol):
         """
 
     async def prepare(self, instance: Instance, attempt: int, resource: NamedResource) -> None:
-        """Make one resource of the plan; one that is there is made anew or left. Raises DriverError."""
+        """Create one resource of the plan; an existing one is created again or kept. Raises DriverError."""
 
     async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:
-        """Remove one resource of the plan. One that was never made, or is gone, is no error. Raises DriverError."""
+        """Remove one resource of the plan. A missing one is no error. Raises DriverError."""
 
     async def spawn(
         self,

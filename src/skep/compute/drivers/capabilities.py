@@ -17,7 +17,7 @@ PROTOCOLS: Mapping[Capability, type] = {
 
 
 def capabilities_of(driver: Driver) -> frozenset[Capability]:
-    """Return the capabilities whose whole protocol a driver has."""
+    """Return the capabilities of which a driver has the whole protocol."""
     return frozenset(capability for capability, protocol in PROTOCOLS.items() if isinstance(driver, protocol))
 
 

@@ -1,4 +1,4 @@
-"""The port towards identity: whose token this is, and whether a project exists."""
+"""The port towards identity: the caller of a token, and whether a project exists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_TOKEN_LENGTH = 8192
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a valid token speaks for. The project's fields are None where the token is not scoped to one."""
+    """The caller of a valid token. The project's fields are None for a token without a project."""
 
     user_id: UserId
     user_name: str
@@ -37,7 +37,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         return "admin" in self.roles
 
     def context(self, request_id: RequestId) -> RequestContext:
-        """Return what rows and messages may say of the caller; it holds no secret."""
+        """Return the caller's facts for rows and messages; they contain no secret."""
         return RequestContext(
             request_id=request_id,
             project_id=self.project_id or ProjectId(""),
@@ -53,21 +53,19 @@ class IdentityService(Protocol):
     """Answers for users and projects."""
 
     async def validate(self, token: str, use: Use | None = None) -> Identity | None:
-        """Return whom the token speaks for, or None when it is not (or no longer) valid, or not for this use.
+        """Return the caller of the token, or None for a token that is invalid, expired or not for this use.
 
-        Without a use a token that is bound to certain requests counts as not valid. Raises Unavailable when the service
-        cannot tell now.
+        Without a use a token that is bound to certain requests counts as invalid. Raises Unavailable when the service
+        does not answer.
         """
         ...
 
     async def project_exists(self, project_id: str) -> bool | None:
-        """Tell whether there is such a project; None when the service does not say.
-
-        Raises Unavailable when nobody can tell now.
-        """
+        """Return whether the project exists; None if the service does not reveal it. Raises Unavailable when the
+        service does not answer."""
         ...
 
 
 def well_formed(token: str) -> bool:
-    """Tell whether a token can be one at all: printable ASCII without spaces, not over-long."""
+    """Return whether a text can be a token: printable ASCII without spaces, of limited length."""
     return 0 < len(token) <= MAX_TOKEN_LENGTH and token.isascii() and token.isprintable() and " " not in token

@@ -1,1 +1,1 @@
-"""What servers boot from."""
+"""The port towards images, from which servers boot."""

@@ -20,7 +20,8 @@ class ImageService(Protocol):
     async def get(self, image_id: str, context: RequestContext) -> Image:
         """Return an image that the caller in `context` may use.
 
-        Raises NotFound when there is none or it is not visible to the caller, Unavailable when nobody can tell now.
+        Raises NotFound when it does not exist or is not visible to the caller, Unavailable when the service does not
+        answer.
         """
         ...
 

@@ -23,7 +23,7 @@ from skep.placement.spreading import Domains
 PLENTY = 2**61
 """Servers that a filter would let onto a host where something else ends it."""
 UNCOUNTED = 2**62
-"""The same of a host on which it did not count them."""
+"""Servers that a filter would let onto a host on which it did not count them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class JudgesRows(Protocol):
     """Gives its answer for one row, so that it may be asked for few rows at a time."""
 
     def fits(self, table: HostTable, request: PlacementRequest, row: int) -> bool:
-        """Tell whether the row is let through."""
+        """Return whether the row passes."""
         ...
 
 
@@ -95,7 +95,7 @@ class CountsRoom(Protocol):
     """Looks at what is free, and counts for how many servers, one after the other, that lasts."""
 
     def room(self, hosts: HostView, request: PlacementRequest) -> Ints:
-        """Return how many such servers each host gets; PLENTY where that never ends, UNCOUNTED where it cannot say."""
+        """Return how many such servers each host gets; PLENTY without an end, UNCOUNTED if it is unknown."""
         ...
 
 
@@ -107,7 +107,7 @@ class JudgesRecords(Protocol):
     """
 
     def still(self, table: HostTable, request: PlacementRequest, record: Recorded) -> bool:
-        """Tell whether the host's record still lets the server through."""
+        """Return whether the host's record still admits the server."""
         ...
 
 

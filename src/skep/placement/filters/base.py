@@ -18,7 +18,7 @@ __all__ = ["PLENTY", "UNCOUNTED", "Filter", "Named", "Recorded", "always", "nobo
 
 
 def always(request: PlacementRequest) -> bool:  # noqa: ARG001  # the signature of `applies`
-    """Tell that the filter concerns every request."""
+    """Return True: the filter concerns every request."""
     return True
 
 
@@ -28,7 +28,7 @@ def whatever_it_is(hosts: HostView, request: PlacementRequest) -> Mask:  # noqa:
 
 
 def nobody_can_say(hosts: HostView, request: PlacementRequest) -> None:
-    """Give no answer: the `if_empty` of filters that are about other servers, or about what other services tell."""
+    """Give no answer: the `if_empty` of filters about other servers, or about facts of other services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Filter:
     stage: Callable[[PlacementRequest], str]
     """What users read after "N left by"; names no host."""
     applies: Callable[[PlacementRequest], bool] = always
-    """Whether it can remove anybody; if not it is skipped."""
+    """Whether it can exclude a host; if not it is skipped."""
     asked: bool = True
-    """Whether the user asked for it where it applies, so that it is shown even when it removed nobody."""
+    """Whether the user requested it, if it applies: then its stage is shown even if it excluded no host."""
     per_request: bool = False
     """Whether it reads more of the request than its shape."""
     when_forced: bool = False
@@ -52,8 +52,8 @@ class Filter:
     steady: bool = False
     """Whether it never looks at what is free, used or claimed: then claims do not have it asked again."""
     by_level: bool = False
-    """Whether it looks at what is free only to compare it with the request's amounts: then it is asked again only where
-    an amount that somebody asks for went or came."""
+    """Whether it reads free amounts only to compare them with the request's: then it judges a host again only if a
+    requested amount became free or used up."""
     foreseeable: bool = False
     """Whether `passes` asks the view's own methods for all that a claim changes, so that it can be asked about hosts as
     they would be (`batch/supposed.py`)."""
@@ -71,9 +71,9 @@ class Filter:
     from_operator: bool = False
     """Whether it needs only what the operator published, so that it can judge a host that has not reported."""
     if_empty: Callable[[HostView, PlacementRequest], Mask | None] | None = None
-    """What it would say of hosts on which nothing runs, up and enabled, in cells that are open: tells "never" from "not
-    now". It gets hosts of which everything is free (`emptied.py`); None: it cannot say, because that is no property of
-    the host. A `steady` filter needs none if it would say the same as now."""
+    """Its answer for hosts that are empty, up and enabled, in open cells: it separates "never" from "not now". It gets
+    hosts with everything free (`emptied.py`). None: no answer, because it is no property of the host. A `steady`
+    filter whose answer would not change needs none."""
     cause: InitVar[Any] = None
     fits: InitVar[Any] = None
     named: InitVar[Any] = None

@@ -20,7 +20,7 @@ ScoreOfRow = Callable[[int], float]
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """What Nova's weigher of the same name scales to 0..1, for `normalization = "min-max"`."""
+    """The values that Nova's weigher of this name scales to 0..1, for `normalization = "min-max"`."""
 
     values: Callable[[HostView, PlacementRequest], Floats | Ints]
     floor: float | None = None
@@ -36,10 +36,10 @@ class Weigher:
     name: str
     scores: Callable[[HostView, PlacementRequest], Floats]
     applies: Callable[[PlacementRequest], bool] = always
-    """Whether it has anything to say of a request; if not it is skipped, and costs nothing."""
+    """Whether it applies to a request; if not it is skipped, and costs nothing."""
     of_row: Callable[[HostTable], ScoreOfRow] | None = None
-    """What tells the same score of one row, of a weigher that looks at the host alone: then all requests share its
-    scores. It may hold columns of the table: it is asked for again when these move (`HostTable.moved`)."""
+    """The score of one row, of a weigher that reads the host alone: then all requests share its scores. It may hold
+    columns of the table: it is created again when these move (`HostTable.moved`)."""
     foreseeable: bool = False
     """Whether `scores` asks the view's own methods for all that a claim changes, so that it can be asked about hosts as
     they would be (`batch/supposed.py`)."""
@@ -50,7 +50,8 @@ class Weigher:
     plugin: bool = False
     """Whether another package brought it."""
     multiplier: str = ""
-    """The key by which metadata of an aggregate sets another multiplier for its hosts: `cpu_weight_multiplier`, say."""
+    """The key by which metadata of an aggregate sets another multiplier for its hosts, such as `cpu_weight_multiplier`.
+    """
     shaped_by: Callable[[HostTable, PlacementRequest], Hashable] | None = None
     """As of a filter: what it reads of the request that is not in every shape."""
     learns: bool = False
