@@ -142,6 +142,8 @@ class Instance(RequestedServer, frozen=True, kw_only=True):
     host: str | None = None
     node: NodeUuid | None = None
     locked: bool = False
+    locked_by: Literal["owner", "admin"] | None = None
+    """`owner`: somebody of its project; `admin`: somebody of another."""
     locked_reason: str | None = None
     fault: Fault | None = None
     updated_at: int | None = None

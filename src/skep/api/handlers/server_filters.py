@@ -260,7 +260,7 @@ SORT_VALUES: dict[str, Callable[[Instance], Any]] = {
     "launch_index": lambda one: one.launch_index,
     "launched_at": lambda one: one.launched_at,
     "locked": lambda one: one.locked,
-    "locked_by": lambda one: one.locked,
+    "locked_by": lambda one: one.locked_by,
     "node": lambda one: one.host,
     "power_state": lambda one: int(one.power_state),
     "project_id": lambda one: one.project_id,

@@ -30,6 +30,7 @@ _LIVE = (
     row.access_ip_v4,
     row.access_ip_v6,
     row.locked,
+    row.locked_by,
     row.locked_reason,
     row.availability_zone,
     row.state,
@@ -96,6 +97,7 @@ _CHANGEABLE = (
     "access_ip_v4",
     "access_ip_v6",
     "locked",
+    "locked_by",
     "locked_reason",
 )
 """Columns of what users change."""
@@ -118,6 +120,7 @@ def columns_of(instance: Instance) -> dict[str, Any]:
         "access_ip_v4": instance.access_ip_v4,
         "access_ip_v6": instance.access_ip_v6,
         "locked": instance.locked,
+        "locked_by": instance.locked_by,
         "locked_reason": instance.locked_reason,
         "availability_zone": instance.availability_zone,
         "state": instance.state.value,
@@ -162,6 +165,7 @@ def instance_of(found: Any) -> Instance:
         access_ip_v4=found.access_ip_v4,
         access_ip_v6=found.access_ip_v6,
         locked=found.locked,
+        locked_by=found.locked_by,
         locked_reason=found.locked_reason,
         availability_zone=found.availability_zone,
         state=State(found.state),

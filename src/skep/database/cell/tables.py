@@ -36,6 +36,7 @@ instances = sa.Table(
     sa.Column("access_ip_v4", sa.Text),
     sa.Column("access_ip_v6", sa.Text),
     sa.Column("locked", sa.Boolean, nullable=False, default=False),
+    sa.Column("locked_by", sa.Text),
     sa.Column("locked_reason", sa.Text),
     sa.Column("availability_zone", sa.Text),
     sa.Column("state", sa.Text, nullable=False),
