@@ -17,7 +17,7 @@ from skep.domain.errors import Misconfigured
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class EntryPointGroup:
     """One kind of thing that packages bring."""
 
     name: str
@@ -64,7 +64,7 @@ class Group:
 
 
 @functools.cache
-def _chosen(group: Group, name: str, shipped: tuple[str, ...], _path: tuple[str, ...]) -> EntryPoint:
+def _chosen(group: EntryPointGroup, name: str, shipped: tuple[str, ...], _path: tuple[str, ...]) -> EntryPoint:
     """Return the entry point. The packages on `_path` are read once for each name, not for each host."""
     offered = entry_points(group=group.name)
     found = [entry for entry in offered if entry.name == name]

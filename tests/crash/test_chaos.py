@@ -9,7 +9,7 @@ import sys
 import msgspec
 import pytest
 
-from skep_lab.chaos.load import Report
+from skep_lab.chaos.load import LoadReport
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -20,8 +20,8 @@ def test_a_short_run_does_no_harm() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "seed 20" in done.stderr
     shown = json.loads(done.stdout)
-    assert set(shown) == set(Report.__struct_fields__)
-    report = msgspec.convert(shown, Report)
+    assert set(shown) == set(LoadReport.__struct_fields__)
+    report = msgspec.convert(shown, LoadReport)
     assert report.clean
     assert report.builds == 40
     assert report.kills > 0
@@ -34,7 +34,7 @@ def test_a_short_run_does_no_harm() -> None:
     "wrong", ["errors_unjustified", "stuck", "leaked", "double_built", "lost", "audit_differences"]
 )
 def test_each_of_the_last_six_fails_a_run(wrong: str) -> None:
-    well = Report(
+    well = LoadReport(
         seed=1,
         builds=9,
         kills=3,

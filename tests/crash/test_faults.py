@@ -25,7 +25,7 @@ from skep.domain.clock import SECOND
 from skep.domain.ids import InstanceUuid
 from skep.processes.servers.nats import NatsServer
 from skep.processes.servers.postgres import PostgresServer
-from skep.processes.supervisor.child import Order
+from skep.processes.supervisor.child import ChildTask
 from skep_lab.chaos import beside as chaos_beside
 from skep_lab.chaos.beside import FaultsBeside
 from skep_lab.chaos.load import HOSTS, TINY, Load, chaos_config
@@ -46,7 +46,7 @@ class Child:
     """Stands for a process; notes what is done to it."""
 
     def __init__(self, name: str, role: str) -> None:
-        self.order = Order(name=name, role=role)
+        self.order = ChildTask(name=name, role=role)
         self.running = True
         self.status, self.clock_offset = None, 0
         self.said: list[str] = []
@@ -222,7 +222,7 @@ async def test_a_process_gets_its_own_clock_back(role: str) -> None:
     clocks = SimpleNamespace(set=lambda directory, ahead: noted.append((directory, ahead)))
     cloud = Cloud(program=program, host_clocks=clocks, host_directory=lambda child: Path(child.order.name))
     for child in cloud.children.values():
-        child.order = Order(name=child.order.name, role=role)
+        child.order = ChildTask(name=child.order.name, role=role)
     assert await fake_time(faults_on(cloud, passes), role, faked_time())
     assert told[1:] == ["start", "wait_started", "kill"]
     name, what, wrong = told[0]
@@ -244,7 +244,7 @@ async def test_a_process_with_a_wrong_clock_that_waits_for_a_database_has_not_di
     passes.set()
     cloud = Cloud(program=program)
     for child in cloud.children.values():
-        child.order = Order(name=child.order.name, role="api")
+        child.order = ChildTask(name=child.order.name, role="api")
     faults = faults_on(cloud, passes)
     assert await fake_time(faults, "api", faked_time())
     assert faults.died == ([] if waits else ["did not start"])

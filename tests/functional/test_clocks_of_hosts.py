@@ -8,7 +8,7 @@ from typing import Any
 
 from skep.cli.doctor import _clocks, clock_line
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.domain.clock import SECOND, Clock, Timestamp
 from skep.processes.hosts import DrivenHost
 
@@ -34,7 +34,7 @@ class Told:
         return {"clocks": self.clocks}
 
 
-async def clocks(admin: Session, base: str) -> list[dict[str, Any]]:
+async def clocks(admin: ComputeSession, base: str) -> list[dict[str, Any]]:
     answer = await admin.client.get(f"{base}/admin/v1/clocks", headers={"X-Auth-Token": admin.token})
     assert answer.status_code == 200
     found: list[dict[str, Any]] = answer.json()["clocks"]

@@ -14,10 +14,10 @@ import pytest
 import sqlalchemy as sa
 
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.database.api import cells, flavors, host_mappings
 from skep.database.cell import agents
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 from skep.telemetry.steps import CrashPoint
 
 POINTS = [("stage", "before"), ("stage", "after"), ("map", "before"), ("map", "after"), ("settle", "after")]
@@ -26,21 +26,21 @@ MAPPED = [("map", "after"), ("settle", "after")]
 
 
 @asynccontextmanager
-async def started(root: Path, *, cells: int, hosts: int) -> AsyncIterator[tuple[Cloud, Session]]:
+async def started(root: Path, *, cells: int, hosts: int) -> AsyncIterator[tuple[AllInOneCloud, ComputeSession]]:
     config = http_config(root)
     async with serving_cloud(config, cells=cells, hosts=hosts) as cloud, signed_in(cloud) as session:
         yield cloud, session
 
 
-async def admin(session: Session, method: str, path: str, body: object = None) -> httpx.Response:
+async def admin(session: ComputeSession, method: str, path: str, body: object = None) -> httpx.Response:
     base = str(session.client.base_url).removesuffix("/").removesuffix("/v2.1")
     headers = {"X-Auth-Token": session.token}
     return await session.client.request(method, f"{base}/admin/v1{path}", json=body, headers=headers)
 
 
 async def asked(
-    cloud: Cloud,
-    session: Session,
+    cloud: AllInOneCloud,
+    session: ComputeSession,
     wish: dict[str, Any] | None = None,
     hints: dict[str, Any] | None = None,
     key: str | None = None,
@@ -54,14 +54,17 @@ async def asked(
 
 
 async def create(
-    cloud: Cloud, session: Session, wish: dict[str, Any] | None = None, hints: dict[str, Any] | None = None
+    cloud: AllInOneCloud,
+    session: ComputeSession,
+    wish: dict[str, Any] | None = None,
+    hints: dict[str, Any] | None = None,
 ) -> str:
     answer = await asked(cloud, session, wish, hints)
     assert answer.status_code == 202, answer.text
     return str(answer.json()["server"]["id"])
 
 
-async def settled(session: Session, uuid: str) -> dict[str, Any]:
+async def settled(session: ComputeSession, uuid: str) -> dict[str, Any]:
     """Wait until a server is ACTIVE or in ERROR and return it."""
 
     async def probe() -> dict[str, Any]:
@@ -71,7 +74,7 @@ async def settled(session: Session, uuid: str) -> dict[str, Any]:
     return await eventually(probe, "the server is ACTIVE or in ERROR")
 
 
-async def active(session: Session, uuid: str) -> dict[str, Any]:
+async def active(session: ComputeSession, uuid: str) -> dict[str, Any]:
     """Wait until a server is ACTIVE and return it."""
 
     async def probe() -> dict[str, Any]:
@@ -81,7 +84,7 @@ async def active(session: Session, uuid: str) -> dict[str, Any]:
     return await eventually(probe, "the server is ACTIVE")
 
 
-async def nothing_stays(session: Session, uuid: str) -> None:
+async def nothing_stays(session: ComputeSession, uuid: str) -> None:
     """Delete a server; neither it nor a charge of it is left, and all databases agree."""
     await session.ask("DELETE", f"/servers/{uuid}")
 
@@ -100,7 +103,10 @@ async def nothing_stays(session: Session, uuid: str) -> None:
 
 
 async def during(
-    cloud: Cloud, session: Session, point: tuple[str, str], act: Callable[[CrashPoint], Awaitable[httpx.Response]]
+    cloud: AllInOneCloud,
+    session: ComputeSession,
+    point: tuple[str, str],
+    act: Callable[[CrashPoint], Awaitable[httpx.Response]],
 ) -> tuple[httpx.Response, CrashPoint, str]:
     """Build a server, and act once when the build stands at a point; return the answer, where it was, the server."""
     acted: list[tuple[httpx.Response, CrashPoint]] = []
@@ -120,7 +126,7 @@ async def _is(said: bool) -> bool:
     return said
 
 
-async def services(session: Session) -> dict[str, dict[str, Any]]:
+async def services(session: ComputeSession) -> dict[str, dict[str, Any]]:
     answer = await session.ask("GET", "/os-services?binary=nova-compute", version="2.53")
     return {one["host"]: one for one in answer.json()["services"]}
 
@@ -150,7 +156,7 @@ async def test_a_host_that_is_deleted_under_a_build_gets_no_server(tmp_path: Pat
             await nothing_stays(session, uuid)
 
 
-async def _is_not_listed(session: Session, host: str) -> bool:
+async def _is_not_listed(session: ComputeSession, host: str) -> bool:
     return host not in await services(session)
 
 
@@ -175,7 +181,7 @@ async def test_a_cell_that_is_deleted_under_a_build_gets_no_server(tmp_path: Pat
             await nothing_stays(session, uuid)
 
 
-async def _is_no_cell(session: Session, name: str) -> bool:
+async def _is_no_cell(session: ComputeSession, name: str) -> bool:
     return (await admin(session, "GET", f"/cells/{name}")).status_code == 404
 
 
@@ -248,11 +254,11 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     server: dict[str, Any] = {}
     hints: dict[str, Any] = {}
     take: Callable[[], Awaitable[list[httpx.Response]]]
-    session: Session | None = None
+    session: ComputeSession | None = None
     """Who asks; None: the administrator."""
 
 
-async def flavor(_cloud: Cloud, session: Session) -> Made:
+async def flavor(_cloud: AllInOneCloud, session: ComputeSession) -> Made:
     body = {"flavor": {"id": "f", "name": "f", "ram": 64, "vcpus": 1, "disk": 1}}
     assert (await session.ask("POST", "/flavors", body)).status_code == 200
 
@@ -262,7 +268,7 @@ async def flavor(_cloud: Cloud, session: Session) -> Made:
     return Made(server={"flavorRef": "f"}, take=take)
 
 
-async def image(cloud: Cloud, session: Session) -> Made:
+async def image(cloud: AllInOneCloud, session: ComputeSession) -> Made:
     base, token = f"{cloud.images_url}/v2/images", {"X-Auth-Token": session.token}
     body = {"name": "i", "disk_format": "raw", "container_format": "bare"}
     made = (await session.client.post(base, headers=token, json=body)).json()
@@ -276,7 +282,7 @@ async def image(cloud: Cloud, session: Session) -> Made:
     return Made(server={"imageRef": made["id"]}, take=take)
 
 
-async def group(_cloud: Cloud, session: Session) -> Made:
+async def group(_cloud: AllInOneCloud, session: ComputeSession) -> Made:
     body = {"server_group": {"name": "g", "policies": ["anti-affinity"]}}
     uuid = (await session.ask("POST", "/os-server-groups", body)).json()["server_group"]["id"]
 
@@ -286,7 +292,7 @@ async def group(_cloud: Cloud, session: Session) -> Made:
     return Made(hints={"group": uuid}, take=take)
 
 
-async def zone(_cloud: Cloud, session: Session) -> Made:
+async def zone(_cloud: AllInOneCloud, session: ComputeSession) -> Made:
     """A zone goes with the last host of its aggregate, and the aggregate after that."""
     body = {"aggregate": {"name": "a", "availability_zone": "east"}}
     number = (await session.ask("POST", "/os-aggregates", body)).json()["aggregate"]["id"]
@@ -301,7 +307,7 @@ async def zone(_cloud: Cloud, session: Session) -> Made:
     return Made(server={"availability_zone": "east"}, take=take)
 
 
-async def quota(cloud: Cloud, session: Session) -> Made:
+async def quota(cloud: AllInOneCloud, session: ComputeSession) -> Made:
     answer = await session.client.get(f"{cloud.identity_url}/auth/projects", headers={"X-Auth-Token": session.token})
     [project] = [one["id"] for one in answer.json()["projects"] if one["name"] == "admin"]
 
@@ -312,7 +318,7 @@ async def quota(cloud: Cloud, session: Session) -> Made:
     return Made(take=take)
 
 
-async def namespace(_cloud: Cloud, session: Session) -> Made:
+async def namespace(_cloud: AllInOneCloud, session: ComputeSession) -> Made:
     schema = {"fields": {"free_gb": {"type": "integer", "minimum": 0}}}
     assert (await admin(session, "PUT", "/namespaces/told", schema)).status_code == 200
 
@@ -322,7 +328,7 @@ async def namespace(_cloud: Cloud, session: Session) -> Made:
     return Made(take=take)
 
 
-async def owner(cloud: Cloud, session: Session) -> Made:
+async def owner(cloud: AllInOneCloud, session: ComputeSession) -> Made:
     """A project and its only user go while their server is built; an administrator finds it, and can delete it."""
     base, token = cloud.identity_url, {"X-Auth-Token": session.token}
 
@@ -344,7 +350,7 @@ async def owner(cloud: Cloud, session: Session) -> Made:
         gone = [f"{base}/users/{user}", f"{base}/projects/{project}"]
         return [await session.client.delete(url, headers=token) for url in gone]
 
-    return Made(take=take, session=Session(session.client, signed.headers["X-Subject-Token"]))
+    return Made(take=take, session=ComputeSession(session.client, signed.headers["X-Subject-Token"]))
 
 
 @pytest.mark.parametrize("point", [("select", "before"), ("map", "before"), ("map", "after")])

@@ -78,7 +78,7 @@ async def refused(cloud: Cloud) -> dict[NodeUuid, int]:
     return await cloud.plane.databases.cells["cell1"].read(host_keys.refused)
 
 
-async def register_with(cloud: Cloud, old: identity.Identity) -> None:
+async def register_with(cloud: Cloud, old: identity.HostIdentity) -> None:
     cell = next(cell for cell in cloud.plane.cells.values() if not cell.is_cell0)
     signer, challenge, exchange = Signer(old.seed, cell.uuid), b"challenge", public_half(new_exchange_key())
     run = AgentIdentity(node=old.node, host=HOST, process=Incarnation(new_uuid()))

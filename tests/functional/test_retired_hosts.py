@@ -13,7 +13,7 @@ from skep.contracts.eventually import eventually
 from skep.database.api import host_mappings, retired_hosts
 from skep.database.api.retired_hosts import RetiredHost
 from skep.database.cell import agents, fences, host_keys, residents
-from skep.database.cell.agents import Agent
+from skep.database.cell.agents import RegisteredAgent
 from skep.domain.ids import NodeUuid
 from skep.domain.instances import State
 from skep.transport.host_states import host_states
@@ -22,12 +22,12 @@ HOST = "cell1-host1"
 QUICK = quick_config(conductor=ConductorSettings(lease_seconds=2.0, resend_seconds=0.1))
 
 
-async def known(cloud: Cloud) -> Agent | None:
+async def known(cloud: Cloud) -> RegisteredAgent | None:
     found = await cloud.plane.databases.cells["cell1"].read(agents.list_all)
     return next((agent for agent in found if agent.host == HOST), None)
 
 
-async def retire(cloud: Cloud) -> Agent:
+async def retire(cloud: Cloud) -> RegisteredAgent:
     """Store what `DELETE /os-services/{id}` stores, and wait until the cell has forgotten the host."""
     agent = await known(cloud)
     assert agent is not None

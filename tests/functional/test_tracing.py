@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
-from skep.processes.supervisor.plan import Numbers
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.processes.supervisor.plan import ProcessNumbers
 from skep.telemetry import tracing
 from tests.support.supervised_cloud import supervised_cloud
 
@@ -69,7 +69,7 @@ def open_folder() -> Iterator[Path]:
         yield folder
 
 
-async def _build(session: Session, images_url: str) -> str:
+async def _build(session: ComputeSession, images_url: str) -> str:
     """Create a server as a client that traces does; return its id once it is ACTIVE."""
     found = await session.client.get(f"{images_url}/v2/images", headers={"X-Auth-Token": session.token})
     server = {"name": "traced", "flavorRef": "1", "imageRef": found.json()["images"][0]["id"]}
@@ -110,14 +110,17 @@ def _parent(span: ReadableSpan, spans: list[ReadableSpan]) -> str | None:
 @pytest.mark.needs_part("postgres")
 async def test_a_build_over_processes_is_one_trace(open_folder: Path) -> None:
     settings = SETTINGS.format(spans=open_folder / "spans")
-    async with supervised_cloud(open_folder, Numbers(scheduler=1), settings) as cloud, signed_in(cloud) as session:
+    async with (
+        supervised_cloud(open_folder, ProcessNumbers(scheduler=1), settings) as cloud,
+        signed_in(cloud) as session,
+    ):
         await _ready(session)
         await _build(session, cloud.images_url)
     written = _written(open_folder / "spans")
     assert {name: role for name, role in written if name in STORY} == STORY
 
 
-async def _ready(session: Session) -> None:
+async def _ready(session: ComputeSession) -> None:
     address = str(session.client.base_url).replace("/v2.1/", "/readyz")
 
     async def probe() -> bool:

@@ -17,7 +17,7 @@ from skep.admin.app import AdminApi
 from skep.admin.services import AdminServices
 from skep.contracts.databases import new_database
 from skep.database.api import build_requests, cells, flavors, host_mappings, instance_mappings, quotas
-from skep.database.api.destinations import Placement
+from skep.database.api.destinations import StagedMember
 from skep.database.cell import agents, attempts
 from skep.database.cell.attempts import NewAttempt
 from skep.database.cell.tables import instances
@@ -249,7 +249,7 @@ class Admin:
             )
             build_requests.store(connection, new)
             if cell is not None:
-                placement = Placement(instance=instance.uuid, attempt=0, revision=0, node=None)
+                placement = StagedMember(instance=instance.uuid, attempt=0, revision=0, node=None)
                 assert instance_mappings.map_to_cell(connection, cell, [placement]) == {instance.uuid}
 
         await self.services.database.write(above)

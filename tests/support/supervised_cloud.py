@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from skep.config import load
-from skep.processes.supervisor.cloud import ProcessCloud
-from skep.processes.supervisor.plan import Numbers
+from skep.processes.supervisor.cloud import SupervisedCloud
+from skep.processes.supervisor.plan import ProcessNumbers
 
 SETTINGS = """
 [api]
@@ -37,13 +37,13 @@ def new_open_folder() -> Iterator[Path]:
 
 @asynccontextmanager
 async def supervised_cloud(
-    folder: Path, numbers: Numbers, settings: str, *, hosts: int = 1
-) -> AsyncIterator[ProcessCloud]:
+    folder: Path, numbers: ProcessNumbers, settings: str, *, hosts: int = 1
+) -> AsyncIterator[SupervisedCloud]:
     """Run a cloud of one cell; `settings` (TOML) are added to those that all have. It may be run again."""
     file = folder / "skep.toml"
     file.write_text(SETTINGS + settings)
     config = load(file, {"SKEP_STATE__DIRECTORY": str(folder / "state")}).config
-    cloud = ProcessCloud(config, numbers, cells=1, hosts=hosts, config_file=file)
+    cloud = SupervisedCloud(config, numbers, cells=1, hosts=hosts, config_file=file)
     await cloud.start()
     try:
         yield cloud

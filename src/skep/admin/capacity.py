@@ -11,7 +11,7 @@ from skep.admin.requested import HypotheticalServer, cell_of, spec_of
 from skep.admin.requests import AdminRequest
 from skep.database import Connection
 from skep.database.api import aggregates
-from skep.domain.capacity import Capacity, Room
+from skep.domain.capacity import Capacity, PartRoom
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.ids import CellUuid
 from skep.messages.to_scheduler_capacity import GetCapacity
@@ -65,13 +65,13 @@ def _view(found: Capacity) -> dict[str, Any]:
     }
 
 
-def _by_name(rooms: Sequence[Room], name_of: Callable[[str], str | None]) -> list[dict[str, Any]]:
+def _by_name(rooms: Sequence[PartRoom], name_of: Callable[[str], str | None]) -> list[dict[str, Any]]:
     """Return parts of the cloud by the names that operators gave them; the most room first, then by name."""
     named = [_room(room, name_of(room.name) or room.name) for room in rooms]
     return sorted(named, key=lambda room: (-room["servers"], room["name"]))
 
 
-def _room(room: Room, name: str) -> dict[str, Any]:
+def _room(room: PartRoom, name: str) -> dict[str, Any]:
     return {"name": name, "servers": room.servers, "hosts": room.hosts, "suitable": room.suitable}
 
 

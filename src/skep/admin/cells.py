@@ -15,7 +15,7 @@ from skep.database import Connection
 from skep.database.api import cells
 from skep.database.api.operator_state import Concerned
 from skep.database.cell import listing, residents
-from skep.database.cell.residents import InCell
+from skep.database.cell.residents import LeftInCell
 from skep.domain.cells import Cell
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError, Unavailable
@@ -164,7 +164,7 @@ def _removable(connection: Connection, name: str, with_hosts: bool) -> Cell:
     return cell
 
 
-def _refuse_residents(cell: Cell, left: InCell) -> None:
+def _refuse_residents(cell: Cell, left: LeftInCell) -> None:
     """See that the cell itself has nothing under way either. Raises Conflict with counts."""
     if left.servers or left.held:
         raise Conflict(

@@ -18,7 +18,7 @@ from skep.database.engine import Database
 from skep.database.leases import API, Leases
 from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError
-from skep.domain.heard_time import Difference
+from skep.domain.heard_time import ClockDifference
 from skep.messages.to_scheduler import GetHostStates
 from skep.messages.to_scheduler_liveness import ListSchedulers
 from skep.transport.base import SCHEDULER
@@ -55,7 +55,7 @@ async def _of_schedulers(services: AdminServices) -> list[dict[str, Any]]:
     found = []
     for one in reply.schedulers:
         if one.now is not None:
-            difference = Difference((one.now - answered_at) / SECOND, within)
+            difference = ClockDifference((one.now - answered_at) / SECOND, within)
             ahead = difference.ahead if difference.is_off else 0.0
             found.append({"process": "scheduler", "host": one.host, "database": "api", "seconds_ahead": ahead})
     return found

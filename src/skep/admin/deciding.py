@@ -23,7 +23,7 @@ from skep.domain.request_specs import RequestSpec
 from skep.domain.states import GUEST_ON_HOST, PLACELESS
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class GuestInQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A guest that a decision is about."""
 
     cell: CellUuid
@@ -32,7 +32,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """Whether no other host has told of a guest of the server."""
 
 
-async def found(services: AdminServices, uuid: InstanceUuid, host: str) -> Found:
+async def found(services: AdminServices, uuid: InstanceUuid, host: str) -> GuestInQuestion:
     """Return the newest guest of a server that a host told of. Raises NotFound when there is none."""
     told = await ask_all(services, partial(below.guests_of, uuids=[uuid]))
     there = [
@@ -46,10 +46,10 @@ async def found(services: AdminServices, uuid: InstanceUuid, host: str) -> Found
         raise NotFound(f"host: {host[:80]!r} has reported no guest of server {uuid}; see `skep recovery list`.")
     cell = mine[0][0]
     newest = max((one for where, one in mine if where == cell), key=lambda one: one.attempt)
-    return Found(cell=cell, guest=newest, is_only_one={one.host for _, one in there} == {host})
+    return GuestInQuestion(cell=cell, guest=newest, is_only_one={one.host for _, one in there} == {host})
 
 
-async def undo(services: AdminServices, found: Found) -> None:
+async def undo(services: AdminServices, found: GuestInQuestion) -> None:
     """Have a guest destroyed. Raises Conflict when it is the server, and nothing is open about that.
 
     So is the only guest of a server that the API database knows: its row is made anew when all hosts have told.
@@ -118,7 +118,7 @@ class _Standing(msgspec.Struct, frozen=True, kw_only=True):
     built: bool
     """Whether its row says that it has a guest."""
     highest: int
-    row: above.Mapped | None
+    row: above.MappedServer | None
     """The server as its row has it, where that waits for the decision and may be seen."""
 
 
@@ -149,7 +149,7 @@ def _go_on_below(connection: Connection, uuid: InstanceUuid, highest: int, now: 
     return True
 
 
-async def keep(services: AdminServices, found: Found) -> None:
+async def keep(services: AdminServices, found: GuestInQuestion) -> None:
     """Have the row follow the guest; make the row, and the mapping, where there is none."""
     cell, guest = found.cell, found.guest
     now, database, uuid = services.clock.now(), services.cell(cell), guest.instance
@@ -171,17 +171,17 @@ async def keep(services: AdminServices, found: Found) -> None:
     await database.write(follow, intake=True, within=CELL_SECONDS)
 
 
-def _row_of(connection: Connection, uuid: InstanceUuid) -> above.Mapped | None:
+def _row_of(connection: Connection, uuid: InstanceUuid) -> above.MappedServer | None:
     """Return a server as its row has it; None without a row. Raises Conflict when the row is deleted."""
     if uuid not in below.rows_before(connection, [uuid]) and not is_unknown(connection, uuid):
         raise Conflict(f"id: server {uuid} is deleted in its cell: undo its guest.")
     known = comparing.server(connection, uuid)
     if known is None:
         return None
-    return above.Mapped(instance=known.instance, spec=known.spec, context=known.context)
+    return above.MappedServer(instance=known.instance, spec=known.spec, context=known.context)
 
 
-async def _described(services: AdminServices, guest: FoundGuest) -> above.Mapped:
+async def _described(services: AdminServices, guest: FoundGuest) -> above.MappedServer:
     """Return a server as its host remembers it. Raises Conflict when the host does not."""
     told = guest.described
     if told is None:
@@ -191,16 +191,16 @@ async def _described(services: AdminServices, guest: FoundGuest) -> above.Mapped
         project_id=told.project_id, user_id=told.user_id, flavor=told.flavor, image=told.image
     )
     context = RequestContext(request_id=told.request_id, project_id=told.project_id, user_id=told.user_id)
-    return above.Mapped(instance=told, spec=spec, context=context)
+    return above.MappedServer(instance=told, spec=spec, context=context)
 
 
-def _map_if_lost(connection: Connection, server: above.Mapped, cell: CellUuid) -> None:
+def _map_if_lost(connection: Connection, server: above.MappedServer, cell: CellUuid) -> None:
     """Map a server that is not known above."""
     if instance_mappings.get(connection, server.instance.uuid) is None:
         _map(connection, server, cell)
 
 
-def _map(connection: Connection, server: above.Mapped, cell: CellUuid) -> None:
+def _map(connection: Connection, server: above.MappedServer, cell: CellUuid) -> None:
     """Have the mapping name a cell, and the project be charged. Raises Conflict when the server is deleted above."""
     instance = server.instance
     mapping = instance_mappings.get(connection, instance.uuid)

@@ -98,7 +98,7 @@ def check(host: str, heard: Heard, *, although_unknown: bool) -> None:
         )
 
 
-def why_not_taken_back(host: str, agent: agents.Agent | None) -> str:
+def why_not_taken_back(host: str, agent: agents.RegisteredAgent | None) -> str:
     """Return why there is no fence that could be taken back."""
     if agent is None or agent.fenced_at is None:
         return f"Host {host} is not fenced."

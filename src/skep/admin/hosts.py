@@ -138,7 +138,7 @@ async def _agent(services: AdminServices, mapping: HostMapping) -> dict[str, Any
     return await services.cell(mapping.cell).read(unit, within=CELL_SECONDS)
 
 
-def _said_of(agent: agents.Agent | None) -> dict[str, Any]:
+def _said_of(agent: agents.RegisteredAgent | None) -> dict[str, Any]:
     """Say whether the host is fenced, and whether two agents have its identity."""
     if agent is None:
         return {"fenced_at": None, "fence_due_at": None, "fence_in_effect": False, "stale_agent": None}
@@ -157,7 +157,7 @@ def _time(at: int | None) -> str | None:
 class _Told(msgspec.Struct, frozen=True, kw_only=True):
     """What cells know of their agents."""
 
-    noted: dict[NodeUuid, agents.Agent]
+    noted: dict[NodeUuid, agents.RegisteredAgent]
     """Agents of fenced hosts, and those beside which an older one spoke."""
     refused: dict[NodeUuid, int]
     """Since when an agent of a node is refused for its key."""
@@ -177,11 +177,11 @@ async def _agents(services: AdminServices, cells: set[CellUuid]) -> _Told:
     )
 
 
-def _noted(connection: Connection) -> tuple[list[agents.Agent], dict[NodeUuid, int], list[str]]:
+def _noted(connection: Connection) -> tuple[list[agents.RegisteredAgent], dict[NodeUuid, int], list[str]]:
     return agents.noted(connection), host_keys.refused(connection), sessions.unsigned(connection)
 
 
-def _stale(agent: agents.Agent) -> dict[str, Any] | None:
+def _stale(agent: agents.RegisteredAgent) -> dict[str, Any] | None:
     """Say which older agent spoke with the identity of the host's agent, and when it did last."""
     if agent.stale_at is None:
         return None

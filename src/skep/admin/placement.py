@@ -134,7 +134,7 @@ async def dry_run(request: AdminRequest) -> Any:
         raise BadRequest(f"count: expected 1 to {MOST_MEMBERS}.")
     selection = asdict(body)
     members = tuple(MemberBody(instance=f"dry-run-{number}") for number in range(selection.pop("count")))
-    found = await _selected(request, Selection(members=members, **selection))
+    found = await _selected(request, SelectionBody(members=members, **selection))
     return {"decisions": found["decisions"]}
 
 
@@ -145,7 +145,7 @@ class MemberBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     attempt: int = 0
 
 
-class Selection(HypotheticalServer, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SelectionBody(HypotheticalServer, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /select-destinations`: the scheduler's call, for a flavor."""
 
     members: tuple[MemberBody, ...] = (MemberBody(instance="dry-run"),)
@@ -177,12 +177,12 @@ class Selection(HypotheticalServer, frozen=True, kw_only=True, forbid_unknown_fi
 async def select(request: AdminRequest) -> Any:
     """Answer what `select_destinations` would decide now for these members; nothing is claimed."""
     request.only_query()
-    body = request.read_body(Selection)
+    body = request.read_body(SelectionBody)
     body.check()
     return await _selected(request, body)
 
 
-async def _selected(request: AdminRequest, body: Selection) -> dict[str, Any]:
+async def _selected(request: AdminRequest, body: SelectionBody) -> dict[str, Any]:
     services = request.services
     excluded = (cell_of(services, cell, "exclude_cells") for cell in body.exclude_cells)
     message = SelectDestinations(

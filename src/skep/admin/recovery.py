@@ -17,7 +17,7 @@ from skep.audit.difference import MEANINGS, Difference
 from skep.database import Connection
 from skep.database.api import recovery as above
 from skep.database.cell import recovery as below
-from skep.database.timelines import Recovery
+from skep.database.timelines import RecoveryRow
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Conflict
 from skep.domain.ids import CellUuid, InstanceUuid
@@ -109,11 +109,11 @@ async def _nudge(request: AdminRequest, cell: CellUuid) -> None:
     await request.services.transport.cast(cell_conductor(cell), InstancesChanged(), request.context)
 
 
-def _of_api(connection: Connection) -> tuple[Recovery | None, list[Difference]]:
+def _of_api(connection: Connection) -> tuple[RecoveryRow | None, list[Difference]]:
     return above.under_way(connection), list(doubts.above(connection))
 
 
-def _of_cell(connection: Connection) -> tuple[Recovery | None, list[below.AwaitedHost], list[Difference]]:
+def _of_cell(connection: Connection) -> tuple[RecoveryRow | None, list[below.AwaitedHost], list[Difference]]:
     return below.under_way(connection), below.awaited_hosts(connection), doubts.left(connection)
 
 
@@ -128,7 +128,7 @@ def _open(cell: str | None, one: Difference) -> dict[str, Any]:
     }
 
 
-def _database(name: str, state: Recovery | None) -> dict[str, Any] | None:
+def _database(name: str, state: RecoveryRow | None) -> dict[str, Any] | None:
     if state is None:
         return None
     return {"name": name, "timeline": state.timeline, "since": isoformat_micro(state.since), "reason": state.reason}

@@ -21,7 +21,7 @@ from skep.domain.extra_spec_operators import OPERATORS, is_comparison
 from skep.domain.invalid_input import invalid_property
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """What values of an extra spec are like."""
 
     is_one: Callable[[str], bool]
@@ -29,35 +29,37 @@ class Kind(NamedTuple):
     """For error texts."""
 
 
-def _one_of(*words: str) -> Kind:
-    return Kind(lambda value: value in words, f"one of {', '.join(words)}" if len(words) > 1 else words[0])
+def _one_of(*words: str) -> ValueKind:
+    return ValueKind(lambda value: value in words, f"one of {', '.join(words)}" if len(words) > 1 else words[0])
 
 
-def _whole(least: int, most: int | None = None) -> Kind:
+def _whole(least: int, most: int | None = None) -> ValueKind:
     def is_one(value: str) -> bool:
         if not re.fullmatch(r"-?[0-9]{1,18}", value):
             return False
         return least <= int(value) and (most is None or int(value) <= most)
 
-    return Kind(is_one, f"a whole number, at least {least}" if most is None else f"a whole number, {least} to {most}")
+    return ValueKind(
+        is_one, f"a whole number, at least {least}" if most is None else f"a whole number, {least} to {most}"
+    )
 
 
-def _like(pattern: str, expected: str) -> Kind:
-    return Kind(lambda value: re.fullmatch(pattern, value) is not None, expected)
+def _like(pattern: str, expected: str) -> ValueKind:
+    return ValueKind(lambda value: re.fullmatch(pattern, value) is not None, expected)
 
 
 def _is_yes_no(value: str) -> bool:
     return value in TRUE_WORDS or value in FALSE_WORDS or value.lower() in {"t", "f", "y", "n"}
 
 
-_YES_NO = Kind(_is_yes_no, "true or false")
-_TEXT = Kind(lambda _: True, "a text")
-_COMPARISON = Kind(is_comparison, f"a value, or one of {' '.join(OPERATORS)} and what it compares with")
+_YES_NO = ValueKind(_is_yes_no, "true or false")
+_TEXT = ValueKind(lambda _: True, "a text")
+_COMPARISON = ValueKind(is_comparison, f"a value, or one of {' '.join(OPERATORS)} and what it compares with")
 _CPUS = _like(r"\^?\d+(-\d+)?(,\^?\d+(-\d+)?)*", "a set of CPUs, as 0-3,^2,7")
 _NAMED = r"[A-Z0-9_]+"
 _LEVELS = _one_of("high", "normal", "low", "custom")
 
-_KNOWN: tuple[tuple[str, Kind], ...] = (
+_KNOWN: tuple[tuple[str, ValueKind], ...] = (
     (rf"resources[A-Za-z0-9_-]{{0,64}}:{_NAMED}", _whole(0)),
     (rf"trait[A-Za-z0-9_-]{{0,64}}:{_NAMED}", _one_of("required", "forbidden")),
     (
@@ -185,11 +187,11 @@ def is_trait(name: str) -> bool:
     return name in _TRAITS or _CUSTOM.fullmatch(name) is not None
 
 
-def _kind_of(key: str) -> Kind | None:
+def _kind_of(key: str) -> ValueKind | None:
     return next((kind for pattern, kind in _CHECKS if pattern.fullmatch(key)), None)
 
 
-def _check_value(key: str, value: str, kind: Kind) -> None:
+def _check_value(key: str, value: str, kind: ValueKind) -> None:
     if not kind.is_one(value):
         raise invalid_property(key, value, kind.expected)
 

@@ -26,7 +26,7 @@ NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FaultAnswer:
     """One error answer."""
 
     status: int
@@ -62,17 +62,17 @@ def status_of(error: BaseException) -> int:
     return statuses.status_of(error) or 500
 
 
-def fault_of(error: BaseException, request_id: str) -> Fault:
+def fault_of(error: BaseException, request_id: str) -> FaultAnswer:
     """Return the answer to an error. The text of an unforeseen one stays in the log."""
     status = status_of(error)
     if status == 500:
-        return Fault(500, f"Unexpected API Error. The log names what happened under request id {request_id}.")
+        return FaultAnswer(500, f"Unexpected API Error. The log names what happened under request id {request_id}.")
     message = str(error)
     if isinstance(error, MethodNotAllowed):
-        return Fault(status, message, ((b"allow", ", ".join(error.allowed).encode()),))
+        return FaultAnswer(status, message, ((b"allow", ", ".join(error.allowed).encode()),))
     if isinstance(error, errors.OutcomeUnknown):
-        return Fault(status, message, servers=error.servers)
+        return FaultAnswer(status, message, servers=error.servers)
     if isinstance(error, errors.Unavailable):
         after = error.retry_after
-        return Fault(status, message, ((b"retry-after", str(after).encode()),), after)
-    return Fault(status, message)
+        return FaultAnswer(status, message, ((b"retry-after", str(after).encode()),), after)
+    return FaultAnswer(status, message)

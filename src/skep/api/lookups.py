@@ -21,7 +21,7 @@ MAX_REMEMBERED = 1000
 """Things kept; when there are more, all are forgotten."""
 
 
-class Moment(Generic[T]):
+class RecentReads(Generic[T]):
     """Things that were read lately. That there is no such thing is never remembered."""
 
     def __init__(self, seconds: float = REMEMBERED_SECONDS, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -53,7 +53,7 @@ class Lookups:
     """What the server handlers of one process remember."""
 
     def __init__(self) -> None:
-        self.flavors: Moment[Flavor] = Moment()
+        self.flavors: RecentReads[Flavor] = RecentReads()
         """Call `forget` after a flavor, its extra specs or its access changed."""
-        self.images: Moment[Image] = Moment()
-        self.hosts: Moment[tuple[HostState, ...]] = Moment()
+        self.images: RecentReads[Image] = RecentReads()
+        self.hosts: RecentReads[tuple[HostState, ...]] = RecentReads()

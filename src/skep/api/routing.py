@@ -14,7 +14,7 @@ from typing import Literal
 from skep.api.absent_paths import absent
 from skep.api.microversions import MAXIMUM, MINIMUM, text
 from skep.api.requests import Handler
-from skep.api.schemas.validation import Body, Query, Shape
+from skep.api.schemas.validation import AnswerShape, Body, Query
 from skep.domain.errors import BadRequest, NotFound, SkepError
 
 PROJECT_ID = re.compile(r"[0-9a-f-]+")
@@ -41,7 +41,7 @@ class Route:
     """Of several rows of one path that differ in the body's only key, which this is: `os-start`."""
     body: Body | None = None
     query: Query = NO_QUERY
-    response: Shape | None = None
+    response: AnswerShape | None = None
     target: Literal["caller", "object"] = "caller"
     """`caller`: the rule is checked before the handler, as if the caller owned the thing. `object`: the handler checks
     it with `request.authorize(...)` as soon as it knows whose thing it is."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from skep.audit.difference import Difference
-from skep.database.cell.open_attempts import Seat
+from skep.database.cell.open_attempts import OpenMember
 from skep.messages.to_scheduler import ListClaimsReply
 
 
-def missing(seats: Sequence[Seat], known: ListClaimsReply) -> Iterator[Difference]:
+def missing(seats: Sequence[OpenMember], known: ListClaimsReply) -> Iterator[Difference]:
     """Return members of cells that have asserted whose slot is not in their group's record."""
     held = {slot.key for slot in known.slots}
     for seat in seats:
@@ -30,9 +30,9 @@ def missing(seats: Sequence[Seat], known: ListClaimsReply) -> Iterator[Differenc
             )
 
 
-def broken(seats: Sequence[Seat]) -> Iterator[Difference]:
+def broken(seats: Sequence[OpenMember]) -> Iterator[Difference]:
     """Return groups with a hard policy whose members are where it forbids it."""
-    by_group: dict[str, list[Seat]] = {}
+    by_group: dict[str, list[OpenMember]] = {}
     for seat in seats:
         if seat.rule.has_hard_policy:
             by_group.setdefault(seat.rule.uuid, []).append(seat)

@@ -8,8 +8,8 @@ from skep.audit.difference import Difference
 from skep.audit.sources import Sources
 from skep.database.api import host_mappings
 from skep.database.cell import agents, open_attempts
-from skep.database.cell.agents import Agent
-from skep.database.cell.open_attempts import Guests
+from skep.database.cell.agents import RegisteredAgent
+from skep.database.cell.open_attempts import NodeGuests
 from skep.domain.cells import Cell, HostMapping
 from skep.domain.hosts import HostState
 from skep.domain.ids import NodeUuid
@@ -24,7 +24,9 @@ async def differences(sources: Sources, cell: Cell, states: Sequence[HostState] 
     return [*_of_mappings(cell, known, mapped), *_of_reports(cell, mine, guests)]
 
 
-def _of_mappings(cell: Cell, known: dict[NodeUuid, Agent], mapped: dict[NodeUuid, HostMapping]) -> Iterator[Difference]:
+def _of_mappings(
+    cell: Cell, known: dict[NodeUuid, RegisteredAgent], mapped: dict[NodeUuid, HostMapping]
+) -> Iterator[Difference]:
     for node, agent in sorted(known.items()):
         mapping = mapped.get(node)
         if agent.mapped and (mapping is None or mapping.cell != cell.uuid):
@@ -37,9 +39,9 @@ def _of_mappings(cell: Cell, known: dict[NodeUuid, Agent], mapped: dict[NodeUuid
             yield Difference(kind="host_without_agent", subject=mapping.host, evidence=evidence)
 
 
-def _of_reports(cell: Cell, states: Sequence[HostState], guests: dict[NodeUuid, Guests]) -> Iterator[Difference]:
+def _of_reports(cell: Cell, states: Sequence[HostState], guests: dict[NodeUuid, NodeGuests]) -> Iterator[Difference]:
     for state in states:
-        believed = guests.get(state.node, Guests())
+        believed = guests.get(state.node, NodeGuests())
         if not believed.busy and not state.claims and believed.built != state.usage.servers:
             yield Difference(
                 kind="host_counts_other_servers",

@@ -12,7 +12,7 @@ from skep.audit.holdings import Unnamed, unnamed
 from skep.audit.sources import Sources
 from skep.database.api import cells
 from skep.database.cell import open_attempts
-from skep.database.cell.open_attempts import Seat
+from skep.database.cell.open_attempts import OpenMember
 from skep.domain.errors import SkepError
 from skep.domain.hosts import HostState
 from skep.messages.to_scheduler import ListClaimsReply
@@ -45,7 +45,7 @@ async def look_once(sources: Sources) -> Look:
     states: tuple[HostState, ...] | None = None
     if known is not None:
         states = await host_states(sources.transport)
-    members: list[Seat] = []
+    members: list[OpenMember] = []
     found += await sources.api.read(above.differences)
     for cell in await sources.api.read(cells.every):
         try:

@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 
 from skep.cell_conductor.parts import Parts
-from skep.cell_conductor.refusals import Refusals
+from skep.cell_conductor.refusals import RefusedAgents
 from skep.database.cell import host_keys, sessions
 from skep.domain.errors import BadRequest
 from skep.domain.ids import NodeUuid
@@ -31,10 +31,10 @@ _report_decoder = msgspec.msgpack.Decoder(ReportHost)
 class HostKeys:
     """Binds keys to nodes and checks signatures by them. Keys are remembered; a wrong one is looked up again."""
 
-    def __init__(self, parts: Parts, refusals: Refusals | None = None) -> None:
+    def __init__(self, parts: Parts, refusals: RefusedAgents | None = None) -> None:
         self._parts = parts
         self._keys: dict[NodeUuid, bytes] = {}
-        self._refusals = refusals or Refusals(parts.cell.name)
+        self._refusals = refusals or RefusedAgents(parts.cell.name)
 
     async def admit(self, message: RegisterAgent) -> bool:
         """Let an agent register; return whether its node has a key.

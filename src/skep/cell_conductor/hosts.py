@@ -10,11 +10,11 @@ from functools import partial
 from skep.cell_conductor.hearing import SILENT_SECONDS, Hearing
 from skep.cell_conductor.host_keys import HostKeys
 from skep.cell_conductor.parts import Parts
-from skep.cell_conductor.refusals import Refusals
+from skep.cell_conductor.refusals import RefusedAgents
 from skep.cell_conductor.sessions import Sessions
 from skep.database import Connection
 from skep.database.cell import agents, fences, host_keys, missing_hosts, sessions
-from skep.database.cell.agents import Agent
+from skep.database.cell.agents import RegisteredAgent
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError, StaleAgent, TooLarge
 from skep.domain.ids import NodeUuid
@@ -55,20 +55,20 @@ class Hosts:
         self,
         parts: Parts,
         sessions: Sessions | None = None,
-        refusals: Refusals | None = None,
+        refusals: RefusedAgents | None = None,
         time_of_database: Time | None = None,
     ) -> None:
         self._parts = parts
         self._sessions = sessions or Sessions(parts)
         self._time = time_of_database
-        self._agents: dict[NodeUuid, Agent] = {}
+        self._agents: dict[NodeUuid, RegisteredAgent] = {}
         self._listening_until: float | None = time.monotonic() + SILENT_SECONDS
         self._reports: list[tuple[HostReport, asyncio.Future[HostReported]]] = []
         self._stale: dict[NodeUuid, int] = {}
         """Older runs that were noted, so that each is noted once."""
         self._looked: dict[NodeUuid, tuple[int, float]] = {}
         """Agents that have not said which orders they take: which run, and when its row was read."""
-        self._refusals = refusals or Refusals(parts.cell.name)
+        self._refusals = refusals or RefusedAgents(parts.cell.name)
         self.keys = HostKeys(parts, self._refusals)
         self.hearing = Hearing()
         self.epoch: str | None = None
@@ -221,10 +221,10 @@ class Hosts:
         others = [agent.node for agent in known if agent.node not in nodes]
         return not others or any(self.hearing.hears(node) for node in others)
 
-    def _know(self, agent: Agent) -> None:
+    def _know(self, agent: RegisteredAgent) -> None:
         self._agents[agent.node] = agent
 
-    async def _current(self, node: NodeUuid, incarnation: int) -> Agent:
+    async def _current(self, node: NodeUuid, incarnation: int) -> RegisteredAgent:
         """Return the agent as this process knows it, or as the row says when the sender has another number.
 
         A younger one registered with another conductor; or the host was retired, and its numbers began anew.
@@ -234,7 +234,7 @@ class Hosts:
             agent = await self._look_up(node)
         return agent
 
-    async def _look_up(self, node: NodeUuid) -> Agent:
+    async def _look_up(self, node: NodeUuid) -> RegisteredAgent:
         agent = await self._parts.database.read(partial(agents.get, node=node))
         if agent is None:
             self._agents.pop(node, None)
@@ -242,7 +242,7 @@ class Hosts:
         self._know(agent)
         return agent
 
-    async def _note_stale(self, agent: Agent, incarnation: int) -> None:
+    async def _note_stale(self, agent: RegisteredAgent, incarnation: int) -> None:
         """Say, and store for who asks later, that an older agent speaks with the identity of a younger one."""
         if self._stale.get(agent.node) == incarnation:
             return
@@ -342,7 +342,7 @@ class Hosts:
 
 def _registered(
     connection: Connection, message: RegisterAgent, said: tuple[tuple[str, ...], tuple[str, ...] | None], now: int
-) -> Agent | None:
+) -> RegisteredAgent | None:
     """Write an agent with the orders and capabilities that it said; None when a younger run of it has registered.
 
     One that the cell has forgotten has to undo what was given up of its host meanwhile.

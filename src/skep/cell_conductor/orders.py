@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from skep.cell_conductor.parts import Parts
-from skep.cell_conductor.refusals import Refusals
+from skep.cell_conductor.refusals import RefusedAgents
 from skep.cell_conductor.sessions import Sessions
 from skep.domain.context import RequestContext
 from skep.messages.base import Call, Cast
@@ -22,7 +22,7 @@ ReplyT = TypeVar("ReplyT")
 class SealingTransport:
     """The cell's transport, on which orders to agents are sealed for the run that has registered."""
 
-    def __init__(self, parts: Parts, sessions: Sessions, refusals: Refusals) -> None:
+    def __init__(self, parts: Parts, sessions: Sessions, refusals: RefusedAgents) -> None:
         self._inner = parts.transport
         self._agents = compute(parts.cell.uuid, "")
         self._sessions = sessions

@@ -11,7 +11,7 @@ REMEMBERED = 10_000
 """Reasons that are remembered as said."""
 
 
-class Refusals:
+class RefusedAgents:
     """Of one conductor."""
 
     def __init__(self, cell: str) -> None:

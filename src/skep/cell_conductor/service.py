@@ -16,7 +16,7 @@ from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.orders import SealingTransport
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.recovery import Recovery
-from skep.cell_conductor.refusals import Refusals
+from skep.cell_conductor.refusals import RefusedAgents
 from skep.cell_conductor.reschedule import Reschedules
 from skep.cell_conductor.sessions import Sessions
 from skep.cell_conductor.speakers import Speakers
@@ -56,7 +56,7 @@ class CellConductor:
         self.clock = DatabaseClock(parts.clock)
         self._time = Time(time, parts.cell.uuid, recovery.begin_if_lost)
         parts = dataclasses.replace(parts, clock=self.clock, time=self._time)
-        sessions, refusals = Sessions(parts), Refusals(parts.cell.name)
+        sessions, refusals = Sessions(parts), RefusedAgents(parts.cell.name)
         parts = dataclasses.replace(parts, transport=SealingTransport(parts, sessions, refusals))
         self._parts = parts
         self._recovery = Recovery(parts, self._time)

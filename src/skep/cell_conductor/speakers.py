@@ -14,7 +14,7 @@ import msgspec
 
 from skep.cell_conductor.host_keys import HostKeys
 from skep.cell_conductor.parts import Parts
-from skep.cell_conductor.refusals import Refusals
+from skep.cell_conductor.refusals import RefusedAgents
 from skep.cell_conductor.sessions import KnownSession, Sessions
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, SkepError, UnknownSession
@@ -43,7 +43,7 @@ class Speakers:
     """Makes the handlers of a cell conductor's stories hear only what is proven."""
 
     def __init__(
-        self, parts: Parts, sessions: Sessions, refusals: Refusals, keys: HostKeys, check_current: CheckCurrent
+        self, parts: Parts, sessions: Sessions, refusals: RefusedAgents, keys: HostKeys, check_current: CheckCurrent
     ) -> None:
         self._parts = parts
         self._sessions = sessions

@@ -10,7 +10,7 @@ import click
 
 from skep.cli.config import config_option
 from skep.cli.databases import loaded, locations, state_directory
-from skep.cli.failures import Refused
+from skep.cli.failures import CommandRefused
 from skep.cli.output import Format, format_option, print_rows, print_said, progress
 from skep.cli.tables import Table
 
@@ -72,7 +72,7 @@ def restore(directory: Path, only: tuple[str, ...], yes: bool, config_file: Path
 
     names = only or tuple(one.name for one in read_manifest(directory).databases)
     if not yes:
-        raise Refused(f"the restore replaces the databases {', '.join(names)}; add --yes")
+        raise CommandRefused(f"the restore replaces the databases {', '.join(names)}; add --yes")
     config = loaded(config_file)
     state = state_directory(config)
     now = Clock().now()
@@ -119,10 +119,14 @@ def recover(only: tuple[str, ...], yes: bool, config_file: Path | None, form: Fo
     with _stopped(), held(config, state) as (current, renewed):
         there = {name: renewed(name, location) for name, location in locations(current)[0].items()}
         if unknown := [name for name in only if name not in there or revision_of(there[name]) is None]:
-            raise Refused(f"--only: there is no database {', '.join(unknown)}; expected some of {', '.join(there)}")
+            raise CommandRefused(
+                f"--only: there is no database {', '.join(unknown)}; expected some of {', '.join(there)}"
+            )
         names = only or tuple(name for name, location in there.items() if revision_of(location) is not None)
         if not yes:
-            raise Refused(f"after the start all hosts are asked for their guests, for {', '.join(names)}; add --yes")
+            raise CommandRefused(
+                f"after the start all hosts are asked for their guests, for {', '.join(names)}; add --yes"
+            )
         for name in names:
             begin_to_recover(name, there[name], "skep db recover", Clock().now())
     text = f"{', '.join(names)} will recover. Next: start, then `skep recovery list`."
@@ -137,4 +141,4 @@ def _stopped() -> Iterator[None]:
     try:
         yield
     except InUse as error:
-        raise Refused(f"{error}; {STOP_FIRST}") from None
+        raise CommandRefused(f"{error}; {STOP_FIRST}") from None

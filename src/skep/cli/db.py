@@ -12,7 +12,7 @@ import click
 from skep.cli.backup import backup, recover, restore
 from skep.cli.config import config_option
 from skep.cli.databases import loaded, locations, revisions, see_all_there, state_directory
-from skep.cli.failures import Failed, Refused
+from skep.cli.failures import CommandRefused, Failed
 from skep.cli.output import Format, format_option, print_rows, print_said, progress
 from skep.cli.tables import Table
 
@@ -48,7 +48,7 @@ def current(config_file: Path | None, form: Format) -> None:
     config = loaded(config_file)
     rows = list(revisions(config))
     if not any(row["revision"] or "error" in row for row in rows):
-        raise Refused(
+        raise CommandRefused(
             f"there is no installation in {config.state.directory}: `skep db upgrade` or `skep up` makes one; name "
             "another by --config or SKEP_STATE__DIRECTORY"
         )
@@ -111,7 +111,9 @@ def forget_cell(name: str, yes: bool, config_file: Path | None, form: Format) ->
     Example: skep db forget-cell cell2 --yes
     """
     if not yes:
-        raise Refused(f"this gives up every server of cell {name}; add --yes, or restore its database from a backup")
+        raise CommandRefused(
+            f"this gives up every server of cell {name}; add --yes, or restore its database from a backup"
+        )
     given_up = asyncio.run(_forget(loaded(config_file), name))
     print_said(
         f"Cell {name} is forgotten; {given_up} servers count as deleted.", {"cell": name, "deleted": given_up}, form
@@ -151,9 +153,9 @@ async def _forget(config: Config, name: str) -> int:
         places = Places(config, directory)
         known = known_cells(places, directory).get(name)
         if known is None:
-            raise Refused(f"the API database {shown(places.api)} knows no cell {name}")
+            raise CommandRefused(f"the API database {shown(places.api)} knows no cell {name}")
         if not is_absent(known.location):
-            raise Refused(
+            raise CommandRefused(
                 f"the database of cell {name} may still exist, {shown(known.location)}: use `skep cell delete {name}`"
             )
         database = await open_database("api", places.api, upgrade=True)

@@ -13,13 +13,13 @@ import msgspec
 from skep.cli import checks
 from skep.cli.checks import Check
 from skep.cli.config import config_option
-from skep.cli.failures import Failed, Refused
+from skep.cli.failures import CommandRefused, Failed
 from skep.cli.host import not_believed
 from skep.cli.installed import load_installed
 from skep.cli.output import Format, counted, format_option, print_json, print_rows, progress
 from skep.cli.remote import Remote, cloud_option, connect, meant_elsewhere, names_a_cloud
 from skep.cli.tables import Table
-from skep.config.loading import FILE_VARIABLE, Loaded
+from skep.config.loading import FILE_VARIABLE, LoadedConfig
 from skep.domain.heard_time import OFF_SECONDS
 
 TABLE = Table({"name": "Check", "verdict": "Verdict", "message": "What was found"})
@@ -89,7 +89,7 @@ def _checks(config_file: Path | None, cloud: str | None) -> Iterator[Check]:
         yield Check("cloud", "skipped", f"none runs on this state directory and none is named; {start}")
 
 
-def _sources(loaded: Loaded, config_file: Path | None) -> str:
+def _sources(loaded: LoadedConfig, config_file: Path | None) -> str:
     """Say where the configuration comes from."""
     named = os.environ.get(FILE_VARIABLE)
     file = str(config_file) if config_file is not None else f"{named} ({FILE_VARIABLE})" if named else "defaults"
@@ -103,7 +103,7 @@ def _sources(loaded: Loaded, config_file: Path | None) -> str:
 def _of_cloud(cloud: str | None, config_file: Path | None) -> Iterator[Check]:
     try:
         remote = connect(cloud, config_file)
-    except (Failed, Refused) as error:
+    except (Failed, CommandRefused) as error:
         yield Check("token", "bad", error.message)
         return
     yield Check("token", "good", f"signed in, compute API at {remote.compute_url}")

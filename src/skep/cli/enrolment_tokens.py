@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import click
 
-from skep.cli.failures import Refused
+from skep.cli.failures import CommandRefused
 from skep.cli.output import Format, format_option, print_record, print_rows
 from skep.cli.remote import cloud_option, connect
 from skep.cli.tables import Table
@@ -30,7 +30,7 @@ def seconds_of(text: str) -> int:
     """Return a time such as `90s`, `30m`, `24h` or `7d` in seconds. Raises Refused when it is none."""
     found = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
     if found is None:
-        raise Refused(f"--expires: expected a time such as 30m, 24h or 7d, got {text[:80]!r}")
+        raise CommandRefused(f"--expires: expected a time such as 30m, 24h or 7d, got {text[:80]!r}")
     return int(found[1]) * UNITS[found[2]]
 
 

@@ -21,7 +21,7 @@ class Failed(click.ClickException):
             click.echo(f"skep: {line}", err=True, file=file)
 
 
-class Refused(Failed):
+class CommandRefused(Failed):
     """What was asked cannot work: a wrong argument, configuration or role. Status 2."""
 
     exit_code = 2

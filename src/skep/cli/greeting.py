@@ -56,7 +56,7 @@ class Served(Protocol):
         """The hosts whose agents were started with it."""
 
 
-class Hosts(NamedTuple):
+class HostCount(NamedTuple):
     """How many hosts there are, and how many of them are up."""
 
     known: int
@@ -99,7 +99,7 @@ async def _overview(cloud: Served, client: CloudClient) -> list[str]:
     return list(found(cells, hosts, cloud.api_url, first_start=cloud.first_start))
 
 
-async def _hosts(started: frozenset[str], client: CloudClient) -> Hosts:
+async def _hosts(started: frozenset[str], client: CloudClient) -> HostCount:
     """Wait until each host that was started is up, unless an admin forced it down; count all that there are."""
     seen: dict[str, dict[str, Any]] = {}
 
@@ -109,7 +109,7 @@ async def _hosts(started: frozenset[str], client: CloudClient) -> Hosts:
         return all(host in seen and (_is_up(seen[host]) or seen[host]["forced_down"]) for host in started)
 
     await until(all_up, HOSTS_SECONDS)
-    return Hosts(known=len(seen.keys() | started), up=sum(map(_is_up, seen.values())))
+    return HostCount(known=len(seen.keys() | started), up=sum(map(_is_up, seen.values())))
 
 
 def _is_up(service: Mapping[str, Any]) -> bool:
@@ -157,7 +157,7 @@ def beside_keystone(api_url: str, keystone_url: str) -> Iterator[str]:
     yield "Ctrl-C stops; all is kept."
 
 
-def found(cells: Sequence[Mapping[str, Any]], hosts: Hosts, api_url: str, *, first_start: bool) -> Iterator[str]:
+def found(cells: Sequence[Mapping[str, Any]], hosts: HostCount, api_url: str, *, first_start: bool) -> Iterator[str]:
     """Say what a start found: cells, hosts, servers."""
     real = [cell for cell in cells if cell["name"] != "cell0"]
     yield f"Skep serves at {api_url}: {counted(len(real), 'cell')}, {counted(hosts.known, 'host')} ({hosts.up} up)."

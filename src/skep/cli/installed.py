@@ -7,13 +7,13 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skep.cli.failures import Refused
+from skep.cli.failures import CommandRefused
 
 if TYPE_CHECKING:
-    from skep.config.loading import Loaded
+    from skep.config.loading import LoadedConfig
 
 
-def load_installed(file: Path | None) -> Loaded:
+def load_installed(file: Path | None) -> LoadedConfig:
     """Return the configuration of a file and the environment, and of the cloud of processes in its state directory.
 
     Such a cloud has written where its databases and servers are (`processes.env`); that is taken unless the file or
@@ -28,7 +28,7 @@ def load_installed(file: Path | None) -> Loaded:
     return load(file, {**_variables(written), **os.environ})
 
 
-def written_by_processes(loaded: Loaded) -> Path | None:
+def written_by_processes(loaded: LoadedConfig) -> Path | None:
     """Return where a cloud of processes in the state directory tells its addresses, if they are not configured."""
     from skep.processes.directory import StateDirectory
 
@@ -40,5 +40,7 @@ def _variables(path: Path) -> dict[str, str]:
     try:
         words = shlex.split(path.read_text(encoding="utf-8"), comments=True)
     except (OSError, ValueError) as error:
-        raise Refused(f"{path} cannot be read: {error}; it names the databases of the cloud of processes") from None
+        raise CommandRefused(
+            f"{path} cannot be read: {error}; it names the databases of the cloud of processes"
+        ) from None
     return {name: value for name, sign, value in (word.partition("=") for word in words) if sign}

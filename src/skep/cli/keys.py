@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from skep.cli.config import config_option
-from skep.cli.failures import Failed, Refused
+from skep.cli.failures import CommandRefused, Failed
 from skep.cli.key_steps import CHECKLISTS, NATS, WAYS, after
 from skep.cli.output import Format, format_option, print_json, print_rows, print_said
 from skep.cli.server_keys import own_servers, rotate_servers
@@ -18,7 +18,7 @@ from skep.domain.clock import isoformat
 
 if TYPE_CHECKING:
     from skep.config import Config
-    from skep.processes.rotation import Record, Rotation, Secret
+    from skep.processes.rotation import Rotation, RotationRecord, Secret
 
 SEALING: Secret = "sealing"
 HOST = "host"
@@ -126,11 +126,13 @@ def rotate(
         rotate_servers(directory, check, form)
         return
     if not directory.keys.is_dir():
-        raise Refused(f"there are no keys in {directory.keys}; --config or SKEP_STATE__DIRECTORY names another one")
+        raise CommandRefused(
+            f"there are no keys in {directory.keys}; --config or SKEP_STATE__DIRECTORY names another one"
+        )
     rotation = Rotation(directory)
     if not rotation.keys(secret):
         maker = "`skep nats config`" if secret == NATS else "a start of the API"
-        raise Refused(f"{rotation.file_of(secret)} is not there yet: {maker} makes it")
+        raise CommandRefused(f"{rotation.file_of(secret)} is not there yet: {maker} makes it")
     record = rotation.record(secret)
     if secret == SEALING and record is not None and record.used_at is not None and not check:
         _seal_anew(config)
@@ -199,7 +201,9 @@ def _rotate_host(host: str | None, check: bool, config_file: Path | None, form: 
         (host,) = there
     if host not in there:
         known = ", ".join(there) or "none"
-        raise Refused(f"--host: expected the name of a host whose directory is in {state.root}; there are: {known}")
+        raise CommandRefused(
+            f"--host: expected the name of a host whose directory is in {state.root}; there are: {known}"
+        )
     if check:
         found = identity.load(there[host])
         if found is not None and found.next_seed:
@@ -232,7 +236,7 @@ def _directory(config: Config) -> Any:
     return state_directory(config)
 
 
-def _refused(config: Config, rotation: Rotation, secret: Secret, record: Record | None) -> str | None:
+def _refused(config: Config, rotation: Rotation, secret: Secret, record: RotationRecord | None) -> str | None:
     """Return why the next step may not be taken now; None when it may."""
     from skep.domain.clock import Clock
     from skep.processes.rotation import refusal

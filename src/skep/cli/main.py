@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from skep.cli.failures import Failed, Refused
+from skep.cli.failures import CommandRefused, Failed
 from skep.domain.errors import Misconfigured, SkepError
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -54,7 +54,7 @@ class Commands(click.Group):
         except ModuleNotFoundError as error:
             if error.name != module:
                 raise
-            raise Refused(f"`skep {cmd_name}` is not part of this installation") from None
+            raise CommandRefused(f"`skep {cmd_name}` is not part of this installation") from None
         assert isinstance(command, click.Command)
         return command
 
@@ -73,7 +73,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except Misconfigured as error:
-            raise Refused(str(error)) from error
+            raise CommandRefused(str(error)) from error
         except SkepError as error:
             raise Failed(str(error)) from error
 

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from skep.cli.credentials import credential_commands
-from skep.cli.failures import Refused
+from skep.cli.failures import CommandRefused
 from skep.cli.output import Format, format_option, formats, print_record, print_rows
 from skep.cli.remote import cloud_option, connect
 from skep.cli.tables import Table
@@ -67,7 +67,7 @@ def set_(name: str, schema: Path, form: Format, cloud: str | None) -> None:
     try:
         body = msgspec.json.decode(schema.read_bytes())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(f"{schema} is no JSON: {error}") from error
+        raise CommandRefused(f"{schema} is no JSON: {error}") from error
     print_record(connect(cloud).admin("PUT", _path(name), body)["namespace"], form)
 
 
@@ -83,7 +83,7 @@ def delete(name: str, yes: bool, form: Format, cloud: str | None) -> None:
     Example: skep namespace delete volume --yes
     """
     if not yes:
-        raise Refused(f"the states and credentials of {name} are deleted with it: add --yes")
+        raise CommandRefused(f"the states and credentials of {name} are deleted with it: add --yes")
     print_record(connect(cloud).admin("DELETE", _path(name))["namespace"], form)
 
 

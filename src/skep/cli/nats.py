@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from skep.cli.config import config_option
-from skep.cli.failures import Refused
+from skep.cli.failures import CommandRefused
 from skep.cli.installed import load_installed
 from skep.cli.nats_users import config_with_host_users, credentials, revoke, update, users
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from skep.config import Config
     from skep.domain.cells import Cell
     from skep.processes.directory import StateDirectory
-    from skep.transport.nats_accounts import Listening
+    from skep.transport.nats_accounts import NatsListening
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -88,13 +88,13 @@ def config_(
     listening = _listening(listen, tls_cert, tls_key, tls_ca, tls_verify, jetstream, leaf_listen)
     if host_users:
         if not accounts_dir:
-            raise Refused("--accounts-dir DIR: with --host-users the server keeps its accounts in a directory")
+            raise CommandRefused("--accounts-dir DIR: with --host-users the server keeps its accounts in a directory")
         if leaf_listen:
-            raise Refused("--leaf-listen: servers of cells cannot join servers with --host-users yet")
+            raise CommandRefused("--leaf-listen: servers of cells cannot join servers with --host-users yet")
         click.echo(config_with_host_users(config, directory, listening, accounts_dir), nl=False)
         return
     if accounts_dir:
-        raise Refused("--accounts-dir: only with --host-users")
+        raise CommandRefused("--accounts-dir: only with --host-users")
     if not config.transport.accounts:
         warning = "`transport.accounts` is false: no host can be enrolled into its cell's account until it is true"
         click.echo(f"Warning: {warning}", err=True)
@@ -151,7 +151,7 @@ def url(role: str, cell: str, servers: str, config_file: Path | None) -> None:
     from skep.processes.nats_accounts import by_name, url_above, url_of_cell
 
     if role != "above" and not cell:
-        raise Refused(f"--cell NAME: a {role} signs in to its cell's account")
+        raise CommandRefused(f"--cell NAME: a {role} signs in to its cell's account")
     config, directory, cells = _installation(config_file)
     servers = servers or config.transport.url
     if not cell:
@@ -185,12 +185,12 @@ async def _cells(config: Config) -> dict[str, Cell]:
 
 def _listening(
     listen: str, cert: str, key: str, ca: str, verify: bool, jetstream: str = "", leaf_listen: str = ""
-) -> Listening:
-    from skep.transport.nats_accounts import Listening, Tls
+) -> NatsListening:
+    from skep.transport.nats_accounts import NatsListening, Tls
 
     if bool(cert) != bool(key):
-        raise Refused("--tls-cert and --tls-key go together")
+        raise CommandRefused("--tls-cert and --tls-key go together")
     if verify and not (cert and ca):
-        raise Refused("--tls-verify needs --tls-ca, and the server's own --tls-cert and --tls-key")
+        raise CommandRefused("--tls-verify needs --tls-ca, and the server's own --tls-cert and --tls-key")
     tls = Tls(cert_file=cert, key_file=key, ca_file=ca, verify=verify) if cert else None
-    return Listening(address=listen, tls=tls, jetstream=jetstream, leaf_address=leaf_listen)
+    return NatsListening(address=listen, tls=tls, jetstream=jetstream, leaf_address=leaf_listen)

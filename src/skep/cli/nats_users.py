@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from skep.cli.config import config_option
-from skep.cli.failures import Failed, Refused
+from skep.cli.failures import CommandRefused, Failed
 from skep.cli.installed import load_installed
 from skep.cli.output import Format, format_option, print_record, print_rows
 from skep.cli.tables import Table
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skep.database.engine import Database
     from skep.domain.cells import Cell, HostMapping
     from skep.processes.directory import StateDirectory
-    from skep.transport.nats_accounts import Listening
+    from skep.transport.nats_accounts import NatsListening
 
 ResultT = TypeVar("ResultT")
 
@@ -54,7 +54,7 @@ def credentials(role: str, cell: str, host: str, config_file: Path | None) -> No
     from skep.transport.nats_users import credentials_above, credentials_of_conductors
 
     if (role == "cell-conductor") != bool(cell) or (role == "host") != bool(host):
-        raise Refused("a cell-conductor needs --cell NAME, a host --host NAME, above neither")
+        raise CommandRefused("a cell-conductor needs --cell NAME, a host --host NAME, above neither")
     config, directory = _installed(config_file)
     now = Clock().now()
     if role == "above":
@@ -86,7 +86,7 @@ def users(form: Format, config_file: Path | None) -> None:
 
     config, directory = _installed(config_file)
     if not directory.nats_key.exists():
-        raise Refused(f"{directory.nats_key} is not there: no user follows from it; `skep nats config` makes it")
+        raise CommandRefused(f"{directory.nats_key} is not there: no user follows from it; `skep nats config` makes it")
     signing = keys(directory)
 
     def unit(connection: Connection) -> list[dict[str, Any]]:
@@ -154,7 +154,9 @@ def update(form: Format, config_file: Path | None) -> None:
     print_record({"accounts": _tell(config, directory, "")}, form)
 
 
-def config_with_host_users(config: Config, directory: StateDirectory, listening: Listening, accounts_dir: str) -> str:
+def config_with_host_users(
+    config: Config, directory: StateDirectory, listening: NatsListening, accounts_dir: str
+) -> str:
     """Return the configuration of the servers that all cells share, on which each host has a user of its own."""
     from skep.domain.clock import SECOND, Clock
     from skep.processes.nats_users import keys, known
@@ -192,7 +194,7 @@ def _host(connection: Connection, name: str, now: int) -> tuple[HostMapping, Cel
 
     mapping = host_mappings.of_host(connection, name)
     if mapping is None:
-        raise Refused(f"there is no host {name[:80]!r}")
+        raise CommandRefused(f"there is no host {name[:80]!r}")
     cell = next(one for one in cells.every(connection) if one.uuid == mapping.cell)
     return mapping, cell, revoked_nats_users.issue_second(connection, mapping.node, now)
 

@@ -17,7 +17,7 @@ from skep.cli.plain_clouds import PlainCloud
 COMPUTE = frozenset(("compute",))
 
 
-class Answer:
+class PlainAnswer:
     """What an API answered, good or not."""
 
     def __init__(self, url: str, status: int, headers: Any, content: bytes) -> None:
@@ -59,7 +59,7 @@ class PlainSession:
             raise Failed(f"{url} is no identity service: {error!r} in its answer") from error
         raise Failed(f"{url} answered {answer.status_code} to a sign-in")
 
-    def send(self, method: str, url: str, body: Any, headers: dict[str, str]) -> Answer:
+    def send(self, method: str, url: str, body: Any, headers: dict[str, str]) -> PlainAnswer:
         """Ask an API; an answer of any status is one. Raises Failed when nobody answers."""
         content = None if body is None else msgspec.json.encode(body)
         said = {"Accept": "application/json", "User-Agent": "skep", **headers}
@@ -68,10 +68,10 @@ class PlainSession:
         request = urllib.request.Request(url, content, said, method=method)  # noqa: S310 - http and https alone
         try:
             with self._opener.open(request, timeout=self._timeout) as answered:
-                return Answer(url, answered.status, answered.headers, answered.read())
+                return PlainAnswer(url, answered.status, answered.headers, answered.read())
         except urllib.error.HTTPError as error:
             with error:
-                return Answer(url, error.code, error.headers, error.read())
+                return PlainAnswer(url, error.code, error.headers, error.read())
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise Failed(_unreached(error, url, self._timeout)) from error
 

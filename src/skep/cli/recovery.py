@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import click
 
-from skep.cli.failures import Failed, Refused
+from skep.cli.failures import CommandRefused, Failed
 from skep.cli.output import Format, counted, format_option, print_json, print_rows, print_said
 from skep.cli.remote import Remote, cloud_option, connect
 from skep.cli.tables import Table
@@ -105,15 +105,15 @@ def keep(servers: tuple[str, ...], host: str | None, all_: bool, yes: bool, form
         return
     known = {one["server"]: one for one in _look(remote)["decisions"]}
     if missing := [uuid for uuid in servers if uuid not in known]:
-        raise Refused(f"no decision is open about {', '.join(missing)}; see `skep recovery list`")
+        raise CommandRefused(f"no decision is open about {', '.join(missing)}; see `skep recovery list`")
     wanted = [known[uuid] for uuid in servers] or [one for one in known.values() if _guests(one)]
     single = [one for one in wanted if len(_guests(one)) == 1]
     rest = len(wanted) - len(single)
     if servers and rest:
         several = ", ".join(one["server"] for one in wanted if one not in single)
-        raise Refused(f"expected one guest of each server, or --host: {several}; see `skep recovery list`")
+        raise CommandRefused(f"expected one guest of each server, or --host: {several}; see `skep recovery list`")
     if not single:
-        raise Refused("no server that is in doubt has exactly one guest; see `skep recovery list`")
+        raise CommandRefused("no server that is in doubt has exactly one guest; see `skep recovery list`")
     if not yes and (all_ or len(single) > 1):
         click.confirm(f"{counting(single, rest)} Go on?", abort=True, err=True)
     _keep_each(remote, form, single)

@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 import click
 
-from skep.cli.failures import NEW_PASSWORD, Failed, Refused
+from skep.cli.failures import NEW_PASSWORD, CommandRefused, Failed
 from skep.cli.output import progress
 from skep.cli.plain_clouds import plain_cloud
 
@@ -58,7 +58,7 @@ class Answered(Failed):
         self.status = status
 
 
-class Session(Protocol):
+class UserSession(Protocol):
     """A signed-in user, who asks APIs."""
 
     def sign_in(self) -> str:
@@ -73,7 +73,7 @@ class Session(Protocol):
 class Remote:
     """The HTTP APIs of a running cloud, as the signed-in user."""
 
-    def __init__(self, session: Session, endpoint: str) -> None:
+    def __init__(self, session: UserSession, endpoint: str) -> None:
         self._session = session
         self._sees_all = True
         parts = urlsplit(endpoint)
@@ -153,7 +153,7 @@ def meant_elsewhere(cloud: str | None, state: Path, config_file: Path | None = N
 
     try:
         auth = _meant(cloud, config_file)[1]
-    except Refused as error:
+    except CommandRefused as error:
         return error.message
     url = str(auth.get("auth_url") or auth.get("endpoint"))
     return None if url in addresses_in(state / "clouds.yaml") else url
@@ -171,7 +171,7 @@ def connect(cloud: str | None, config_file: Path | None = None) -> Remote:
 def _connect(cloud: str | None, config_file: Path | None) -> Remote:
     make, auth = _meant(cloud, config_file)
     if auth.get("username") and not auth.get("password"):
-        raise Refused(f"the password of {auth['username']} is missing; {NEW_PASSWORD}")
+        raise CommandRefused(f"the password of {auth['username']} is missing; {NEW_PASSWORD}")
     session = make()
     endpoint = session.sign_in()
     if not endpoint:
@@ -179,7 +179,7 @@ def _connect(cloud: str | None, config_file: Path | None) -> Remote:
     return Remote(session, endpoint)
 
 
-def _meant(cloud: str | None, config_file: Path | None) -> tuple[Callable[[], Session], Mapping[str, Any]]:
+def _meant(cloud: str | None, config_file: Path | None) -> tuple[Callable[[], UserSession], Mapping[str, Any]]:
     """Return how to sign in to the cloud that is meant, and what its entry says of that.
 
     Raises Refused when no cloud is named.

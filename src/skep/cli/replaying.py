@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skep.cli.failures import Failed, Refused
+from skep.cli.failures import CommandRefused, Failed
 from skep.cli.output import print_json
 from skep.cli.simulated import draw_charts, prepare_charts, print_beside, print_outcomes, progress
 
 if TYPE_CHECKING:
-    from skep.simulator.policies import Policy
-    from skep.simulator.replay import Counted, Difference
-    from skep.simulator.simulation import Outcome
+    from skep.simulator.policies import SimulatedPolicy
+    from skep.simulator.replay import DecisionDifference, ReplayCounts
+    from skep.simulator.simulation import SimulationOutcome
     from skep.simulator.what_if import Comparison
 
 RECORDED = "recorded"
@@ -40,7 +40,9 @@ def replay_same(path: Path, *, as_json: bool) -> None:
         raise Failed(f"{tally.decisions - tally.reproduced} of {tally.decisions} decisions differ from the log")
 
 
-def replay_otherwise(path: Path, policies: Sequence[Policy], options: dict[str, Any], *, as_json: bool) -> None:
+def replay_otherwise(
+    path: Path, policies: Sequence[SimulatedPolicy], options: dict[str, Any], *, as_json: bool
+) -> None:
     """Show what other policies would have decided, and what would have become of the cloud."""
     from skep.simulator.what_if import Comparison
 
@@ -49,7 +51,7 @@ def replay_otherwise(path: Path, policies: Sequence[Policy], options: dict[str, 
     for comparison, policy in zip(comparisons, policies, strict=True):
         _decide(path, comparison, policy.name)
     if not any(one.decisions for one in comparisons):
-        raise Refused(f"{path}: the log has no decision")
+        raise CommandRefused(f"{path}: the log has no decision")
     outcomes = _courses(path, policies, options)
     charts = draw_charts(outcomes, options["charts"], about=path.name)
     if as_json:
@@ -71,7 +73,7 @@ def replay_otherwise(path: Path, policies: Sequence[Policy], options: dict[str, 
     print_outcomes(outcomes, charts)
 
 
-def _decide(path: Path, counted: Counted, title: str) -> None:
+def _decide(path: Path, counted: ReplayCounts, title: str) -> None:
     from skep.scheduler.decision_log.reading import entries, segments
     from skep.simulator.replay import replay
 
@@ -84,7 +86,7 @@ def _decide(path: Path, counted: Counted, title: str) -> None:
             replay(entries(file), counted)
 
 
-def _courses(path: Path, policies: Sequence[Policy], options: dict[str, Any]) -> list[Outcome]:
+def _courses(path: Path, policies: Sequence[SimulatedPolicy], options: dict[str, Any]) -> list[SimulationOutcome]:
     """Place the log's servers anew under the recorded policy and under the others."""
     from skep.simulator import recorded
     from skep.simulator.policies import checked
@@ -117,7 +119,7 @@ def _figures(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _print_differences(differences: Sequence[Difference], title: str) -> None:
+def _print_differences(differences: Sequence[DecisionDifference], title: str) -> None:
     for one in differences:
         click.echo(f"segment {one.segment} of {one.run}, decision {one.decision}, {one.instance}:")
         click.echo(f"  recorded: {one.recorded}")

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from skep.cli.config import config_option
-from skep.cli.failures import Failed, Refused
+from skep.cli.failures import CommandRefused, Failed
 from skep.cli.output import Format, format_option, print_json, reader_may_leave
 from skep.domain.ids import is_uuid
 
@@ -39,7 +39,7 @@ def request(request_id: str, form: Format, config_file: Path | None) -> None:
     from skep.config import load
 
     if not (request_id.startswith("req-") and is_uuid(request_id.removeprefix("req-"))):
-        raise Refused(f"{request_id!r} is not a request id: expected `req-` and a UUID")
+        raise CommandRefused(f"{request_id!r} is not a request id: expected `req-` and a UUID")
     directory = (Path(load(config_file, os.environ).config.state.directory) / "logs").absolute()
     if not directory.is_dir():
         raise Failed(f"there are no logs in {directory}: `skep up` writes them there; {ELSEWHERE}")

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from skep.cli.failures import Failed, Refused
+from skep.cli.failures import CommandRefused, Failed
 
 
 class SdkSession:
@@ -55,7 +55,7 @@ def region_of(cloud: str | None, file: Path | None, default: str) -> Any:
         from openstack import config as cloud_config
         from openstack import exceptions as sdk
     except ImportError as error:
-        raise Refused(
+        raise CommandRefused(
             f"{error.name} is not installed: the sign-in of this entry of clouds.yaml needs openstacksdk"
         ) from error
     logging.getLogger("keystoneauth").setLevel(logging.ERROR)  # what it warns of we say ourselves, in one line
@@ -69,9 +69,9 @@ def region_of(cloud: str | None, file: Path | None, default: str) -> Any:
         raise which(error) from error
 
 
-def which(error: Exception) -> Refused:
+def which(error: Exception) -> CommandRefused:
     """Return what is said where no cloud is named."""
-    return Refused(f"which cloud? {error} (set OS_CLOUD, or run where `skep up` keeps its state)")
+    return CommandRefused(f"which cloud? {error} (set OS_CLOUD, or run where `skep up` keeps its state)")
 
 
 def _unreached(error: Exception, url: str, timeout: float) -> str:

@@ -10,7 +10,7 @@ import click
 from msgspec.structs import replace
 
 from skep.cli.config import config_option
-from skep.cli.failures import Refused
+from skep.cli.failures import CommandRefused
 from skep.cli.up import StartOptions, cells_option, cloud_of, hosts_option, ports_option
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ def serve(
         _serve_cloud(config_file, options, log_file)
         return
     if options != StartOptions(None, None, False):
-        raise Refused(f"--cells, --hosts and --free-ports are for a whole cloud, not for {role}")
+        raise CommandRefused(f"--cells, --hosts and --free-ports are for a whole cloud, not for {role}")
     if role != "cell-conductor":
         _refuse(role, cell=cell)
     elif cell is None:
-        raise Refused("a cell-conductor needs --cell NAME")
+        raise CommandRefused("a cell-conductor needs --cell NAME")
     if role != "compute":
         _refuse(role, host=host)
     if role == "api":
@@ -87,7 +87,7 @@ def serve(
 def _refuse(role: str, **given: object) -> None:
     for name, value in given.items():
         if value is not None:
-            raise Refused(f"--{name.replace('_', '-')} is not for {role}")
+            raise CommandRefused(f"--{name.replace('_', '-')} is not for {role}")
 
 
 def _serve_cloud(config_file: Path | None, options: StartOptions, log_file: Path | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from skep.cli.failures import Failed, Refused
+from skep.cli.failures import CommandRefused, Failed
 from skep.cli.output import Format, print_said
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def rotate_servers(directory: StateDirectory, check: bool, form: Format) -> None
     try:
         rotation = ServerRotation(directory)
     except Misconfigured as error:
-        raise Refused(f"{error}; for servers elsewhere: skep keys steps database, skep keys steps nats") from error
+        raise CommandRefused(
+            f"{error}; for servers elsewhere: skep keys steps database, skep keys steps nats"
+        ) from error
     step = rotation.next_step
     why = rotation.refusal()
     if why is not None:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from skep.cli.failures import Failed, Refused
+from skep.cli.failures import CommandRefused, Failed
 from skep.cli.output import Format, format_option, print_json
 from skep.cli.remote import cloud_option
 from skep.cli.simulated import draw_charts, prepare_charts, print_outcomes, progress
 
 if TYPE_CHECKING:
     from skep.placement.settings import SchedulerSettings
-    from skep.simulator.clouds import Plan
+    from skep.simulator.clouds import CloudPlan
     from skep.simulator.events import Trace
-    from skep.simulator.policies import Policy
+    from skep.simulator.policies import SimulatedPolicy
 
 FILE = click.Path(exists=True, path_type=Path)
 POLICIES = frozenset({"policy", "against"})
@@ -79,7 +79,7 @@ def simulate(ctx: click.Context, /, trace: Path | None, replay: Path | None, for
     from skep.simulator.faults import FAULTS
 
     if (trace is None) == (replay is None):
-        raise Refused("expected either a TRACE or --replay LOG")
+        raise CommandRefused("expected either a TRACE or --replay LOG")
     as_json = form == "json"
     said = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     try:
@@ -89,7 +89,7 @@ def simulate(ctx: click.Context, /, trace: Path | None, replay: Path | None, for
         elif trace is not None:
             _simulate(trace, options, as_json=as_json)
     except FAULTS as error:
-        raise Refused(_words(error)) from error
+        raise CommandRefused(_words(error)) from error
 
 
 def _words(error: Exception) -> str:
@@ -105,7 +105,7 @@ def _check_replay(command: click.Command, said: set[str]) -> None:
     option_of = {option.name: option.opts[0] for option in command.params}
     for name in sorted(said - (OF_REPLAYS if otherwise else frozenset())):
         without = "" if otherwise or name not in OF_REPLAYS else " without another --policy"
-        raise Refused(f"--replay{without} does not support {option_of[name]}")
+        raise CommandRefused(f"--replay{without} does not support {option_of[name]}")
 
 
 def _replay(log: Path, said: set[str], options: dict[str, Any], *, as_json: bool) -> None:
@@ -160,7 +160,7 @@ def _simulate(path: Path, options: dict[str, Any], *, as_json: bool) -> None:
     print_outcomes(outcomes, charts)
 
 
-def _trace(path: Path, *, empty: bool) -> tuple[Trace, Plan | None]:
+def _trace(path: Path, *, empty: bool) -> tuple[Trace, CloudPlan | None]:
     """Read a trace; of a decision log also the hosts that it tells of."""
     from skep.simulator import recorded
     from skep.simulator.traces.reading import read
@@ -183,13 +183,13 @@ def _is_log(path: Path) -> bool:
     return path.is_dir() or recorded.is_log(path)
 
 
-def _plan(options: dict[str, Any], of_log: Plan | None) -> Plan:
+def _plan(options: dict[str, Any], of_log: CloudPlan | None) -> CloudPlan:
     """Return the cloud that is meant. Raises Refused unless one is."""
     from skep.simulator.clouds import HostKind, MadeUp, made_up, read
 
     named = [name for name in ("hosts", "cloud_file", "live") if options[name]]
     if len(named) > 1:
-        raise Refused("expected one of --hosts, --cloud-file and --live")
+        raise CommandRefused("expected one of --hosts, --cloud-file and --live")
     if options["cloud_file"]:
         return read(options["cloud_file"])
     if options["live"]:
@@ -206,10 +206,10 @@ def _plan(options: dict[str, Any], of_log: Plan | None) -> Plan:
         return made_up(MadeUp(hosts=(kind,), cells=options["cells"], zones=options["zones"]))
     if of_log is not None:
         return of_log
-    raise Refused("expected hosts: --hosts N, --cloud-file FILE or --live")
+    raise CommandRefused("expected hosts: --hosts N, --cloud-file FILE or --live")
 
 
-def _live(cloud: str | None, *, empty: bool) -> Plan:
+def _live(cloud: str | None, *, empty: bool) -> CloudPlan:
     """Read the hosts of a running cloud, a page at a time, and its aggregates."""
     import msgspec
 
@@ -234,7 +234,7 @@ def _live(cloud: str | None, *, empty: bool) -> Plan:
     return of_states(states, aggregates, name=remote.origin, empty=empty)
 
 
-def _policy(name: str, base: SchedulerSettings | None = None) -> Policy:
+def _policy(name: str, base: SchedulerSettings | None = None) -> SimulatedPolicy:
     """Return the policy of a name or a file, which may be a configuration. `base`: what neither says."""
     from skep.placement.settings import SchedulerSettings
     from skep.simulator.policies import checked, named, of_document, read_document
@@ -251,9 +251,9 @@ def _policy(name: str, base: SchedulerSettings | None = None) -> Policy:
     return checked(path.stem, scheduler_settings(load(path, {}).config))
 
 
-def _check_outages(trace: Trace, plan: Plan) -> None:
+def _check_outages(trace: Trace, plan: CloudPlan) -> None:
     known = {host.usage.host for host in plan.hosts}
     strange = sorted({change.host for change in trace.changes} - known)
     if strange:
         example = f", for one {min(known)}" if known else ""
-        raise Refused(f"outages: the cloud has no host {strange[0]}; it has {len(known)}{example}")
+        raise CommandRefused(f"outages: the cloud has no host {strange[0]}; it has {len(known)}{example}")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skep.cli.failures import Refused
+from skep.cli.failures import CommandRefused
 from skep.cli.output import print_rows
 from skep.cli.tables import Table
 
 if TYPE_CHECKING:
-    from skep.simulator.simulation import Outcome
+    from skep.simulator.simulation import SimulationOutcome
 
 INSTALL_CHARTS = "charts need matplotlib: install Skep with its extra `charts`"
 OnProgress = Callable[[int, int], None]
@@ -48,11 +48,11 @@ def prepare_charts(directory: Path | None) -> None:
     if directory is None:
         return
     if importlib.util.find_spec("matplotlib") is None:
-        raise Refused(INSTALL_CHARTS)
+        raise CommandRefused(INSTALL_CHARTS)
     directory.mkdir(parents=True, exist_ok=True)
 
 
-def draw_charts(outcomes: Sequence[Outcome], directory: Path | None, *, about: str = "") -> list[str]:
+def draw_charts(outcomes: Sequence[SimulationOutcome], directory: Path | None, *, about: str = "") -> list[str]:
     """Write the charts, if a directory is said for them; return their paths. `about`: which trace on which cloud."""
     if directory is None:
         return []
@@ -61,9 +61,9 @@ def draw_charts(outcomes: Sequence[Outcome], directory: Path | None, *, about: s
     return [str(path) for path in draw(outcomes, directory, about=about)]
 
 
-def print_outcomes(outcomes: Sequence[Outcome], charts: Sequence[str]) -> None:
+def print_outcomes(outcomes: Sequence[SimulationOutcome], charts: Sequence[str]) -> None:
     """Print a line for each measure, a column for each policy, and where the charts are."""
-    measures: list[tuple[str, Callable[[Outcome], str]]] = [
+    measures: list[tuple[str, Callable[[SimulationOutcome], str]]] = [
         ("placed", lambda one: str(one.placed)),
         ("refused", lambda one: str(one.refused)),
         ("refused by", lambda one: ", ".join(f"{stage} {count}" for stage, count in one.refused_by.items()) or "-"),
@@ -92,7 +92,7 @@ def print_beside(titles: Sequence[str], lines: Sequence[tuple[str, Sequence[str]
     print_rows(rows, Table({"measure": "", **dict(zip(keys, titles, strict=True))}), "table")
 
 
-def _share(measure: str, name: str, outcome: Outcome) -> str:
+def _share(measure: str, name: str, outcome: SimulationOutcome) -> str:
     shares: dict[str, float] = getattr(outcome, measure)
     return f"{100 * shares.get(name, 0.0):.2f} %"
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from skep.cli.greeting import Served
     from skep.cli.serving import Running
     from skep.config import Config
-    from skep.processes.all_in_one import Cloud
-    from skep.processes.supervisor.cloud import ProcessCloud
-    from skep.processes.supervisor.plan import Numbers
+    from skep.processes.all_in_one import AllInOneCloud
+    from skep.processes.supervisor.cloud import SupervisedCloud
+    from skep.processes.supervisor.plan import ProcessNumbers
 
     class Whole(Running, Served, Protocol):
         """A cloud that is started, greeted and stopped."""
@@ -112,9 +112,9 @@ def up(
     options = StartOptions(cells, hosts, free_ports)
     cloud: Whole
     if processes:
-        from skep.processes.supervisor.plan import Numbers
+        from skep.processes.supervisor.plan import ProcessNumbers
 
-        numbers = Numbers(apis, super_conductors, schedulers, cell_conductors)
+        numbers = ProcessNumbers(apis, super_conductors, schedulers, cell_conductors)
         config, cloud = processes_of(config_file, options, numbers)
     else:
         config, cloud = cloud_of(config_file, options)
@@ -136,7 +136,7 @@ def up(
         output.release(write=True)
 
 
-def cloud_of(config_file: Path | None, options: StartOptions) -> tuple[Config, Cloud]:
+def cloud_of(config_file: Path | None, options: StartOptions) -> tuple[Config, AllInOneCloud]:
     """Return the configuration and a cloud of one process that has not started."""
     from skep.processes.all_in_one import make_cloud
 
@@ -144,12 +144,14 @@ def cloud_of(config_file: Path | None, options: StartOptions) -> tuple[Config, C
     return config, make_cloud(config, cells=options.cells, hosts=hosts)
 
 
-def processes_of(config_file: Path | None, options: StartOptions, numbers: Numbers) -> tuple[Config, ProcessCloud]:
+def processes_of(
+    config_file: Path | None, options: StartOptions, numbers: ProcessNumbers
+) -> tuple[Config, SupervisedCloud]:
     """Return the configuration and a cloud of many processes that has not started."""
-    from skep.processes.supervisor.cloud import ProcessCloud
+    from skep.processes.supervisor.cloud import SupervisedCloud
 
     config, hosts = _read(config_file, options)
-    return config, ProcessCloud(config, numbers, cells=options.cells, hosts=hosts, config_file=config_file)
+    return config, SupervisedCloud(config, numbers, cells=options.cells, hosts=hosts, config_file=config_file)
 
 
 def _read(config_file: Path | None, options: StartOptions) -> tuple[Config, int | None]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from skep.cli.config import config_option
-from skep.cli.failures import Refused
+from skep.cli.failures import CommandRefused
 from skep.cli.installed import load_installed
 from skep.cli.output import Format, format_option, print_said
 
@@ -43,7 +43,7 @@ def set_password(name: str, password_file: TextIO | None, config_file: Path | No
     config = load_installed(config_file).config
     password = secrets.token_urlsafe(18) if password_file is None else password_file.read().rstrip("\r\n")
     if not password:
-        raise Refused("the new password is empty")
+        raise CommandRefused("the new password is empty")
     file = asyncio.run(_set(config, name, password))
     told = f"The password of {name} is {password} (printed this once)." if password_file is None else "Password set."
     made = {"user": name, "file": str(file), **({"password": password} if password_file is None else {})}
@@ -64,13 +64,13 @@ async def _set(config: Config, name: str, password: str) -> Path:
     directory = StateDirectory(Path(config.state.directory))
     location = Places(config, directory).api
     if revision_of(location) is None:
-        raise Refused(f"there is no API database {shown(location)} yet; `skep up` creates it")
+        raise CommandRefused(f"there is no API database {shown(location)} yet; `skep up` creates it")
     directory.open()
     hashing = Passwords(cost=config.identity.scrypt_cost)
     database = await open_database("api", location, upgrade=False)
     try:
         if not await store(database, hashing, Clock(), name, password):
-            raise Refused(f"there is no user {name}")
+            raise CommandRefused(f"there is no user {name}")
         url = f"http://{config.api.bind_host}:{config.identity.port}/v3"
         seeds.keep_password(directory.clouds_yaml, url, name, password)
         return directory.clouds_yaml

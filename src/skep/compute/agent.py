@@ -18,10 +18,10 @@ from skep.compute.drivers.base import Driver, DriverError, Guest, HostFacts
 from skep.compute.drivers.capabilities import capabilities_of
 from skep.compute.drivers.contents import Opener, keeps_closed
 from skep.compute.flusher import Flusher
-from skep.compute.found import Found
+from skep.compute.found import GuestTelling
 from skep.compute.guests import Guests
 from skep.compute.host import Host
-from skep.compute.identity import Identity, begin_run, keep_cell_key, load_or_mint, take_next_key
+from skep.compute.identity import HostIdentity, begin_run, keep_cell_key, load_or_mint, take_next_key
 from skep.compute.image_cache import ImageCache
 from skep.compute.inventory import idle_usage
 from skep.compute.journal import Journal
@@ -34,7 +34,7 @@ from skep.compute.restart import Restart
 from skep.compute.settings import ComputeSettings
 from skep.compute.steps import Steps, UnwatchedSteps
 from skep.compute.upcalls import Upcalls
-from skep.compute.work import Work
+from skep.compute.work import AgentWork
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
@@ -113,7 +113,7 @@ class Agent:
         self._flusher_is_shared = flusher is not None
         self._journal = Journal(directory / JOURNAL_FILE, self._flusher, remembered=settings.remembered_instances)
         self._process = Incarnation(new_uuid())
-        self._work = Work()
+        self._work = AgentWork()
         self._host: Host | None = None
         self._subscription: Subscription | None = None
         self._stopped = asyncio.Event()
@@ -192,7 +192,7 @@ class Agent:
             ) from error
         return facts, guests
 
-    async def _begin(self, identity: Identity, facts: HostFacts, guests: tuple[Guest, ...]) -> None:
+    async def _begin(self, identity: HostIdentity, facts: HostFacts, guests: tuple[Guest, ...]) -> None:
         usage = idle_usage(self.name, facts, self.settings, self._clock.now())
         own_clock = OwnClock(self._clock, self.name, self.cell_name, self._on_clock)
         reports = Reports(self._process, usage, self._fence, own_clock)
@@ -242,7 +242,7 @@ class Agent:
         restart.go_on()
         guests_seen = Guests(host, actions)
         reports.on_guests_taken = guests_seen.changed
-        handlers = conversation.taking(_handlers(builds, deletes, actions, reports, guests_seen, Found(host)))
+        handlers = conversation.taking(_handlers(builds, deletes, actions, reports, guests_seen, GuestTelling(host)))
         self._subscription = await self._transport.serve(compute(self.cell, self.name), handlers)
         self._work.start(reports.run(host), name=f"reports {self.name}")
         self._work.start(guests_seen.run(), name=f"guests {self.name}")
@@ -269,7 +269,7 @@ class Agent:
 
 
 def _handlers(
-    builds: Builds, deletes: Deletes, actions: GuestActions, reports: Reports, guests: Guests, found: Found
+    builds: Builds, deletes: Deletes, actions: GuestActions, reports: Reports, guests: Guests, found: GuestTelling
 ) -> Handlers:
     """Return what an agent does with each message: it notes the story and begins it, so no handler waits."""
 

@@ -70,7 +70,7 @@ class FinishedTask(msgspec.Struct, kw_only=True):
     acknowledged: bool = False
 
 
-class Verdict(enum.Enum):
+class OrderVerdict(enum.Enum):
     """What an order to build means to a host that has this record of the instance."""
 
     NEW = "new"
@@ -100,15 +100,15 @@ class InstanceRecord(msgspec.Struct, kw_only=True):
     taken: str = ""
     """The latest power task that was allowed to begin."""
 
-    def verdict(self, attempt: int) -> Verdict:
+    def verdict(self, attempt: int) -> OrderVerdict:
         """Say what an order to build `attempt` means now."""
         if attempt in self.open:
-            return Verdict.OPEN
+            return OrderVerdict.OPEN
         if attempt in self.failures:
-            return Verdict.FAILED
+            return OrderVerdict.FAILED
         if attempt <= self.terminate_up_to or attempt < self.highest or attempt in self.over:
-            return Verdict.REPLACED
-        return Verdict.NEW
+            return OrderVerdict.REPLACED
+        return OrderVerdict.NEW
 
     def replaced(self, attempt: int) -> bool:
         """Tell whether a newer attempt or a delete has overtaken `attempt`."""

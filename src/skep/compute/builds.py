@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from skep.compute.attempts import Verdict
+from skep.compute.attempts import OrderVerdict
 from skep.compute.calls import Change
 from skep.compute.drivers.base import ImageDriver, NamedResource
 from skep.compute.drivers.contents import GuestContents
@@ -119,13 +119,13 @@ class Builds:
             return
         self.stop(instance, below=attempt)
         record = self._host.journal.attempts.get(instance)
-        match record.verdict(attempt) if record is not None else Verdict.NEW:
-            case Verdict.NEW:
+        match record.verdict(attempt) if record is not None else OrderVerdict.NEW:
+            case OrderVerdict.NEW:
                 self._start(Run(order), message.node)
-            case Verdict.REPLACED:
+            case OrderVerdict.REPLACED:
                 self._host.journal.note(self._failed_entry(instance, attempt, REPLACED))
                 self._outcomes.tell(instance, attempt)
-            case Verdict.OPEN | Verdict.FAILED:
+            case OrderVerdict.OPEN | OrderVerdict.FAILED:
                 self._outcomes.tell_again(instance, attempt)
 
     def resume(self, order: BuildAccepted, *, granted: bool) -> None:

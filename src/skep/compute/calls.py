@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from skep.compute.drivers.base import Driver, DriverError, NamedResource
-from skep.compute.work import Work
+from skep.compute.work import AgentWork
 from skep.domain.builds import BuildFailure, failure
 from skep.domain.clock import Clock, isoformat_micro
 from skep.domain.ids import InstanceUuid
@@ -63,7 +63,9 @@ class HungCall(msgspec.Struct, frozen=True, kw_only=True):
 class DriverCalls:
     """All calls of one host's driver."""
 
-    def __init__(self, driver: Driver, host: str, limits: CallLimits, most_hung: int, work: Work, clock: Clock) -> None:
+    def __init__(
+        self, driver: Driver, host: str, limits: CallLimits, most_hung: int, work: AgentWork, clock: Clock
+    ) -> None:
         self._driver = driver
         self._host = host
         self._limits = limits

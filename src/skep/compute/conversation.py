@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import structlog
 
-from skep.compute.identity import Identity
+from skep.compute.identity import HostIdentity
 from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError, StaleAgent, Unauthenticated, Unavailable, UnknownSession, Unreachable
 from skep.domain.hosts import AgentIdentity
@@ -58,7 +58,7 @@ class Conversation:
         self,
         transport: Transport,
         cell: CellUuid,
-        identity: Identity,
+        identity: HostIdentity,
         process: Incarnation,
         keep: Callable[[bytes], Awaitable[None]],
         *,

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from skep.compute.identity import IDENTITY_FILE, Identity, keep_cell_key, load, load_or_mint
+from skep.compute.identity import IDENTITY_FILE, HostIdentity, keep_cell_key, load, load_or_mint
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import CellUuid
 from skep.domain.signatures import Signer
@@ -24,7 +24,7 @@ CREDENTIALS_FILE = "nats.creds"
 MARK = "# Written by `skep enrol`"
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
+class EnrolledCell(msgspec.Struct, frozen=True, kw_only=True):
     """The cell that a host belongs to."""
 
     uuid: CellUuid
@@ -51,12 +51,12 @@ class Messaging(msgspec.Struct, frozen=True, kw_only=True):
 class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
     """What the admin API answers."""
 
-    cell: Cell
+    cell: EnrolledCell
     host: str
     messaging: Messaging
 
 
-def begin(state: Path, host: str) -> Identity:
+def begin(state: Path, host: str) -> HostIdentity:
     """Return the identity with which a machine asks: of the host that it is already, or a new one.
 
     Raises Misconfigured when the state directory cannot be used, or has the host in two cells.
@@ -70,7 +70,7 @@ def begin(state: Path, host: str) -> Identity:
         raise Misconfigured(f"{state} cannot be used: {error.strerror}") from error
 
 
-def request_body(identity: Identity) -> dict[str, Any]:
+def request_body(identity: HostIdentity) -> dict[str, Any]:
     """Return what the machine tells of itself."""
     public_key = Signer(identity.seed, CellUuid("")).public_key
     body: dict[str, Any] = msgspec.to_builtins({"host": identity.host, "node": identity.node, "public_key": public_key})

@@ -21,7 +21,7 @@ IN_ONE_MESSAGE = 100
 """Guests with what the host was told of them: some hundred kB."""
 
 
-class Found:
+class GuestTelling:
     """One telling at a time; a later question than the one under way is answered after it."""
 
     def __init__(self, host: Host) -> None:

@@ -17,7 +17,7 @@ from skep.compute.ledger import Ledger
 from skep.compute.settings import ComputeSettings
 from skep.compute.steps import Steps
 from skep.compute.upcalls import Upcalls
-from skep.compute.work import InstanceLocks, Work
+from skep.compute.work import AgentWork, InstanceLocks
 from skep.domain.assignments import Assignment
 from skep.domain.builds import BuildFailure, FailureKind, failure
 from skep.domain.claims import ClaimKey
@@ -54,7 +54,7 @@ class Host:
     journal: Journal
     ledger: Ledger
     upcalls: Upcalls
-    work: Work
+    work: AgentWork
     reports: Reporting
     open_contents: Opener = keeps_closed
     images: ImageCache | None = None

@@ -19,7 +19,7 @@ SEED_BYTES = 32
 log = structlog.get_logger("skep.compute")
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class HostIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """A host's identity."""
 
     node: NodeUuid
@@ -38,7 +38,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         return f"Identity({self.node}, {self.host})"
 
 
-def load_or_mint(directory: Path, host: str) -> Identity:
+def load_or_mint(directory: Path, host: str) -> HostIdentity:
     """Return the host's identity, making it on the first start.
 
     Raises Misconfigured when the file is damaged or belongs to a host of another name: guests and claims are
@@ -47,7 +47,7 @@ def load_or_mint(directory: Path, host: str) -> Identity:
     path = directory / IDENTITY_FILE
     identity = load(directory)
     if identity is None:
-        identity = Identity(node=NodeUuid(new_uuid()), host=host, seed=new_seed())
+        identity = HostIdentity(node=NodeUuid(new_uuid()), host=host, seed=new_seed())
         _write(path, identity)
     if identity.host != host:
         raise Misconfigured(f"{path} belongs to host {identity.host!r}, this agent is {host!r}")
@@ -57,7 +57,7 @@ def load_or_mint(directory: Path, host: str) -> Identity:
     return identity
 
 
-def begin_run(directory: Path, host: str) -> Identity:
+def begin_run(directory: Path, host: str) -> HostIdentity:
     """Return the host's identity with the number of the run of its agent that begins.
 
     Numbers are microseconds since the epoch, so that they grow even where the directory was set back; and they grow
@@ -89,7 +89,7 @@ def keep_cell_key(directory: Path, cell_key: bytes) -> None:
         raise StorageUnavailable(f"{directory / IDENTITY_FILE} cannot be written: {error.strerror}") from error
 
 
-def make_next_key(directory: Path) -> Identity:
+def make_next_key(directory: Path) -> HostIdentity:
     """Make the key that is to follow, unless there is one already; the agent brings it at its next start.
 
     Raises Misconfigured when the directory holds no identity with a key.
@@ -117,7 +117,7 @@ def take_next_key(directory: Path, next_seed: bytes) -> None:
         raise StorageUnavailable(f"{directory / IDENTITY_FILE} cannot be written: {error.strerror}") from error
 
 
-def load(directory: Path) -> Identity | None:
+def load(directory: Path) -> HostIdentity | None:
     """Return the identity of the host whose agent has this directory; None before it has one.
 
     Raises Misconfigured when the file is damaged.
@@ -126,7 +126,7 @@ def load(directory: Path) -> Identity | None:
     if not path.exists():
         return None
     try:
-        identity = msgspec.json.decode(path.read_bytes(), type=Identity)
+        identity = msgspec.json.decode(path.read_bytes(), type=HostIdentity)
     except msgspec.DecodeError as error:
         raise Misconfigured(f"{path} cannot be read: {error}") from error
     if not is_uuid(identity.node):
@@ -136,7 +136,7 @@ def load(directory: Path) -> Identity | None:
     return identity
 
 
-def _write(path: Path, identity: Identity) -> None:
+def _write(path: Path, identity: HostIdentity) -> None:
     """Write the file whole or not at all; nobody else may read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")

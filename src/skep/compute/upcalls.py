@@ -11,7 +11,7 @@ import structlog
 
 from skep.compute.conversation import Conversation
 from skep.compute.settings import ComputeSettings
-from skep.compute.work import Stopping, Work
+from skep.compute.work import AgentWork, Stopping
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError, StaleAgent, Unavailable
@@ -56,7 +56,7 @@ class Upcalls:
     """An agent's way to its cell conductor."""
 
     def __init__(
-        self, conversation: Conversation, host: str, settings: ComputeSettings, work: Work, clock: Clock
+        self, conversation: Conversation, host: str, settings: ComputeSettings, work: AgentWork, clock: Clock
     ) -> None:
         self._conversation = conversation
         self._host = host

@@ -22,7 +22,7 @@ class Stopping(Exception):
     """The agent stops: this story goes on at its next start."""
 
 
-class Work:
+class AgentWork:
     """Tasks of one agent. While a task is `busy` the hypervisor has something in hand and is not interrupted."""
 
     def __init__(self) -> None:

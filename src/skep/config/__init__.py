@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from skep.config.compute import ComputeSettings, FakeDriverSettings, FakeFailure
 from skep.config.errors import ConfigError, Problem
-from skep.config.loading import Loaded, load
+from skep.config.loading import LoadedConfig, load
 from skep.config.provenance import Setting, Source, settings
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import (
@@ -37,7 +37,7 @@ __all__ = [
     "FakeFailure",
     "IdentitySettings",
     "ImagesSettings",
-    "Loaded",
+    "LoadedConfig",
     "LogSettings",
     "Problem",
     "QuotaSettings",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from skep.config.keys import Key, keys_of
+from skep.config.keys import SettingKey, keys_of
 from skep.config.sections import Config
 
 _OPENING = """\
@@ -28,7 +28,7 @@ def render() -> str:
     return "\n".join([_OPENING, *_sections(keys_of(Config))])
 
 
-def _sections(keys: tuple[Key, ...]) -> Iterator[str]:
+def _sections(keys: tuple[SettingKey, ...]) -> Iterator[str]:
     for key in keys:
         if key.section is not None:
             yield _table(f"[{key.path}]", key.section, key.path)
@@ -44,7 +44,7 @@ def _table(title: str, section: type[msgspec.Struct], path: str) -> str:
     return "\n".join([f"## `{title}`", "", purpose, "", *head, *rows, ""])
 
 
-def _row(key: Key) -> str:
+def _row(key: SettingKey) -> str:
     hidden = " (hidden by `config show`)" if key.hides == "value" else ""
     default = "required" if key.required else f"`{_toml(key.default)}`"
     takes = key.expected.replace("|", "\\|")

@@ -13,7 +13,7 @@ Hiding = Literal["nothing", "value", "url"]
 """What `skep config show` hides of a value: nothing, all of it, or the password inside an address."""
 
 
-class Key(msgspec.Struct, frozen=True):
+class SettingKey(msgspec.Struct, frozen=True):
     """One key: what it is called, what it takes, what it is for.
 
     Exactly one of these holds: it is a nested section (`section`), an array of tables (`item` is the struct
@@ -37,17 +37,17 @@ class Key(msgspec.Struct, frozen=True):
 
 
 @functools.cache
-def keys_of(section: type[msgspec.Struct], prefix: str = "") -> tuple[Key, ...]:
+def keys_of(section: type[msgspec.Struct], prefix: str = "") -> tuple[SettingKey, ...]:
     """Return the keys of a section in the order they are declared, their paths below `prefix`."""
     return tuple(
         _key(field, f"{prefix}.{field.name}" if prefix else field.name) for field in msgspec.structs.fields(section)
     )
 
 
-def _key(field: msgspec.structs.FieldInfo, path: str) -> Key:
+def _key(field: msgspec.structs.FieldInfo, path: str) -> SettingKey:
     bare, meta = _taken_apart(field.type)
     extra = (meta.extra if meta else None) or {}
-    return Key(
+    return SettingKey(
         name=field.name,
         path=path,
         type=field.type,

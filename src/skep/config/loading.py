@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from skep.config.errors import ConfigError, Problem
-from skep.config.keys import Key, keys_of
+from skep.config.keys import SettingKey, keys_of
 from skep.config.provenance import Source
 from skep.config.sections import Config
 from skep.config.urls import HIDDEN
@@ -28,14 +28,14 @@ FILE_VARIABLE = "SKEP_CONFIG"
 _PREFIX = "SKEP_"
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedConfig(msgspec.Struct, frozen=True):
     """A configuration that passed every check, and the origin of each value that is not a default."""
 
     config: Config
     sources: Mapping[str, Source]
 
 
-def load(path: Path | None, environ: Mapping[str, str]) -> Loaded:
+def load(path: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
     """Return the configuration of a file (none: defaults) and an environment, checked.
 
     Without a path the file that `SKEP_CONFIG` names is read. Raises ConfigError, which names every problem: a
@@ -52,13 +52,13 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Loaded:
     values = _checked(given, problems)
     if problems:
         raise ConfigError(problems)
-    return Loaded(_built(Config, "", values, given), {key: one.source for key, one in given.items()})
+    return LoadedConfig(_built(Config, "", values, given), {key: one.source for key, one in given.items()})
 
 
 class _Given(msgspec.Struct, frozen=True):
     """A raw value for a known key. Text of the environment is read leniently: `8080` is a number there."""
 
-    key: Key
+    key: SettingKey
     value: Any
     source: Source
 
@@ -117,18 +117,18 @@ def _read_environment(environ: Mapping[str, str], given: dict[str, _Given], prob
         given[key.path] = _Given(key, value, Source("environment", variable))
 
 
-def _plain_keys(section: type[msgspec.Struct], prefix: str) -> list[Key]:
-    found: list[Key] = []
+def _plain_keys(section: type[msgspec.Struct], prefix: str) -> list[SettingKey]:
+    found: list[SettingKey] = []
     for key in keys_of(section, prefix):
         found += [key] if key.section is None else _plain_keys(key.section, key.path)
     return found
 
 
-def _variable(key: Key) -> str:
+def _variable(key: SettingKey) -> str:
     return _PREFIX + key.path.upper().replace(".", "__")
 
 
-def _from_text(key: Key, text: str) -> Any:
+def _from_text(key: SettingKey, text: str) -> Any:
     if (
         key.item is not None
         or key.expected == "table"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from skep.config.keys import Key, keys_of
+from skep.config.keys import SettingKey, keys_of
 from skep.config.sections import Config
 from skep.config.urls import HIDDEN, masked
 
@@ -54,7 +54,7 @@ def _settings(
             yield Setting(key.path, shown(key, value), sources.get(key.path, DEFAULT), key.description)
 
 
-def shown(key: Key, value: Any) -> Any:
+def shown(key: SettingKey, value: Any) -> Any:
     """Return the value of a key as plain data that may be printed."""
     if key.item is not None:
         members = keys_of(key.item, key.path)

@@ -20,10 +20,10 @@ from skep.config.sections import (
 )
 from skep.contracts.databases import lay_out, locations_of
 from skep.contracts.eventually import PATIENCE, eventually
-from skep.processes.all_in_one import Cloud, make_cloud
+from skep.processes.all_in_one import AllInOneCloud, make_cloud
 from skep.processes.directory import StateDirectory
 from skep.processes.seeds import passwords_in
-from skep.processes.supervisor.cloud import ProcessCloud
+from skep.processes.supervisor.cloud import SupervisedCloud
 
 
 def http_config(
@@ -48,7 +48,7 @@ def plain_client(url: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False, verify=False)
 
 
-class Session:
+class ComputeSession:
     """One user's view of the compute API."""
 
     def __init__(self, client: httpx.AsyncClient, token: str) -> None:
@@ -65,8 +65,8 @@ class Session:
 
 @asynccontextmanager
 async def signed_in(
-    cloud: Cloud | ProcessCloud, user: str = "admin", project: str = "admin", *, at: str | None = None
-) -> AsyncIterator[Session]:
+    cloud: AllInOneCloud | SupervisedCloud, user: str = "admin", project: str = "admin", *, at: str | None = None
+) -> AsyncIterator[ComputeSession]:
     """Get a token for one of the first users; its session, with the API `at` a URL, lasts as long as the block."""
     password = passwords_in(cloud.clouds_yaml)[user]
     proof = {"user": {"name": user, "password": password, "domain": {"id": "default"}}}
@@ -79,11 +79,11 @@ async def signed_in(
     async with plain_client(at or cloud.api_url) as client:
         answer = await client.post(f"{cloud.identity_url}/auth/tokens", json=body)
         answer.raise_for_status()
-        yield Session(client, answer.headers["X-Subject-Token"])
+        yield ComputeSession(client, answer.headers["X-Subject-Token"])
 
 
 @asynccontextmanager
-async def serving_cloud(config: Config, *, cells: int = 2, hosts: int = 3) -> AsyncIterator[Cloud]:
+async def serving_cloud(config: Config, *, cells: int = 2, hosts: int = 3) -> AsyncIterator[AllInOneCloud]:
     """Run a cloud for the length of a block, once all its hosts may get servers."""
     _make_databases(config, cells)
     cloud = make_cloud(config, cells=cells, hosts=hosts)

@@ -19,7 +19,7 @@ REMEMBERED_RUNS = 1024
 """Processes whose latest tick is remembered: each start of a conductor is one."""
 
 
-class Recovery(msgspec.Struct, frozen=True, kw_only=True):
+class RecoveryRow(msgspec.Struct, frozen=True, kw_only=True):
     """That a database went back in time, and how far what follows from it has come."""
 
     timeline: int
@@ -30,7 +30,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Tables:
+class TimelineTables:
     """The three tables by which a database knows its time."""
 
     now: sa.Table
@@ -38,9 +38,9 @@ class Tables:
     seen: sa.Table
 
 
-def tables_of(metadata: sa.MetaData) -> Tables:
+def tables_of(metadata: sa.MetaData) -> TimelineTables:
     """Declare the tables in the metadata of one kind of database."""
-    return Tables(
+    return TimelineTables(
         now=sa.Table(
             "timeline",
             metadata,
@@ -71,7 +71,7 @@ def tables_of(metadata: sa.MetaData) -> Tables:
     )
 
 
-def advance(connection: sa.Connection, tables: Tables, database: str, owner: str) -> Moment:
+def advance(connection: sa.Connection, tables: TimelineTables, database: str, owner: str) -> Moment:
     """Raise the tick and note that `owner` raised it; return the moment that begins."""
     raised = tables.now.update().values(tick=tables.now.c.tick + 1).returning(tables.now.c.timeline, tables.now.c.tick)
     found = connection.execute(raised).first()
@@ -85,7 +85,7 @@ def advance(connection: sa.Connection, tables: Tables, database: str, owner: str
     return Moment(database, found.timeline, found.tick, owner)
 
 
-def current(connection: sa.Connection, tables: Tables, database: str) -> Moment | None:
+def current(connection: sa.Connection, tables: TimelineTables, database: str) -> Moment | None:
     """Return the latest moment of the database; None before its first lease."""
     query = sa.select(tables.now.c.timeline, tables.now.c.tick, tables.runs.c.owner).join_from(
         tables.now, tables.runs, tables.runs.c.tick == tables.now.c.tick
@@ -94,7 +94,7 @@ def current(connection: sa.Connection, tables: Tables, database: str) -> Moment 
     return None if found is None else Moment(database, found.timeline, found.tick, found.owner)
 
 
-def has_lost(connection: sa.Connection, tables: Tables, seen: Moment) -> bool:
+def has_lost(connection: sa.Connection, tables: TimelineTables, seen: Moment) -> bool:
     """Tell whether the database does not hold a moment of its own that somebody saw."""
     now = connection.execute(sa.select(tables.now.c.timeline)).scalar_one_or_none()
     if now is None or seen.timeline != now:
@@ -102,7 +102,7 @@ def has_lost(connection: sa.Connection, tables: Tables, seen: Moment) -> bool:
     return not holds_run(connection, tables, seen)
 
 
-def begin_anew(connection: sa.Connection, tables: Tables, seen: Moment | None, reason: str, now: int) -> None:
+def begin_anew(connection: sa.Connection, tables: TimelineTables, seen: Moment | None, reason: str, now: int) -> None:
     """Begin another timeline, beyond all that was seen: from here on the database recovers."""
     timeline, tick = seen.order if seen is not None else (0, 0)
     row = tables.now.c
@@ -118,7 +118,7 @@ def begin_anew(connection: sa.Connection, tables: Tables, seen: Moment | None, r
         connection.execute(tables.now.insert().values(only=ONLY, timeline=timeline + 1, tick=tick + 1, **begun))
 
 
-def holds_run(connection: sa.Connection, tables: Tables, seen: Moment) -> bool:
+def holds_run(connection: sa.Connection, tables: TimelineTables, seen: Moment) -> bool:
     """Tell whether the process that raised a moment came so far here, in whatever timeline.
 
     Of a process that is forgotten, what is not later than the last that was forgotten is believed.
@@ -129,7 +129,7 @@ def holds_run(connection: sa.Connection, tables: Tables, seen: Moment) -> bool:
     return held >= seen.tick
 
 
-def forget_runs(connection: sa.Connection, tables: Tables) -> None:
+def forget_runs(connection: sa.Connection, tables: TimelineTables) -> None:
     """Forget all but the processes that raised the tick last, and remember up to which tick they are forgotten."""
     by_tick = sa.select(tables.runs.c.tick).order_by(tables.runs.c.tick.desc())
     last = connection.execute(by_tick.offset(REMEMBERED_RUNS).limit(1)).scalar()
@@ -139,54 +139,54 @@ def forget_runs(connection: sa.Connection, tables: Tables) -> None:
         connection.execute(tables.now.update().where(behind).values(runs_after=last))
 
 
-def recovery(connection: sa.Connection, tables: Tables) -> Recovery | None:
+def recovery(connection: sa.Connection, tables: TimelineTables) -> RecoveryRow | None:
     """Return how the database recovers; None when it need not."""
     row = tables.now.c
     query = sa.select(row.timeline, row.recovering_since, row.reason, row.compared_at)
     found = connection.execute(query.where(row.recovering_since.is_not(None))).first()
     if found is None:
         return None
-    return Recovery(
+    return RecoveryRow(
         timeline=found.timeline, since=found.recovering_since, reason=found.reason, compared_at=found.compared_at
     )
 
 
-def note_compared(connection: sa.Connection, tables: Tables, timeline: int, now: int) -> None:
+def note_compared(connection: sa.Connection, tables: TimelineTables, timeline: int, now: int) -> None:
     """Note that the database was compared with the others in this timeline."""
     connection.execute(tables.now.update().where(tables.now.c.timeline == timeline).values(compared_at=now))
 
 
-def end(connection: sa.Connection, tables: Tables, timeline: int) -> bool:
+def end(connection: sa.Connection, tables: TimelineTables, timeline: int) -> bool:
     """Note that nothing of a recovery is left to be done; False when another one has begun."""
     mine = sa.and_(tables.now.c.timeline == timeline, tables.now.c.recovering_since.is_not(None))
     return connection.execute(tables.now.update().where(mine).values(recovering_since=None)).rowcount == 1
 
 
-def note_looked(connection: sa.Connection, tables: Tables) -> None:
+def note_looked(connection: sa.Connection, tables: TimelineTables) -> None:
     """Note that somebody who remembers later moments would have seen by now that the database went back."""
     connection.execute(tables.now.update().values(looked_at=tables.now.c.tick))
 
 
-def was_looked_at(connection: sa.Connection, tables: Tables, since: Moment) -> bool:
+def was_looked_at(connection: sa.Connection, tables: TimelineTables, since: Moment) -> bool:
     """Tell whether that was so after a moment, or the database has begun another timeline."""
     row = tables.now.c
     found = connection.execute(sa.select(row.timeline, row.looked_at)).first()
     return found is not None and (found.timeline > since.timeline or found.looked_at >= since.tick)
 
 
-def note_judged(connection: sa.Connection, tables: Tables) -> None:
+def note_judged(connection: sa.Connection, tables: TimelineTables) -> None:
     """Note that a process lives here that has heard all who may remember later moments, or waited long enough."""
     connection.execute(tables.now.update().values(judged_at=tables.now.c.tick))
 
 
-def was_judged(connection: sa.Connection, tables: Tables, since: Moment) -> bool:
+def was_judged(connection: sa.Connection, tables: TimelineTables, since: Moment) -> bool:
     """Tell whether such a process lived after a moment, or the database has begun another timeline."""
     row = tables.now.c
     found = connection.execute(sa.select(row.timeline, row.judged_at)).first()
     return found is not None and (found.timeline > since.timeline or found.judged_at >= since.tick)
 
 
-def saw(connection: sa.Connection, tables: Tables, moment: Moment) -> None:
+def saw(connection: sa.Connection, tables: TimelineTables, moment: Moment) -> None:
     """Remember a moment of another database, unless a later one is remembered."""
     known = last_seen(connection, tables, moment.database)
     if known is not None and later(known, moment) != moment:
@@ -196,7 +196,7 @@ def saw(connection: sa.Connection, tables: Tables, moment: Moment) -> None:
     connection.execute(statement.on_conflict_do_update(index_elements=["database"], set_=values))
 
 
-def last_seen(connection: sa.Connection, tables: Tables, database: str) -> Moment | None:
+def last_seen(connection: sa.Connection, tables: TimelineTables, database: str) -> Moment | None:
     """Return the latest moment of another database that is remembered here."""
     found = connection.execute(sa.select(tables.seen).where(tables.seen.c.database == database)).first()
     return None if found is None else Moment(found.database, found.timeline, found.tick, found.owner)

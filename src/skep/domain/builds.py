@@ -77,7 +77,7 @@ Verdict = Literal["", "not_now", "never"]
 """Of a request that no host fits: whether a host could hold it that is empty, up and enabled. Empty: not worked out."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class SuggestedChange(msgspec.Struct, frozen=True, kw_only=True):
     """One way to ask for less, or to make more usable, after which some host fits. Names no host."""
 
     parts: tuple[str, ...]
@@ -110,7 +110,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How many of these have not reported: they may be too small."""
     left_aside: tuple[str, ...] = ()
     """Stages that do not apply to an empty host, because they judge other servers or other services' states."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SuggestedChange, ...] = ()
     """The smallest changes that would fit, each by itself, best first; none where nothing small would."""
     near: int = 0
     """Hosts that fail on one thing only, at least: `nearest` names the first. 0 in records of older releases."""

@@ -8,7 +8,7 @@ from skep.domain.builds import StageCount
 from skep.domain.resources import Resources
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
+class PartRoom(msgspec.Struct, frozen=True, kw_only=True):
     """The room in one part of the cloud."""
 
     name: str
@@ -51,9 +51,9 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     """What is free on the suitable hosts when no more fits, of the classes that are asked for."""
     sizes: dict[int, int] = {}
     """Servers that fit -> suitable hosts on which so many do; a power of two stands for all up to the next."""
-    zones: tuple[Room, ...] = ()
+    zones: tuple[PartRoom, ...] = ()
     """The most room first, as all of these."""
-    cells: tuple[Room, ...] = ()
-    aggregates: tuple[Room, ...] = ()
+    cells: tuple[PartRoom, ...] = ()
+    aggregates: tuple[PartRoom, ...] = ()
     not_counted: tuple[str, ...] = ()
     """Stages that may let fewer onto a host than is counted here: what they look at is not known beforehand."""

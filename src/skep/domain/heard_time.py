@@ -13,7 +13,7 @@ OFF_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ClockDifference:
     """By how many seconds the own clock is ahead (negative: behind); the truth is at most `within` seconds away."""
 
     ahead: float
@@ -62,10 +62,10 @@ class HeardTime:
         """Take what the other's clock said when the own steady one read `elapsed`; `within`: how wrong it may be."""
         self._known = (now, elapsed, within)
 
-    def difference(self) -> Difference | None:
+    def difference(self) -> ClockDifference | None:
         """Compare the own clock as it goes now; None before the other was ever heard."""
         if self._known is None:
             return None
         at, elapsed, within = self._known
         other = at + (self._own.elapsed() - elapsed) * SECOND
-        return Difference((self._own.now() - other) / SECOND, within)
+        return ClockDifference((self._own.now() - other) / SECOND, within)

@@ -33,13 +33,13 @@ class Attribute(msgspec.Struct, frozen=True):
     path: tuple[str, ...]
 
 
-class Constant(msgspec.Struct, frozen=True):
+class ConstantValue(msgspec.Struct, frozen=True):
     """A value as it was written."""
 
     value: str | float | bool
 
 
-Operand = Attribute | Constant
+Operand = Attribute | ConstantValue
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -56,11 +56,11 @@ class Joined(msgspec.Struct, frozen=True):
     parts: tuple[Query, ...]
 
 
-class Anything(msgspec.Struct, frozen=True):
+class EveryHost(msgspec.Struct, frozen=True):
     """The condition that every host satisfies."""
 
 
-Query = Compared | Joined | Anything
+Query = Compared | Joined | EveryHost
 
 
 def parse(hint: Any) -> Query:
@@ -84,7 +84,7 @@ def _query(written: Any, deep: int, left: list[int]) -> Query:
         wanted = "a list that begins with an operator"
         raise ValueError(f"expected {wanted}, got {_short(written)}")  # noqa: TRY004  # a user's mistake, not a caller's
     if not written:
-        return Anything()
+        return EveryHost()
     left[0] -= len(written)
     if not deep or left[0] < 0:
         raise ValueError(f"more than {DEEPEST} levels, or more than {MOST_PARTS} parts")
@@ -109,7 +109,7 @@ def _operand(written: Any) -> Operand:
             raise ValueError(f"hosts have no attribute {_short(written)}; they have {', '.join(sorted(ATTRIBUTES))}")
         return Attribute(path)
     if isinstance(written, (str, int, float)):
-        return Constant(written)
+        return ConstantValue(written)
     raise ValueError(f"expected a text, a number, true or false, got {_short(written)}")
 
 

@@ -41,7 +41,7 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 FieldType = Literal["integer", "number", "string", "boolean", "strings"]
 
 
-class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class NamespaceField(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One field of the states of a namespace."""
 
     type: FieldType
@@ -68,7 +68,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the states of a namespace hold."""
 
-    fields: dict[str, Field]
+    fields: dict[str, NamespaceField]
     join: Join = Join()
     max_states: int = MAX_STATES
 
@@ -111,7 +111,7 @@ def _namespace_faults(name: str, schema: Schema) -> Iterator[str]:
         yield f"fields: the schema is larger than {MAX_SCHEMA_BYTES} bytes"
 
 
-def _field_faults(field: Field) -> Iterator[str]:
+def _field_faults(field: NamespaceField) -> Iterator[str]:
     bounds = (("minimum", field.minimum), ("maximum", field.maximum))
     for name, bound in bounds:
         if bound is not None and field.type not in ("integer", "number"):
@@ -158,7 +158,7 @@ def _breaking_changes(old: Schema, new: Schema) -> Iterator[str]:
             yield f"fields.{name}.required: states that are stored do not have it"
 
 
-def _narrower(old: Field, new: Field) -> Iterator[str]:
+def _narrower(old: NamespaceField, new: NamespaceField) -> Iterator[str]:
     if old.type != new.type and (old.type, new.type) != ("integer", "number"):
         yield f"type: {old.type} cannot become {new.type}"
     if new.required and not old.required:
@@ -203,7 +203,7 @@ def _state_faults(schema: Schema, state: Mapping[str, Any]) -> Iterator[str]:
         yield f"state: is larger than {MAX_STATE_BYTES} bytes"
 
 
-def _value_fault(field: Field, value: Any) -> str | None:
+def _value_fault(field: NamespaceField, value: Any) -> str | None:
     match field.type:
         case "integer" | "number":
             return _number_fault(field, value)
@@ -219,7 +219,7 @@ def _value_fault(field: Field, value: Any) -> str | None:
             return next((fault for item in value if (fault := _string_fault(field, item)) is not None), None)
 
 
-def _number_fault(field: Field, value: Any) -> str | None:
+def _number_fault(field: NamespaceField, value: Any) -> str | None:
     kinds = (int,) if field.type == "integer" else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
         return f"expected {'an integer' if field.type == 'integer' else 'a number'}"
@@ -232,7 +232,7 @@ def _number_fault(field: Field, value: Any) -> str | None:
     return None
 
 
-def _string_fault(field: Field, value: Any) -> str | None:
+def _string_fault(field: NamespaceField, value: Any) -> str | None:
     if not isinstance(value, str):
         return "expected a string"
     if len(value) > field.max_length:

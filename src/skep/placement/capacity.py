@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skep.domain.builds import StageCount
-from skep.domain.capacity import Capacity, Room
+from skep.domain.capacity import Capacity, PartRoom
 from skep.domain.errors import BadRequest
 from skep.domain.resources import Resources
 from skep.placement.emptied import EmptyHosts, passing
@@ -136,13 +136,15 @@ def _by_code(codes: NDArray[np.int32], names: Sequence[str]) -> Iterator[tuple[s
         yield name, codes == code
 
 
-def _parts(parts: Iterable[tuple[str, Mask]], room: Ints, counted: Mask) -> tuple[Room, ...]:
+def _parts(parts: Iterable[tuple[str, Mask]], room: Ints, counted: Mask) -> tuple[PartRoom, ...]:
     """Return the room of each part that has a suitable host, the most first."""
     found = []
     for name, mask in parts:
         suitable = int(np.count_nonzero(counted & mask))
         if suitable:
             mine = room[mask]
-            found.append(Room(name=name, servers=int(mine.sum()), hosts=int(np.count_nonzero(mine)), suitable=suitable))
+            found.append(
+                PartRoom(name=name, servers=int(mine.sum()), hosts=int(np.count_nonzero(mine)), suitable=suitable)
+            )
     found.sort(key=lambda one: (-one.servers, one.name))
     return tuple(found[:MOST_PARTS])

@@ -12,7 +12,7 @@ import numpy as np
 
 from skep.domain.conditions import OPERATORS, Phrase, phrase
 from skep.domain.errors import BadRequest
-from skep.domain.namespaces import Field
+from skep.domain.namespaces import NamespaceField
 from skep.placement.filters.volume import COMPARE, compared
 from skep.placement.hosts.columns import Floats, Mask
 from skep.placement.hosts.table import HostTable
@@ -77,7 +77,7 @@ def _amounts(table: HostTable, kind: str, resource_class: str) -> Floats:
     return values
 
 
-def _namespaced(condition: Phrase, hosts: HostView, field: Field) -> Mask:
+def _namespaced(condition: Phrase, hosts: HostView, field: NamespaceField) -> Mask:
     scope, _, name = condition.field.partition(".")
     if field.type in ("integer", "number"):
         return _number(condition, hosts.number(scope, name))

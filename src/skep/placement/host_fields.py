@@ -10,7 +10,7 @@ import msgspec
 
 from skep.domain.errors import BadRequest
 from skep.domain.hosts import HostState, HostUsage
-from skep.domain.namespaces import Field
+from skep.domain.namespaces import NamespaceField
 from skep.domain.resources import Inventory
 from skep.placement.host_conditions import AMOUNTS
 from skep.placement.hosts.table import HostTable
@@ -76,7 +76,7 @@ def _of_usage(name: str, rest: str) -> Getter:
     return lambda state, row: msgspec.to_builtins(inventory(state, row))
 
 
-def _namespaced(table: HostTable, namespace: str, name: str, field: Field) -> Getter:
+def _namespaced(table: HostTable, namespace: str, name: str, field: NamespaceField) -> Getter:
     """Show the largest number of all states that join the host, or all their strings."""
 
     def value(_state: HostState, row: int) -> Any:

@@ -43,7 +43,7 @@ class Shape(tuple[object, ...]):
     __ne__ = object.__ne__
 
 
-class Capability(msgspec.Struct, frozen=True):
+class RequiredAttribute(msgspec.Struct, frozen=True):
     """An attribute of the host that the flavor asks for."""
 
     path: tuple[str, ...]
@@ -73,9 +73,9 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Field of the namespace `volume` and the condition on it, from extra specs."""
     volume_wanted: str | None = None
     """Of the hint `same_host_as_volume`."""
-    capabilities: tuple[Capability, ...] = ()
+    capabilities: tuple[RequiredAttribute, ...] = ()
     """Of attributes that stay as they are while servers come and go."""
-    capabilities_of_amounts: tuple[Capability, ...] = ()
+    capabilities_of_amounts: tuple[RequiredAttribute, ...] = ()
     """Of attributes that do not."""
     guest_kind: GuestKind | None = None
     """What the image asks of the hypervisor."""
@@ -247,15 +247,15 @@ def _with(traits: tuple[str, ...], *more: str) -> tuple[str, ...]:
     return tuple(sorted({*traits, *more})) if more else traits
 
 
-def _capabilities(extra_specs: Mapping[str, str]) -> tuple[Capability, ...]:
+def _capabilities(extra_specs: Mapping[str, str]) -> tuple[RequiredAttribute, ...]:
     """Return what the flavor asks of attributes: with the scope `capabilities`, or without any."""
     found = []
     for key, wanted in extra_specs.items():
         scope, *names = key.split(":")
         if scope == "capabilities" and names:
-            found.append(Capability(tuple(names), wanted, scoped=True))
+            found.append(RequiredAttribute(tuple(names), wanted, scoped=True))
         elif not names and key != GROUP_POLICY:
-            found.append(Capability((key,), wanted, scoped=False))
+            found.append(RequiredAttribute((key,), wanted, scoped=False))
     return tuple(sorted(found, key=lambda one: (one.path, one.wanted))) if found else ()
 
 

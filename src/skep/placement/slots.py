@@ -25,7 +25,7 @@ _DIGITS = 9
 """Worth is rounded to so many digits, so that it does not depend on the order in which numbers were added."""
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of server. Amounts are in the order of the columns that are looked at."""
 
     flat: tuple[int, ...]
@@ -52,7 +52,7 @@ class Worthing(msgspec.Struct, frozen=True, kw_only=True):
     """Each further tenth of what runs that must go first counts for less by this factor."""
 
 
-class Hosts(msgspec.Struct, frozen=True, eq=False):
+class HostAmounts(msgspec.Struct, frozen=True, eq=False):
     """What is free on some hosts, and what they have: a row for each host."""
 
     flat: Ints
@@ -66,7 +66,7 @@ class Hosts(msgspec.Struct, frozen=True, eq=False):
 class Worth:
     """The worth of hosts under one mix of kinds."""
 
-    def __init__(self, kinds: Sequence[Kind], how: Worthing, *, mean_flat: Floats, mean_part: Floats) -> None:
+    def __init__(self, kinds: Sequence[ServerKind], how: Worthing, *, mean_flat: Floats, mean_part: Floats) -> None:
         """`mean_flat`, `mean_part`: what an average host has, of parts in sum; it says how large a kind is."""
         self._flat = np.array([kind.flat for kind in kinds], dtype=np.int64).reshape(len(kinds), len(mean_flat))
         self._part = np.array([kind.part or (0,) * len(mean_part) for kind in kinds], dtype=np.int64)
@@ -85,7 +85,7 @@ class Worth:
         likely = how.departures_decay ** (10 * self._gone)
         self._likely: Floats = likely / likely.sum()
 
-    def of(self, hosts: Hosts) -> Floats:
+    def of(self, hosts: HostAmounts) -> Floats:
         """Return the worth of each host."""
         slots = self.slots(self._later(hosts.flat, hosts.flat_capacity), self._later(hosts.part, hosts.part_capacity))
         counted = slots if self._exponent == 1 else slots**self._exponent

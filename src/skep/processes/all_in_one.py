@@ -23,7 +23,7 @@ SWITCH_SECONDS = 0.0005
 statements would wait that long for a busy event loop."""
 
 
-class Cloud:
+class AllInOneCloud:
     """Everything of `skep up` in one event loop. `start` binds the ports first, so that a taken one costs nothing."""
 
     def __init__(
@@ -167,6 +167,6 @@ class Cloud:
 
 def make_cloud(
     config: Config, *, cells: int | None = None, hosts: int | None = None, steps: Steps | None = None
-) -> Cloud:
+) -> AllInOneCloud:
     """Return a cloud that has not started."""
-    return Cloud(config, cells=cells, hosts=hosts, steps=steps)
+    return AllInOneCloud(config, cells=cells, hosts=hosts, steps=steps)

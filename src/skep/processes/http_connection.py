@@ -18,7 +18,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from skep.config.http import HttpSettings
-from skep.processes.http_limits import Candidate, Seen, Stage, Watch, deadline, look_seconds, make_room, watch
+from skep.processes.http_limits import (
+    Candidate,
+    ConnectionLook,
+    ConnectionStage,
+    Watch,
+    deadline,
+    look_seconds,
+    make_room,
+    watch,
+)
 from skep.telemetry.logs import get_logger
 
 MAX_PIPELINED = 16
@@ -29,7 +38,7 @@ ROOM_SHARE = 32
 log = get_logger(__name__)
 
 
-class Guard:
+class PortGuard:
     """The connections of one port: how many there are, whose time is over, which make room."""
 
     def __init__(self, limits: HttpSettings, most: int, said: Callable[[str, int], None]) -> None:
@@ -37,7 +46,7 @@ class Guard:
         self.limits = limits
         self.said = said
         self._most = most
-        self._connections: dict[Connection, Watch | None] = {}
+        self._connections: dict[HttpConnection, Watch | None] = {}
         self._next_look = 0.0
 
     @property
@@ -45,7 +54,7 @@ class Guard:
         """How many connections are open."""
         return len(self._connections)
 
-    def admit(self, connection: Connection, now: float) -> None:
+    def admit(self, connection: HttpConnection, now: float) -> None:
         """Take a new connection, at the cost of others or of itself when there are too many."""
         if len(self._connections) >= self._most:
             seats = max(1, self._most // ROOM_SHARE)
@@ -67,7 +76,7 @@ class Guard:
                 one.end()
         self._connections[connection] = watch(None, connection.seen(), now)
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: HttpConnection) -> None:
         """Forget a connection that is gone."""
         self._connections.pop(connection, None)
 
@@ -95,7 +104,7 @@ class _OverLimit(Exception):
     """Ends the parser's work on a request that is over a limit."""
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """One connection, as uvicorn serves it, within limits."""
 
     def __init__(
@@ -105,7 +114,7 @@ class Connection(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        guard: Guard,
+        guard: PortGuard,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._guard = guard
@@ -140,23 +149,23 @@ class Connection(HttpToolsProtocol):
         self._guard.leave(self)
         super().connection_lost(exc)
 
-    def seen(self) -> Seen:
+    def seen(self) -> ConnectionLook:
         """Return what this connection waits for."""
-        return Seen(self._stage(), self._begun_requests, self._body_bytes)
+        return ConnectionLook(self._stage(), self._begun_requests, self._body_bytes)
 
-    def _stage(self) -> Stage:
+    def _stage(self) -> ConnectionStage:
         if self._refused or self.transport.is_closing():
-            return Stage.ENDING
+            return ConnectionStage.ENDING
         if self._in_head:
-            return Stage.SERVED if self._busy else Stage.HEAD
+            return ConnectionStage.SERVED if self._busy else ConnectionStage.HEAD
         if self._whole_requests < self._begun_requests:
             if self.cycle.response_complete:
-                return Stage.LEFTOVER
+                return ConnectionStage.LEFTOVER
             waits = self.flow.read_paused or self.cycle.waiting_for_100_continue or self.pipeline
-            return Stage.SERVED if waits else Stage.BODY
+            return ConnectionStage.SERVED if waits else ConnectionStage.BODY
         if self._busy:
-            return Stage.SERVED
-        return Stage.IDLE if self._headed else Stage.SILENT
+            return ConnectionStage.SERVED
+        return ConnectionStage.IDLE if self._headed else ConnectionStage.SILENT
 
     @property
     def _busy(self) -> bool:
@@ -256,15 +265,15 @@ class Connection(HttpToolsProtocol):
             f"{limits.max_headers} headers.",
         )
 
-    def overdue(self, stage: Stage) -> None:
+    def overdue(self, stage: ConnectionStage) -> None:
         """End the connection: the time of its client is over."""
-        if stage is Stage.HEAD:
+        if stage is ConnectionStage.HEAD:
             self._refuse_request(
                 "slow_headers", 408, f"The headers did not end within {self._limits.header_timeout:g} seconds."
             )
-        elif stage is Stage.BODY:
+        elif stage is ConnectionStage.BODY:
             self._refuse_request("slow_body", 408, "The body arrived too slowly or stopped before its end.")
-        elif stage in (Stage.IDLE, Stage.SILENT):
+        elif stage in (ConnectionStage.IDLE, ConnectionStage.SILENT):
             self.transport.close()
         else:
             self.end()

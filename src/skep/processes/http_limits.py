@@ -16,7 +16,7 @@ LINGER_SECONDS = 5.0
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
-class Stage(IntEnum):
+class ConnectionStage(IntEnum):
     """What a connection waits for. The lower, the sooner it makes room for another; `SERVED` never does."""
 
     ENDING = 0
@@ -36,10 +36,10 @@ class Stage(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ConnectionLook:
     """A connection at one look: what it waits for, of which of its requests, and how much body that has by now."""
 
-    stage: Stage
+    stage: ConnectionStage
     request: int
     received: int
 
@@ -48,7 +48,7 @@ class Seen:
 class Watch:
     """What is remembered of a connection between two looks."""
 
-    seen: Seen
+    seen: ConnectionLook
     since: float
     """When it was first seen at this stage of this request."""
     received_before: int
@@ -56,7 +56,7 @@ class Watch:
     """When more of the body was last seen."""
 
 
-def watch(before: Watch | None, seen: Seen, now: float) -> Watch:
+def watch(before: Watch | None, seen: ConnectionLook, now: float) -> Watch:
     """Return what to remember of a connection after a look at it."""
     if before is None or (before.seen.stage, before.seen.request) != (seen.stage, seen.request):
         return Watch(seen, now, seen.received, now)
@@ -67,14 +67,14 @@ def watch(before: Watch | None, seen: Seen, now: float) -> Watch:
 def deadline(one: Watch, limits: HttpSettings) -> float | None:
     """Return when the client's time is over; None while it is not the client's turn."""
     stage = one.seen.stage
-    if stage is Stage.SERVED:
+    if stage is ConnectionStage.SERVED:
         return None
-    if stage is Stage.BODY:
+    if stage is ConnectionStage.BODY:
         won = (one.seen.received - one.received_before) / limits.body_min_rate
         return min(one.heard, one.since + won) + limits.body_timeout
-    if stage is Stage.IDLE:
+    if stage is ConnectionStage.IDLE:
         return one.since + limits.idle_timeout
-    if stage in (Stage.SILENT, Stage.HEAD):
+    if stage in (ConnectionStage.SILENT, ConnectionStage.HEAD):
         return one.since + limits.header_timeout
     return one.since + LINGER_SECONDS
 
@@ -91,7 +91,7 @@ class Candidate(Generic[KeyT]):
 
     key: KeyT
     address: str
-    stage: Stage
+    stage: ConnectionStage
     since: float
 
 
@@ -105,7 +105,7 @@ def make_room(candidates: Iterable[Candidate[KeyT]], count: int) -> list[KeyT]:
     held: Counter[str] = Counter()
     for one in candidates:
         held[one.address] += 1
-        if one.stage is not Stage.SERVED:
+        if one.stage is not ConnectionStage.SERVED:
             waiting.setdefault(one.address, []).append(one)
     for queue in waiting.values():
         queue.sort(key=lambda one: (one.stage, one.since), reverse=True)

@@ -33,7 +33,7 @@ NEW_CELLS = 2
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownCell:
     """A cell that the API database knows."""
 
     cell: Cell
@@ -77,7 +77,7 @@ def _with_configured(known: Sequence[str], configured: Sequence[str]) -> Cells:
     return Cells((*known, *(name for name in configured if name not in known)), notes)
 
 
-def known_cells(places: Places, directory: StateDirectory) -> dict[str, Known]:
+def known_cells(places: Places, directory: StateDirectory) -> dict[str, KnownCell]:
     """Return the cells, cell0 too, that the API database knows; it may be of an older release, or not there. Blocks.
 
     Raises Misconfigured when it is no database, StorageUnavailable when it cannot be reached now.
@@ -87,7 +87,8 @@ def known_cells(places: Places, directory: StateDirectory) -> dict[str, Known]:
     with _above(places) as connection:
         rows = cell_rows.located_in_any_release(connection)
     return {
-        cell.name: Known(cell, places.of(cell.name, addresses.database_url(directory, where))) for cell, where in rows
+        cell.name: KnownCell(cell, places.of(cell.name, addresses.database_url(directory, where)))
+        for cell, where in rows
     }
 
 
@@ -161,7 +162,7 @@ async def open_installation(
     return Databases(api=opened.pop("api"), cells=opened), tuple(notes)
 
 
-async def _settle(opened: Mapping[str, Database], name: str, known: Known | None) -> None:
+async def _settle(opened: Mapping[str, Database], name: str, known: KnownCell | None) -> None:
     """Write down whose database it is, below and above. Raises Misconfigured when it is another cell's."""
     database, now = opened[name], Clock().now()
     if known is None:
@@ -257,17 +258,17 @@ def _is_made(location: Location) -> bool:
 
 
 @dataclass(frozen=True)
-class Hosts:
+class FakeHosts:
     """Which fake hosts a cell has."""
 
     names: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
 
-def choose_hosts(cell: str, there: Sequence[str], count: int | None, default: int) -> Hosts:
+def choose_hosts(cell: str, there: Sequence[str], count: int | None, default: int) -> FakeHosts:
     """Return the hosts of a cell to start: all that are there, and new ones up to `count` (new cell: `default`)."""
     wanted = count if count is not None else len(there) or default
     if wanted < len(there):
-        return Hosts(tuple(there), (f"{cell} has {len(there)} hosts, all stay",))
+        return FakeHosts(tuple(there), (f"{cell} has {len(there)} hosts, all stay",))
     free = (name for name in map(f"{cell}-host{{}}".format, range(1, 2**31)) if name not in there)
-    return Hosts((*there, *(next(free) for _ in range(wanted - len(there)))))
+    return FakeHosts((*there, *(next(free) for _ in range(wanted - len(there)))))

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from skep.config.http import HttpSettings
 from skep.domain.errors import Misconfigured
 from skep.processes.forwarded import Forwarded
-from skep.processes.http_connection import Connection, Guard
+from skep.processes.http_connection import HttpConnection, PortGuard
 from skep.processes.open_files import connections_within
 from skep.processes.ports import family_of
 from skep.processes.whole_bodies import WholeBodies
@@ -68,8 +68,8 @@ class Listener:
 
     async def start(self, app: ASGIApp) -> None:
         """Serve `app` from now on."""
-        guard = Guard(self._limits, self._most(), self._count_refused)
-        connection: Any = partial(Connection, guard=guard)
+        guard = PortGuard(self._limits, self._most(), self._count_refused)
+        connection: Any = partial(HttpConnection, guard=guard)
         config = uvicorn.Config(
             Forwarded(WholeBodies(app), self._limits.trusted_proxies),
             log_config=None,
@@ -113,7 +113,7 @@ class Listener:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, guard: Guard) -> None:
+    def __init__(self, config: uvicorn.Config, guard: PortGuard) -> None:
         super().__init__(config)
         self._guard = guard
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -16,7 +16,7 @@ from skep.domain.errors import Misconfigured
 from skep.processes import nats_secrets
 from skep.processes.directory import StateDirectory, write_private
 from skep.processes.wiring import MEMORY
-from skep.transport.nats_accounts import ABOVE_USER, CellRole, Passwords, signed_in, user_of, without_user
+from skep.transport.nats_accounts import ABOVE_USER, CellRole, NatsPasswords, signed_in, user_of, without_user
 
 
 class HostUser(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class HostUser(msgspec.Struct, frozen=True, kw_only=True):
     inbox: str
 
 
-def passwords(directory: StateDirectory) -> Passwords:
+def passwords(directory: StateDirectory) -> NatsPasswords:
     """Return the passwords of this installation's NATS users; their secret is made once.
 
     Raises Misconfigured when the state directory cannot be used.

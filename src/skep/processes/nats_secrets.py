@@ -17,7 +17,7 @@ import msgspec
 
 from skep.domain.errors import Misconfigured
 from skep.processes.directory import write_private
-from skep.transport.nats_accounts import Passwords
+from skep.transport.nats_accounts import NatsPasswords
 from skep.transport.nats_keys import Keys
 
 SECRET_BYTES = 32
@@ -96,9 +96,9 @@ def drop(path: Path) -> tuple[str, ...]:
     return tuple(one.name for one in found[1:])
 
 
-def passwords_of(found: tuple[Secret, ...]) -> Passwords:
+def passwords_of(found: tuple[Secret, ...]) -> NatsPasswords:
     """Return the passwords of users, those that are only taken behind those that are used."""
-    first, *others = (Passwords(one.content, one.mark) for one in found)
+    first, *others = (NatsPasswords(one.content, one.mark) for one in found)
     return first.followed_by(others)
 
 

@@ -49,7 +49,7 @@ class Ring(Protocol):
 RINGS: Mapping[Secret, Ring] = {"tokens": key_ring, "sealing": key_ring, "nats": nats_secrets}
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class RotationRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A rotation that is under way."""
 
     key: str
@@ -59,13 +59,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Since when the new key encrypts."""
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class StepRefusal(msgspec.Struct, frozen=True):
     """Why a step is not taken now."""
 
     reason: str
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class StepTaken(msgspec.Struct, frozen=True, kw_only=True):
     """A step that was taken."""
 
     step: Step
@@ -75,14 +75,16 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """The names of the keys that are gone."""
 
 
-def next_step(record: Record | None) -> Step:
+def next_step(record: RotationRecord | None) -> Step:
     """Return which step comes next. Pure."""
     if record is None:
         return "add"
     return "use" if record.used_at is None else "drop"
 
 
-def refusal(record: Record | None, now: int, settled_after: int, needed: Mapping[str, int]) -> Refusal | None:
+def refusal(
+    record: RotationRecord | None, now: int, settled_after: int, needed: Mapping[str, int]
+) -> StepRefusal | None:
     """Return why the next step may not be taken yet, None when it may. Pure.
 
     `settled_after`: seconds after which nothing encrypted by the old key counts any more by itself. `needed`: what is
@@ -92,9 +94,9 @@ def refusal(record: Record | None, now: int, settled_after: int, needed: Mapping
         return None
     left = record.used_at + settled_after * SECOND - now
     if left > 0:
-        return Refusal(f"what the old keys encrypted is good for another {-(-left // SECOND)} s")
+        return StepRefusal(f"what the old keys encrypted is good for another {-(-left // SECOND)} s")
     stored = ", ".join(f"{count} {noun}" for noun, count in needed.items() if count)
-    return Refusal(f"old keys are still needed by {stored}") if stored else None
+    return StepRefusal(f"old keys are still needed by {stored}") if stored else None
 
 
 class Rotation:
@@ -119,11 +121,11 @@ class Rotation:
         path = self.file_of(secret)
         return RINGS[secret].names(path) if path.exists() else ()
 
-    def record(self, secret: Secret) -> Record | None:
+    def record(self, secret: Secret) -> RotationRecord | None:
         """Return how far a rotation is; None when none is under way. Raises Misconfigured when that cannot be read."""
         return self.records().get(secret)
 
-    def advance(self, secret: Secret, now: int, step: Step | None = None) -> Taken:
+    def advance(self, secret: Secret, now: int, step: Step | None = None) -> StepTaken:
         """Take the next step, which `refusal` has nothing against; `step`: only if it is this one.
 
         Raises Misconfigured when the keys are not here, InUse when another step comes next.
@@ -133,23 +135,23 @@ class Rotation:
                 raise step_is_taken(step)
             return self._advance(secret, now)
 
-    def _advance(self, secret: Secret, now: int) -> Taken:
+    def _advance(self, secret: Secret, now: int) -> StepTaken:
         path, record, ring = self.file_of(secret), self.record(secret), RINGS[secret]
         if record is None:
             name = ring.add(path)
-            self._write(secret, Record(key=name, added_at=now))
-            return Taken(step="add", key=name)
+            self._write(secret, RotationRecord(key=name, added_at=now))
+            return StepTaken(step="add", key=name)
         if record.used_at is None:
             ring.use(path, record.key)
             self._write(secret, msgspec.structs.replace(record, used_at=now))
-            return Taken(step="use", key=record.key)
+            return StepTaken(step="use", key=record.key)
         if self.keys(secret)[0] != record.key:
             raise Misconfigured(
                 f"{path} does not encrypt by the new key {record.key}: copy it from the machine that uses the new key"
             )
         dropped = ring.drop(path)
         self._write(secret, None)
-        return Taken(step="drop", key=record.key, dropped=dropped)
+        return StepTaken(step="drop", key=record.key, dropped=dropped)
 
     @contextmanager
     def _held(self) -> Iterator[None]:
@@ -161,16 +163,16 @@ class Rotation:
         finally:
             os.close(lock)
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, RotationRecord]:
         """Return the rotations that are under way, by secret. Raises Misconfigured when that cannot be read."""
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, Record])
+            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, RotationRecord])
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError) as error:
             raise Misconfigured(f"{self._path} cannot be read: {error}") from error
 
-    def _write(self, secret: Secret, record: Record | None) -> None:
+    def _write(self, secret: Secret, record: RotationRecord | None) -> None:
         kept = {name: one for name, one in self.records().items() if name != secret}
         records = kept if record is None else {**kept, secret: record}
         write_private(self._path, msgspec.json.format(msgspec.json.encode(records)) + b"\n")

@@ -18,8 +18,8 @@ from skep.database.api import cells, host_mappings, retired_hosts
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.retired_hosts import RetiredHost
 from skep.database.cell import agents, residents
-from skep.database.cell.agents import Agent
-from skep.database.cell.residents import InCell, OnNode
+from skep.database.cell.agents import RegisteredAgent
+from skep.database.cell.residents import LeftInCell, OnNode
 from skep.database.engine import Database
 from skep.domain.cells import HostMapping
 from skep.domain.ids import CellUuid
@@ -28,7 +28,7 @@ from skep.domain.ids import CellUuid
 class Left(msgspec.Struct, frozen=True, kw_only=True):
     """What a host that is being deleted still has."""
 
-    agent: Agent | None
+    agent: RegisteredAgent | None
     servers: int = 0
     held: int = 0
     """Attempts of which the host has not said yet that nothing is left."""
@@ -61,7 +61,7 @@ async def close_host(api: Database, cell: Database, host: HostMapping, now: int,
     return await _left(api, host, agent, on_node)
 
 
-async def retire_host(api: Database, host: HostMapping, agent: Agent | None, now: int) -> bool:
+async def retire_host(api: Database, host: HostMapping, agent: RegisteredAgent | None, now: int) -> bool:
     """Take a host that is empty out of the mappings, and note that its cell is to forget it.
 
     False when its deletion was taken back or begun anew.
@@ -85,7 +85,9 @@ async def take_back(api: Database, cell: Database, host: HostMapping, left: Left
         await cell.write(unit, within=within)
 
 
-async def end_cell(api: Database, cell: Database, uuid: CellUuid, *, within: float) -> tuple[InCell, list[str] | None]:
+async def end_cell(
+    api: Database, cell: Database, uuid: CellUuid, *, within: float
+) -> tuple[LeftInCell, list[str] | None]:
     """Forget a cell that was marked above, if its database holds nothing.
 
     Return what its database holds, and the hosts that went with the cell; None while it stays. Raises
@@ -96,15 +98,15 @@ async def end_cell(api: Database, cell: Database, uuid: CellUuid, *, within: flo
     return left, hosts
 
 
-def _seen(connection: Connection, host: HostMapping) -> tuple[Agent | None, OnNode]:
+def _seen(connection: Connection, host: HostMapping) -> tuple[RegisteredAgent | None, OnNode]:
     return agents.get(connection, host.node), residents.on_node(connection, host.node)
 
 
-def _closed(connection: Connection, host: HostMapping, now: int) -> tuple[Agent | None, OnNode]:
+def _closed(connection: Connection, host: HostMapping, now: int) -> tuple[RegisteredAgent | None, OnNode]:
     return agents.begin_deletion(connection, host.node, now), residents.on_node(connection, host.node)
 
 
-async def _left(api: Database, host: HostMapping, agent: Agent | None, on_node: OnNode) -> Left:
+async def _left(api: Database, host: HostMapping, agent: RegisteredAgent | None, on_node: OnNode) -> Left:
     """Tell staged rows that their mapping names from those that it never will."""
     found = await api.read(partial(mappings.get_many, instances=on_node.staged)) if on_node.staged else {}
     mapped = sum(one.cell == host.cell for one in found.values())

@@ -11,7 +11,7 @@ from skep.database.clocks import DatabaseClock
 from skep.database.engine import Database
 from skep.database.leases import Leases
 from skep.domain.clock import SECOND
-from skep.domain.heard_time import Difference
+from skep.domain.heard_time import ClockDifference
 from skep.domain.ids import Incarnation
 from skep.domain.timelines import Moment, later
 from skep.reconciler.loop import Loop
@@ -28,7 +28,7 @@ BeginIfLost = Callable[[Connection, Moment, str, int], bool]
 class Time:
     """The time of a database as one process sees it: it raises the tick, and sees if the database has lost that."""
 
-    def __init__(self, tables: timelines.Tables, database: str, begin_if_lost: BeginIfLost) -> None:
+    def __init__(self, tables: timelines.TimelineTables, database: str, begin_if_lost: BeginIfLost) -> None:
         self.moment: Moment | None = None
         """The latest that this process raised."""
         self.judges = False
@@ -119,5 +119,5 @@ class Lease:
         moment = await self._database.write(unit)
         if self._time is not None:
             self._time.moment = later(self._time.moment, moment)
-        self._watch.say(Difference(self._clock.ahead, 0.0))
+        self._watch.say(ClockDifference(self._clock.ahead, 0.0))
         return False

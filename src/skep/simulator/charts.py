@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skep.domain.clock import SECOND
-from skep.simulator.simulation import Outcome, Sample
+from skep.simulator.simulation import Sample, SimulationOutcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ _DPI = 120
 Value = Callable[[Sample], float]
 
 
-def draw(outcomes: Sequence[Outcome], directory: Path, *, about: str = "") -> list[Path]:
+def draw(outcomes: Sequence[SimulationOutcome], directory: Path, *, about: str = "") -> list[Path]:
     """Write PNG files into a directory, which is made: utilisation, fragmentation, failures and empty hosts.
 
     `about`: which trace on which cloud, beside each title. Raises ModuleNotFoundError where matplotlib is not
@@ -61,7 +61,9 @@ def unit_of(micros: int) -> tuple[str, int]:
     return fitting[-1] if fitting else (_UNITS[0][0], _UNITS[0][1] * SECOND)
 
 
-def _chart(outcomes: Sequence[Outcome], path: Path, title: str, panels: dict[str, Value], *, shares: bool) -> Path:
+def _chart(
+    outcomes: Sequence[SimulationOutcome], path: Path, title: str, panels: dict[str, Value], *, shares: bool
+) -> Path:
     """Draw a panel for each value, one below the other."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -81,7 +83,9 @@ def _chart(outcomes: Sequence[Outcome], path: Path, title: str, panels: dict[str
     return path
 
 
-def _panel(axis: Axes, outcomes: Sequence[Outcome], name: str, value: Value, micros: int, *, shares: bool) -> None:
+def _panel(
+    axis: Axes, outcomes: Sequence[SimulationOutcome], name: str, value: Value, micros: int, *, shares: bool
+) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     for number, outcome in enumerate(outcomes):

@@ -17,7 +17,7 @@ from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.placement.hosts.published import DEFAULT_ZONE, Aggregate
 from skep.simulator.traces.flavors import GPU_MILLI
 from skep.simulator.traces.openb import THOUSANDTHS, model_trait
-from skep.simulator.traces.rows import BadTrace, Row, header_of, rows_of
+from skep.simulator.traces.rows import BadTrace, TraceRow, header_of, rows_of
 
 OPENB_NODES = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 HOSTS = ("host", "vcpus", "memory_mb", "disk_gb")
@@ -27,7 +27,7 @@ _MOST = 2**31
 Amount = Annotated[int, Meta(ge=0, le=_MOST)]
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class CloudPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A cloud."""
 
     name: str
@@ -84,7 +84,7 @@ def gpus_of(count: int) -> Topology | None:
     return Topology(providers=tuple(Provider(name=f"gpu-{number}", inventory=whole) for number in range(count)))
 
 
-def made_up(cloud: MadeUp, name: str = "a made-up cloud") -> Plan:
+def made_up(cloud: MadeUp, name: str = "a made-up cloud") -> CloudPlan:
     """Return the hosts of a made-up cloud."""
     total = sum(kind.count for kind in cloud.hosts)
     planned: list[HostState] = []
@@ -96,10 +96,10 @@ def made_up(cloud: MadeUp, name: str = "a made-up cloud") -> Plan:
             cell = kind.cell or f"cell-{number * cloud.cells // total + 1}"
             host = f"{kind.name}-{number:06d}"
             planned.append(_planned(host, inventory, topology, cell=cell, zone=zone, traits=kind.traits))
-    return Plan(name=name, hosts=tuple(planned))
+    return CloudPlan(name=name, hosts=tuple(planned))
 
 
-def read(path: Path) -> Plan:
+def read(path: Path) -> CloudPlan:
     """Read a cloud: TOML with `[[hosts]]`, or CSV with a line for each host.
 
     Raises BadTrace saying what is wrong, OSError as the disk does.
@@ -117,15 +117,15 @@ def read(path: Path) -> Plan:
         raise BadTrace(f"{path}: expected at least one host")
     if len({host.node for host in hosts}) != len(hosts):
         raise BadTrace(f"{path}: expected each host name once")
-    return Plan(name=path.stem, hosts=tuple(hosts))
+    return CloudPlan(name=path.stem, hosts=tuple(hosts))
 
 
 def of_states(
     states: Iterable[HostState], aggregates: Mapping[int, Aggregate], *, name: str, empty: bool = False
-) -> Plan:
+) -> CloudPlan:
     """Return the hosts of a running cloud as its schedulers know them; `empty`: as if nobody were on them."""
     hosts = (_emptied(state) for state in states) if empty else states
-    return Plan(name=name, hosts=tuple(hosts), aggregates=dict(aggregates))
+    return CloudPlan(name=name, hosts=tuple(hosts), aggregates=dict(aggregates))
 
 
 def scaled(usage: HostUsage, units: Mapping[str, int]) -> HostUsage:
@@ -172,7 +172,7 @@ def _planned(
     )
 
 
-def _openb_node(row: Row) -> HostState:
+def _openb_node(row: TraceRow) -> HostState:
     cpu = row.amount("cpu_milli")
     if cpu % THOUSANDTHS:
         raise row.refuse("cpu_milli", f"expected whole cores, found {cpu}")
@@ -182,7 +182,7 @@ def _openb_node(row: Row) -> HostState:
     return _planned(row.name("sn"), _inventory(amounts), gpus_of(gpus), traits=traits)
 
 
-def _listed(row: Row, columns: set[str]) -> HostState:
+def _listed(row: TraceRow, columns: set[str]) -> HostState:
     amounts = {VCPU: row.amount("vcpus"), MEMORY_MB: row.amount("memory_mb"), DISK_GB: row.amount("disk_gb")}
     gpus = _gpus(row, "gpus") if "gpus" in columns else 0
     amounts[GPU_MILLI] = gpus * THOUSANDTHS
@@ -191,7 +191,7 @@ def _listed(row: Row, columns: set[str]) -> HostState:
     return _planned(row.name("host"), _inventory(amounts), gpus_of(gpus), cell=cell or "cell-1", zone=zone)
 
 
-def _gpus(row: Row, column: str) -> int:
+def _gpus(row: TraceRow, column: str) -> int:
     count = row.amount(column)
     if count > MOST_GPUS:
         raise row.refuse(column, f"expected at most {MOST_GPUS}, found {count}")

@@ -14,7 +14,7 @@ from skep.domain.request_specs import RequestSpec
 from skep.placement.hosts.host_columns import stable_hash
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class TracedServer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One server of a trace. Times are microseconds, from the trace's own beginning."""
 
     name: str
@@ -25,7 +25,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spec: RequestSpec
 
 
-class HostChange(msgspec.Struct, frozen=True, kw_only=True):
+class HostEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A host fails, or comes back. Servers that are on it stay where they are."""
 
     at: int
@@ -37,8 +37,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be placed."""
 
     name: str
-    servers: tuple[Server, ...]
-    changes: tuple[HostChange, ...] = ()
+    servers: tuple[TracedServer, ...]
+    changes: tuple[HostEvent, ...] = ()
     units: dict[str, int] = {}
     """Where amounts are counted in parts of a resource class's unit: how many make one. Capacities are multiplied."""
     begin: int = 0
@@ -52,7 +52,7 @@ class Departure(msgspec.Struct, frozen=True, gc=False):
     server: str
 
 
-Event = Server | Departure | HostChange
+Event = TracedServer | Departure | HostEvent
 _DEPARTURE, _CHANGE, _ARRIVAL = range(3)
 
 
@@ -108,7 +108,7 @@ def with_lifetimes(trace: Trace, begin: int, telling: Telling) -> Trace:
     return msgspec.structs.replace(trace, servers=tuple(_told(server, begin, telling) for server in trace.servers))
 
 
-def _told(server: Server, begin: int, telling: Telling) -> Server:
+def _told(server: TracedServer, begin: int, telling: Telling) -> TracedServer:
     if server.until is None or server.until <= server.at or _part(server, "tells", telling) >= telling.share:
         return server
     factor = telling.wrong_by ** (2 * _part(server, "wrong", telling) - 1)
@@ -118,12 +118,12 @@ def _told(server: Server, begin: int, telling: Telling) -> Server:
     return msgspec.structs.replace(server, spec=msgspec.structs.replace(server.spec, lifetime=lifetime))
 
 
-def _part(server: Server, about: str, telling: Telling) -> float:
+def _part(server: TracedServer, about: str, telling: Telling) -> float:
     """Return a number from 0 to below 1 that depends on the server's name and the seed alone."""
     return (stable_hash(f"{telling.seed}/{about}/{server.name}") >> 11) / 2**53
 
 
-def requests_of(servers: Iterable[Server], most: int) -> list[AskedFor]:
+def requests_of(servers: Iterable[TracedServer], most: int) -> list[AskedFor]:
     """Return what is asked for most often: at most so many kinds, whose shares add up to 1."""
     counts: Counter[tuple[tuple[tuple[str, int], ...], Wanted | None]] = Counter()
     for spec, count in _specs(servers):
@@ -136,7 +136,7 @@ def requests_of(servers: Iterable[Server], most: int) -> list[AskedFor]:
     ]
 
 
-def _specs(servers: Iterable[Server]) -> list[tuple[RequestSpec, int]]:
+def _specs(servers: Iterable[TracedServer]) -> list[tuple[RequestSpec, int]]:
     """Return the requests and how many servers share each."""
     counts = Counter(id(server.spec) for server in servers)
     specs = {id(server.spec): server.spec for server in servers}

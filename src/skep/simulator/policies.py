@@ -28,7 +28,7 @@ NAMED: dict[str, tuple[dict[str, float], str]] = {
 """Multipliers by weigher, and what they make of it."""
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class SimulatedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How hosts are chosen, under the name by which it was asked for."""
 
     name: str
@@ -38,7 +38,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 _USUAL = SchedulerSettings()
 
 
-def named(name: str, base: SchedulerSettings = _USUAL) -> Policy:
+def named(name: str, base: SchedulerSettings = _USUAL) -> SimulatedPolicy:
     """Return the policy of a name: one of `NAMED`, or that of one weigher alone, as in `RAMWeigher` or `-RAMWeigher`.
 
     `base`: everything but the weighers. Raises Misconfigured where there is no such policy.
@@ -55,10 +55,10 @@ def named(name: str, base: SchedulerSettings = _USUAL) -> Policy:
             f"there is no policy {name}: expected {', '.join(NAMED)}, a TOML file, or one of the weighers "
             f"{', '.join((*WEIGHERS, *CONFIGURED_WEIGHERS))}"
         ) from error
-    return Policy(name=name, settings=settings)
+    return SimulatedPolicy(name=name, settings=settings)
 
 
-def of_document(name: str, document: dict[str, Any], base: SchedulerSettings = _USUAL) -> Policy:
+def of_document(name: str, document: dict[str, Any], base: SchedulerSettings = _USUAL) -> SimulatedPolicy:
     """Return the policy that a TOML document describes: keys are the fields of `SchedulerSettings`.
 
     `base`: what the document does not say. Weighers that `weighers` does not name do not run. Raises Misconfigured
@@ -84,10 +84,10 @@ def read_document(path: Path) -> dict[str, Any]:
         raise Misconfigured(f"{path}: {error}") from error
 
 
-def checked(name: str, settings: SchedulerSettings) -> Policy:
+def checked(name: str, settings: SchedulerSettings) -> SimulatedPolicy:
     """Return a policy once all that it names is known to exist. Raises Misconfigured."""
     try:
         pipeline(settings)
     except Misconfigured as error:
         raise Misconfigured(f"policy {name}: {str(error).removeprefix('scheduler: ')}") from error
-    return Policy(name=name, settings=settings)
+    return SimulatedPolicy(name=name, settings=settings)

@@ -26,13 +26,13 @@ from skep.scheduler.decision_log.entries import (
     Kept,
     LoggedRequest,
     Observed,
-    Unreadable,
+    UnreadableLine,
 )
 from skep.scheduler.decision_log.files import SUFFIX
 from skep.scheduler.decision_log.reading import entries, segments
 from skep.scheduler.records import AGGREGATES, COMPUTE, OPERATOR, ComputeValue
-from skep.simulator.clouds import Plan, of_states
-from skep.simulator.events import Server, Trace
+from skep.simulator.clouds import CloudPlan, of_states
+from skep.simulator.events import Trace, TracedServer
 
 
 def is_log(path: Path) -> bool:
@@ -40,7 +40,7 @@ def is_log(path: Path) -> bool:
     return path.name.endswith(SUFFIX)
 
 
-def read(path: Path, *, empty: bool = False) -> tuple[Trace, Plan]:
+def read(path: Path, *, empty: bool = False) -> tuple[Trace, CloudPlan]:
     """Return the servers and hosts of a log; `empty`: hosts as if nobody were on them.
 
     Raises Unreadable, FileNotFoundError or OSError as reading does.
@@ -56,7 +56,7 @@ def read(path: Path, *, empty: bool = False) -> tuple[Trace, Plan]:
                 hosts.take(at, entry)
     begin = min(arrivals.at.values(), default=0)
     servers = tuple(
-        Server(
+        TracedServer(
             name=name,
             at=at - begin,
             until=max(hosts.gone[name], at + 1) - begin if name in hosts.gone else None,
@@ -65,7 +65,7 @@ def read(path: Path, *, empty: bool = False) -> tuple[Trace, Plan]:
         for name, at in arrivals.at.items()
     )
     if not servers:
-        raise Unreadable(f"{path}: the log has no request for a server")
+        raise UnreadableLine(f"{path}: the log has no request for a server")
     plan = of_states(hosts.states(), hosts.aggregates(), name=path.stem, empty=empty)
     return Trace(name=path.stem, servers=servers, begin=begin), plan
 

@@ -12,16 +12,16 @@ from typing import NamedTuple
 from skep.placement.deciding import Seat
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.decision_log.entries import (
-    Answer,
     Decided,
     Dropped,
-    Ended,
+    EndedRequest,
     Entry,
     Found,
     Header,
     Known,
+    LoggedAnswer,
     LoggedRequest,
-    Unreadable,
+    UnreadableLine,
 )
 from skep.scheduler.decision_log.recording import answer_of, found_of
 from skep.scheduler.decision_log.retelling import RetoldDeciding, RetoldStates
@@ -31,7 +31,7 @@ MOST_DIFFERENCES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DecisionDifference:
     """One decision that came out otherwise."""
 
     run: str
@@ -45,7 +45,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Counted:
+class ReplayCounts:
     """What is counted whenever a log is told once more."""
 
     segments: int = 0
@@ -56,13 +56,13 @@ class Counted:
     decisions: int = 0
     dry_runs: int = 0
     """Of the decisions."""
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[DecisionDifference] = field(default_factory=list)
 
     def settings(self, recorded: SchedulerSettings) -> SchedulerSettings:
         """Return by what settings is decided, in a segment that was recorded under others."""
         return recorded
 
-    def judge(self, told: Told, recorded: Answer, replayed: Answer) -> None:
+    def judge(self, told: Told, recorded: LoggedAnswer, replayed: LoggedAnswer) -> None:
         """Compare two answers to one request for a host."""
         raise NotImplementedError
 
@@ -75,11 +75,11 @@ class Counted:
         self.decisions += 1
         self.dry_runs += told.dry_run
 
-    def differ(self, told: Told, recorded: Answer | Found, replayed: Answer | Found | None) -> None:
+    def differ(self, told: Told, recorded: LoggedAnswer | Found, replayed: LoggedAnswer | Found | None) -> None:
         """Keep a difference, one of the first."""
         if len(self.differences) < MOST_DIFFERENCES:
             self.differences.append(
-                Difference(
+                DecisionDifference(
                     run=told.header.run,
                     segment=told.header.segment,
                     decision=told.decision,
@@ -92,12 +92,12 @@ class Counted:
 
 
 @dataclass(slots=True)
-class Tally(Counted):
+class Tally(ReplayCounts):
     """What came of a replay: whether everything came out the same."""
 
     reproduced: int = 0
 
-    def judge(self, told: Told, recorded: Answer, replayed: Answer) -> None:
+    def judge(self, told: Told, recorded: LoggedAnswer, replayed: LoggedAnswer) -> None:
         """Compare host, alternates, claim and counts."""
         self._compare(told, recorded, replayed)
 
@@ -105,7 +105,7 @@ class Tally(Counted):
         """Compare host, alternates and counts."""
         self._compare(told, recorded, replayed)
 
-    def _compare(self, told: Told, recorded: Answer | Found, replayed: Answer | Found | None) -> None:
+    def _compare(self, told: Told, recorded: LoggedAnswer | Found, replayed: LoggedAnswer | Found | None) -> None:
         self.count(told)
         if recorded == replayed:
             self.reproduced += 1
@@ -123,7 +123,7 @@ class Told(NamedTuple):
     dry_run: bool
 
 
-def replay(segment: Iterable[Entry], counted: Counted) -> None:
+def replay(segment: Iterable[Entry], counted: ReplayCounts) -> None:
     """Decide once more all that one segment holds, and count it.
 
     Raises Unreadable where lines contradict each other, Misconfigured where the settings name a filter or weigher that
@@ -145,7 +145,7 @@ def replay(segment: Iterable[Entry], counted: Counted) -> None:
 class _Retelling:
     """One segment, line by line."""
 
-    def __init__(self, header: Header, counted: Counted) -> None:
+    def __init__(self, header: Header, counted: ReplayCounts) -> None:
         self.is_known = False
         self._header = header
         self._counted = counted
@@ -165,10 +165,10 @@ class _Retelling:
             case Dropped():
                 request = self._request(entry.number)
                 request.drop_from(request.seats[entry.member], entry.node)
-            case Ended():
+            case EndedRequest():
                 self._end(entry)
             case Header():
-                raise Unreadable("expected one header in a segment, got a second")
+                raise UnreadableLine("expected one header in a segment, got a second")
             case _:
                 self.is_known = self.is_known or isinstance(entry, Known)
                 self._counted.changes += 1
@@ -192,7 +192,7 @@ class _Retelling:
         found = found_of(entry.number, entry.member, seat) if request.find(seat) else None
         self._counted.judge_found(self._told(request, seat), entry, found)
 
-    def _end(self, entry: Ended) -> None:
+    def _end(self, entry: EndedRequest) -> None:
         request = self._request(entry.number)
         del self._requests[entry.number]
         for seat, node in zip(request.seats, entry.nodes, strict=True):
@@ -201,7 +201,7 @@ class _Retelling:
 
     def _request(self, number: int) -> RetoldDeciding:
         if number not in self._requests:
-            raise Unreadable(f"request {number} is decided, but the segment does not contain it")
+            raise UnreadableLine(f"request {number} is decided, but the segment does not contain it")
         return self._requests[number]
 
     def _told(self, request: RetoldDeciding, seat: Seat) -> Told:
@@ -209,11 +209,11 @@ class _Retelling:
         return Told(self._header, self._decisions, seat, request.dry_run)
 
 
-def said(answer: Answer | Found | None) -> str:
+def said(answer: LoggedAnswer | Found | None) -> str:
     """Return an answer in words."""
     if answer is None:
         return "no claim of the attempt is known"
-    if isinstance(answer, Answer) and answer.claim is None:
+    if isinstance(answer, LoggedAnswer) and answer.claim is None:
         return f"nobody: {answer.reason or _counts(answer)}"
     node = answer.node if isinstance(answer, Found) else answer.claim.node if answer.claim is not None else ""
     others = f", then {', '.join(answer.alternates)}" if answer.alternates else ""
@@ -221,6 +221,6 @@ def said(answer: Answer | Found | None) -> str:
     return f"{node}{others}{counts}"
 
 
-def _counts(answer: Answer) -> str:
+def _counts(answer: LoggedAnswer) -> str:
     stages = "; ".join(f"{one.left} left by {one.stage}" for one in answer.stages)
     return f"{answer.considered} hosts considered{f'; {stages}' if stages else ''}"

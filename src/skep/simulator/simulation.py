@@ -21,10 +21,10 @@ from skep.placement.hosts.published import DEFAULT_ZONE, ZONE_KEY
 from skep.placement.hosts.table import Intake
 from skep.placement.knowledge import Knowledge
 from skep.placement.request import PlacementRequest, placement_request
-from skep.simulator.clouds import Plan, scaled
-from skep.simulator.events import Departure, HostChange, Server, Trace, in_order, requests_of
+from skep.simulator.clouds import CloudPlan, scaled
+from skep.simulator.events import Departure, HostEvent, Trace, TracedServer, in_order, requests_of
 from skep.simulator.measures import empty_hosts, fragmentation, utilisation
-from skep.simulator.policies import Policy
+from skep.simulator.policies import SimulatedPolicy
 
 CONDUCTOR = "simulator"
 MOST_KINDS = 20
@@ -50,7 +50,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     fragmentation: dict[str, float]
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class SimulationOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a trace under one policy."""
 
     policy: str
@@ -75,7 +75,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class Simulation:
     """A cloud to which servers come and from which they go."""
 
-    def __init__(self, plan: Plan, policy: Policy, *, units: dict[str, int] | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, plan: CloudPlan, policy: SimulatedPolicy, *, units: dict[str, int] | None = None, seed: int = 0
+    ) -> None:
         self.known = Knowledge(policy.settings)
         self._policy = policy
         self._seed = seed
@@ -119,7 +121,7 @@ class Simulation:
         choice = deciding.seats[0].choice if deciding is not None else None
         return choice.node if choice is not None else None
 
-    def change(self, change: HostChange) -> None:
+    def change(self, change: HostEvent) -> None:
         """Let a host fail or come back. Raises KeyError for one that the cloud does not have."""
         host = self._hosts[change.host]
         self.known.table.set_intent(_intent(host, up=change.up))
@@ -136,13 +138,13 @@ class Simulation:
 
 def run(
     trace: Trace,
-    plan: Plan,
-    policy: Policy,
+    plan: CloudPlan,
+    policy: SimulatedPolicy,
     *,
     seed: int = 0,
     samples: int = 200,
     on_progress: OnProgress | None = None,
-) -> Outcome:
+) -> SimulationOutcome:
     """Place all servers of a trace. Raises KeyError for a change of a host that there is not."""
     simulation = Simulation(plan, policy, units=trace.units, seed=seed)
     events = in_order(trace)
@@ -150,11 +152,11 @@ def run(
     for number, event in enumerate(events):
         noted.until(event.at)
         match event:
-            case Server():
+            case TracedServer():
                 noted.count(event.at, simulation.arrive(event.name, event.spec))
             case Departure():
                 simulation.depart(event.server)
-            case HostChange():
+            case HostEvent():
                 simulation.change(event)
         if on_progress is not None and number % REPORTED == 0:
             on_progress(number, len(events))
@@ -196,11 +198,11 @@ class _Notes:
         if self._first_refusal is None:
             self._first_refusal = at - self._begin
 
-    def outcome(self, policy: str, hosts: int) -> Outcome:
+    def outcome(self, policy: str, hosts: int) -> SimulationOutcome:
         for at in self._due[self._next :]:
             self._sample(at)
         refused = self._refused_by.total()
-        return Outcome(
+        return SimulationOutcome(
             policy=policy,
             hosts=hosts,
             servers=self._placed + refused,
@@ -239,7 +241,7 @@ def _peak(values: list[dict[str, float]]) -> dict[str, float]:
     return {name: max(value.get(name, 0.0) for value in values) for name in values[-1]}
 
 
-def _furnish(known: Knowledge, plan: Plan, units: dict[str, int]) -> None:
+def _furnish(known: Knowledge, plan: CloudPlan, units: dict[str, int]) -> None:
     """Put hosts into what is known, all of them ready."""
     table = known.table
     cells: dict[CellUuid, list[NodeUuid]] = {}
@@ -261,7 +263,7 @@ def _furnish(known: Knowledge, plan: Plan, units: dict[str, int]) -> None:
         known.claims.set_stored(host.node, _scaled_claims(host, units))
 
 
-def _group(known: Knowledge, plan: Plan, zones: dict[str, list[str]]) -> None:
+def _group(known: Knowledge, plan: CloudPlan, zones: dict[str, list[str]]) -> None:
     """Make the aggregates, and one more for each zone that none of them names."""
     named = {aggregate.metadata.get(ZONE_KEY) for aggregate in plan.aggregates.values()}
     for number, aggregate in plan.aggregates.items():

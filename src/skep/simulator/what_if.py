@@ -13,17 +13,17 @@ import msgspec
 
 from skep.domain.ids import NodeUuid
 from skep.placement.settings import SchedulerSettings
-from skep.scheduler.decision_log.entries import Answer, Found, Header
+from skep.scheduler.decision_log.entries import Found, Header, LoggedAnswer
 from skep.scheduler.decision_log.reading import entries, segments
-from skep.simulator.policies import Policy
-from skep.simulator.replay import Counted, Told
+from skep.simulator.policies import SimulatedPolicy
+from skep.simulator.replay import ReplayCounts, Told
 
 
 @dataclass(slots=True)
-class Comparison(Counted):
+class Comparison(ReplayCounts):
     """How a policy's decisions differ from those that are recorded."""
 
-    policy: Policy | None = None
+    policy: SimulatedPolicy | None = None
     found: int = 0
     """Times that an attempt had its claim already: no decisions."""
     same_host: int = 0
@@ -59,7 +59,7 @@ class Comparison(Counted):
             host=recorded.host,
         )
 
-    def judge(self, told: Told, recorded: Answer, replayed: Answer) -> None:
+    def judge(self, told: Told, recorded: LoggedAnswer, replayed: LoggedAnswer) -> None:
         """Compare the hosts alone."""
         self.count(told)
         before, now = _node(recorded), _node(replayed)
@@ -77,7 +77,7 @@ class Comparison(Counted):
         self.found += 1
 
 
-def _node(answer: Answer) -> NodeUuid | None:
+def _node(answer: LoggedAnswer) -> NodeUuid | None:
     return answer.claim.node if answer.claim is not None else None
 
 

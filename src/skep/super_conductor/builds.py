@@ -17,7 +17,7 @@ import msgspec
 
 from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
-from skep.database.api.destinations import Placement
+from skep.database.api.destinations import StagedMember
 from skep.database.api.instance_mappings import Mapping, Taken
 from skep.database.cell import builds as cell_builds
 from skep.database.cell.builds import Staged
@@ -236,8 +236,8 @@ class Builds:
             mappings.mark_met(connection, list(met))
         return mapped, self._parts.advance(connection) if mapped else None
 
-    def _placement(self, one: Taken, fate: Placed | NoValidHost) -> Placement:
-        return Placement(
+    def _placement(self, one: Taken, fate: Placed | NoValidHost) -> StagedMember:
+        return StagedMember(
             instance=one.instance.uuid,
             attempt=one.attempt,
             revision=one.revision,

@@ -9,7 +9,7 @@ from skep.database import Connection
 from skep.database.api import destinations, host_mappings, operator_state, retired_hosts
 from skep.database.api.retired_hosts import RetiredHost
 from skep.database.cell import agents
-from skep.database.cell.agents import Agent
+from skep.database.cell.agents import RegisteredAgent
 from skep.domain.cells import Cell, HostMapping
 from skep.domain.ids import NodeUuid
 from skep.messages.to_scheduler import GetHostStates, OperatorStatePart, PublishOperatorState
@@ -79,14 +79,14 @@ class Hosts:
         new = await access.read(agents.unmapped)
         if not new:
             return False
-        mapped: list[Agent] = []
+        mapped: list[RegisteredAgent] = []
         for start in range(0, len(new), MAPPED_AT_ONCE):
             mapped += await self._map(new[start : start + MAPPED_AT_ONCE], access)
         names = sorted(agent.host for agent in mapped)
         log.info("hosts mapped", cell=access.cell.name, hosts=len(names), names=names[:NAMED_HOSTS])
         return bool(mapped)
 
-    async def _map(self, new: Sequence[Agent], access: CellAccess) -> list[Agent]:
+    async def _map(self, new: Sequence[RegisteredAgent], access: CellAccess) -> list[RegisteredAgent]:
         """Map agents and tell their cell; those whose name is another node's are said loudly, and left out."""
         cell, now = access.cell, self._parts.clock.now()
         mappings = [HostMapping(node=agent.node, host=agent.host, cell=cell.uuid, created_at=now) for agent in new]

@@ -13,7 +13,7 @@ import msgspec
 from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
 from skep.database.api import moves as above
-from skep.database.api.destinations import Placement
+from skep.database.api.destinations import StagedMember
 from skep.database.cell import builds as cell_builds
 from skep.database.cell import moves as below
 from skep.database.cell.builds import Staged, Work
@@ -164,7 +164,7 @@ class Moves:
             await parts.transport.call(SCHEDULER, ReleaseClaims(claims=(key,)))
             raise
         async with step("map"):
-            placement = Placement(
+            placement = StagedMember(
                 instance=uuid,
                 attempt=attempt,
                 revision=0,

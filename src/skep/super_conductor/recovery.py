@@ -31,7 +31,7 @@ log = get_logger(__name__)
 PAGE = 200
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ServerInCells(msgspec.Struct, frozen=True):
     """What the cells say of one server."""
 
     rows: dict[CellUuid, Living]
@@ -104,7 +104,7 @@ class Recovery:
         known = await access.read(partial(comparing.server, uuid=row.uuid))
         if known is None:
             return
-        server = above.Mapped(instance=known.instance, spec=known.spec, context=known.context)
+        server = above.MappedServer(instance=known.instance, spec=known.spec, context=known.context)
         if await parts.api.write(partial(above.follow_row, server=server, before=mapping, cell=cell)):
             log.warning("mapping corrected to its row", instance=row.uuid, cell=access.cell.name, attempt=row.attempt)
 
@@ -130,7 +130,7 @@ class Recovery:
     async def _is_anywhere(self, instance: InstanceUuid) -> bool:
         return bool((await self._seen([instance]))[instance].rows)
 
-    async def _decide(self, instance: InstanceUuid, seen: Seen) -> None:
+    async def _decide(self, instance: InstanceUuid, seen: ServerInCells) -> None:
         """Decide about a server that had no cell and that no row was found of."""
         if len(seen.rows) > 1:
             names = ", ".join(sorted(self._parts.cells[cell].cell.name for cell in seen.rows))
@@ -148,7 +148,7 @@ class Recovery:
             await self._parts.api.write(partial(above.go_on, instance=instance, highest=seen.highest, now=now))
             log.warning("server without a row to be placed again", instance=instance, above_attempt=seen.highest)
 
-    async def _seen(self, uuids: list[InstanceUuid]) -> dict[InstanceUuid, Seen]:
+    async def _seen(self, uuids: list[InstanceUuid]) -> dict[InstanceUuid, ServerInCells]:
         """Return what all cells say of servers. Raises StorageUnavailable when one cannot be read."""
         rows: dict[InstanceUuid, dict[CellUuid, Living]] = defaultdict(dict)
         guests: dict[InstanceUuid, list[str]] = defaultdict(list)
@@ -167,7 +167,7 @@ class Recovery:
                 if one.living is not None:
                     rows[one.uuid][cell] = one.living
         return {
-            uuid: Seen(
+            uuid: ServerInCells(
                 rows[uuid],
                 tuple(sorted(guests[uuid])),
                 highest[uuid],

@@ -35,11 +35,11 @@ from skep.synchronizer.base import (
 from skep.synchronizer.nats_consumer import Delivery, StreamGoneError, read_all, state_of
 from skep.synchronizer.nats_feed import KEEP_CHANGES, forgotten
 from skep.synchronizer.nats_frames import FRAME_BYTES, read_cursor
-from skep.synchronizer.nats_link import NO_RESPONDERS, Link, Server, require
-from skep.synchronizer.nats_lives import Lives
-from skep.synchronizer.nats_session import Held, Session
+from skep.synchronizer.nats_link import NO_RESPONDERS, NatsLink, NatsServers, require
+from skep.synchronizer.nats_lives import NatsLives
+from skep.synchronizer.nats_session import HeldLife, NatsSession
 from skep.synchronizer.nats_trim import MOST_SPAN, trim
-from skep.synchronizer.nats_writes import RecordsLostError, Writer
+from skep.synchronizer.nats_writes import NatsWriter, RecordsLostError
 
 CALL_SECONDS = 5.0
 """How long a call may take; a snapshot may take so long to begin."""
@@ -91,12 +91,14 @@ class NatsBackend:
         how long the stream's holes may become before `trim` closes them.
         """
         self.security = security
-        server = Server(url, security)
-        self._session = Session(server, Lives(cloud, replicas), call_seconds=call_seconds, keep_changes=keep_changes)
+        server = NatsServers(url, security)
+        self._session = NatsSession(
+            server, NatsLives(cloud, replicas), call_seconds=call_seconds, keep_changes=keep_changes
+        )
         self._expected_hosts = expected_hosts
         self._keep_removed = keep_removed
         self._most_span = most_span
-        self._writer = Writer()
+        self._writer = NatsWriter()
 
     async def open(self) -> None:
         """Connect, look whether the server is fit, join the current epoch or begin one."""
@@ -127,7 +129,7 @@ class NatsBackend:
     async def snapshot(self) -> Snapshot:
         """Return all records but the removed ones."""
 
-        async def read(_: Link, held: Held) -> Snapshot:
+        async def read(_: NatsLink, held: HeldLife) -> Snapshot:
             async with self._session.apart() as link:
                 records, position = await _read(link, held, 0)
             living = tuple(record for record in records.values() if record.body)
@@ -162,7 +164,7 @@ class NatsBackend:
     ) -> tuple[Published | Refusal, ...]:
         """Try each write by compare-and-swap, many in flight."""
 
-        async def write(link: Link, held: Held) -> tuple[Published | Refusal, ...]:
+        async def write(link: NatsLink, held: HeldLife) -> tuple[Published | Refusal, ...]:
             async with self._session.in_time():
                 if epoch is not None and held.life.epoch != epoch:
                     held = await self._session.look()
@@ -175,7 +177,7 @@ class NatsBackend:
     async def trim(self) -> int:
         """Forget records removed long ago, close holes in the stream; return how many records were forgotten."""
 
-        async def forget(link: Link, held: Held) -> int:
+        async def forget(link: NatsLink, held: HeldLife) -> int:
             if held.feed is None:
                 # Whoever follows knows what was removed and when; whoever never did has to read it once.
                 _, position = await _read(link, held, 0)
@@ -185,7 +187,7 @@ class NatsBackend:
 
         return await self._in_life(forget)
 
-    async def _in_life(self, operation: Callable[[Link, Held], Awaitable[T]]) -> T:
+    async def _in_life(self, operation: Callable[[NatsLink, HeldLife], Awaitable[T]]) -> T:
         """Do it in the current life, and once more if that ended meanwhile."""
         for _ in range(2):
             async with self._session.in_time():
@@ -200,7 +202,7 @@ class NatsBackend:
                 break
         raise Unreachable("synchronizer: a new epoch begins")
 
-    async def _changes_now(self, held: Held, sequence: int) -> Changes | CursorTooOld:
+    async def _changes_now(self, held: HeldLife, sequence: int) -> Changes | CursorTooOld:
         """Return all that is on the server after a sequence."""
         link = await self._session.connected()
         last = (await state_of(link, held.life.stream)).last_seq
@@ -214,7 +216,7 @@ class NatsBackend:
             return CursorTooOld()
         return Changes(records=tuple(records.values()), cursor=held.life.cursor(position))
 
-    async def _next_changes(self, held: Held, sequence: int, wait: float) -> Changes | CursorTooOld:
+    async def _next_changes(self, held: HeldLife, sequence: int, wait: float) -> Changes | CursorTooOld:
         """Wait until the feed brings something after a sequence."""
         loop = asyncio.get_running_loop()
         end = loop.time() + wait
@@ -240,7 +242,7 @@ class NatsBackend:
             await feed.next_change(left)
         return CursorTooOld()
 
-    async def _check(self, link: Link) -> None:
+    async def _check(self, link: NatsLink) -> None:
         """Raise Misconfigured where the server can never hold our records."""
         needed = MAX_BODY_BYTES + FRAME_BYTES
         if link.max_payload < needed:
@@ -259,7 +261,7 @@ class NatsBackend:
             )
 
 
-async def _read(link: Link, held: Held, after: int) -> tuple[dict[Key, Record], int]:
+async def _read(link: NatsLink, held: HeldLife, after: int) -> tuple[dict[Key, Record], int]:
     """Return the records that the server holds after a sequence, and up to where it was read."""
     records: dict[Key, Record] = {}
     understand = held.knowledge.understand

@@ -11,7 +11,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from skep.domain.errors import Unreachable
-from skep.synchronizer.nats_link import STREAM_NOT_FOUND, Answer, Link, StreamState, require
+from skep.synchronizer.nats_link import STREAM_NOT_FOUND, JetStreamAnswer, NatsLink, StreamState, require
 
 HEARTBEAT_SECONDS = 0.5
 """How often a consumer that has nothing to deliver says that it lives."""
@@ -44,7 +44,7 @@ class Consumer:
     It is not repeated when it breaks (`broken`): its owner makes another one from where this one stood.
     """
 
-    def __init__(self, link: Link, stream: str, deliver: Callable[[Delivery], None]) -> None:
+    def __init__(self, link: NatsLink, stream: str, deliver: Callable[[Delivery], None]) -> None:
         """Prepare to read a stream; `deliver` is called in the order of the stream and must not fail."""
         self._link = link
         self._stream = stream
@@ -57,7 +57,7 @@ class Consumer:
         self.caught_up = asyncio.Event()
         """Set by a heartbeat: at some moment since it was cleared, there was nothing left to deliver."""
 
-    async def begin(self, after: int) -> Answer:
+    async def begin(self, after: int) -> JetStreamAnswer:
         """Deliver what comes after a sequence; raises StreamGoneError, Unreachable."""
         inbox = self._link.new_inbox()
         self._subscription = await self._link.subscribe(inbox, self._take)
@@ -122,7 +122,7 @@ class Consumer:
             self.caught_up.set()
 
 
-async def read_all(link: Link, stream: str, after: int, deliver: Callable[[Delivery], None]) -> int:
+async def read_all(link: NatsLink, stream: str, after: int, deliver: Callable[[Delivery], None]) -> int:
     """Deliver all that the stream holds after a sequence; return the sequence up to which all was delivered.
 
     Raises StreamGoneError, and Unreachable when the consumer broke in between.
@@ -158,7 +158,7 @@ class _Reading:
             self.done.set()
 
 
-async def _read_on(link: Link, stream: str, reading: _Reading) -> None:
+async def _read_on(link: NatsLink, stream: str, reading: _Reading) -> None:
     """Read on with a consumer; leave it where it tells no end, so that the next one counts anew what is left."""
     consumer = Consumer(link, stream, reading.take)
     try:
@@ -177,7 +177,7 @@ async def _read_on(link: Link, stream: str, reading: _Reading) -> None:
         await consumer.end()
 
 
-async def state_of(link: Link, stream: str) -> StreamState:
+async def state_of(link: NatsLink, stream: str) -> StreamState:
     """Return what a stream holds; raises StreamGoneError, Unreachable."""
     answer = await link.api(f"STREAM.INFO.{stream}")
     if answer.refused_for(STREAM_NOT_FOUND):

@@ -12,8 +12,8 @@ import structlog
 from skep.domain.errors import Unreachable
 from skep.synchronizer.base import Changes, Key, Record
 from skep.synchronizer.nats_consumer import HEARTBEAT_SECONDS, Consumer, Delivery, StreamGoneError, state_of
-from skep.synchronizer.nats_frames import Life, is_frame, record_in
-from skep.synchronizer.nats_link import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, Link, require
+from skep.synchronizer.nats_frames import NatsLife, is_frame, record_in
+from skep.synchronizer.nats_link import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, NatsLink, require
 from skep.synchronizer.waiters import Waiters
 
 KEEP_CHANGES = 50_000
@@ -23,7 +23,7 @@ KEEP_CHANGES_BYTES = 64 * 1024 * 1024
 log = structlog.get_logger("skep.synchronizer")
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
+class StreamPlace(msgspec.Struct, frozen=True, gc=False):
     """Where a record stands in the stream: what a compare-and-set has to name.
 
     There is one for each record, and they hold numbers only: the garbage collector need not look at them.
@@ -34,20 +34,20 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     removed: bool
 
 
-class Seen(NamedTuple):
+class FeedMessage(NamedTuple):
     """One message, understood: a record of this life or the mark of what was forgotten."""
 
     record: Record | None
     forgotten: int
 
 
-class Knowledge:
+class FeedKnowledge:
     """Where records stand, as far as deliveries and acknowledgements told it."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: NatsLife) -> None:
         """Begin with nothing."""
         self.life = life
-        self.places: dict[Key, Place] = {}
+        self.places: dict[Key, StreamPlace] = {}
         self.removals: dict[Key, tuple[int, int]] = {}
         """Removed records: sequence, and when (nanoseconds, by the server's clock)."""
         self.clock = 0
@@ -55,7 +55,7 @@ class Knowledge:
         self.last = 0
         """The highest sequence seen."""
 
-    def learn(self, key: Key, place: Place) -> None:
+    def learn(self, key: Key, place: StreamPlace) -> None:
         """Take where a record stands, unless something later is known."""
         held = self.places.get(key)
         if held is None or held.sequence < place.sequence:
@@ -64,21 +64,21 @@ class Knowledge:
             if self.removals:
                 self.removals.pop(key, None)
 
-    def understand(self, delivery: Delivery) -> Seen:
+    def understand(self, delivery: Delivery) -> FeedMessage:
         """Take what a message of the stream says."""
         self.clock = max(self.clock, delivery.time)
         self.last = max(self.last, delivery.sequence)
         key = self.life.key(delivery.subject)
         if key is None:
             forgotten = _number(delivery.payload) if delivery.subject == self.life.trimmed else 0
-            return Seen(None, forgotten)
+            return FeedMessage(None, forgotten)
         if not is_frame(delivery.payload):
             log.warning("record overwritten by an unreadable message", namespace=key.namespace, key=key.name)
         record = record_in(key, delivery.sequence, delivery.payload)
-        self.learn(key, Place(delivery.sequence, record.generation, not record.body))
+        self.learn(key, StreamPlace(delivery.sequence, record.generation, not record.body))
         if not record.body and self.places[key].sequence == delivery.sequence:
             self.removals[key] = (delivery.sequence, delivery.time)
-        return Seen(record, 0)
+        return FeedMessage(record, 0)
 
     def forget(self, key: Key, sequence: int) -> None:
         """Drop a removed record that the server has dropped."""
@@ -91,7 +91,7 @@ class Knowledge:
 class Feed:
     """The changes of a life from `start` on, as they come; the latest of each record, within bounds."""
 
-    def __init__(self, knowledge: Knowledge, start: int, *, keep: int = KEEP_CHANGES) -> None:
+    def __init__(self, knowledge: FeedKnowledge, start: int, *, keep: int = KEEP_CHANGES) -> None:
         """Have everything after a sequence, once `follow` was called; at most `keep` records, the latest."""
         self._keep_most = keep
         self.start = start
@@ -109,7 +109,7 @@ class Feed:
         """Whether changes come in."""
         return self._consumer is not None and not self._consumer.broken
 
-    async def follow(self, link: Link) -> None:
+    async def follow(self, link: NatsLink) -> None:
         """Read on from where it stands, up to what is there now; raises StreamGoneError, Unreachable."""
         await self.end()
         life = self._knowledge.life
@@ -183,7 +183,7 @@ class Feed:
             self.start = max(self.start, dropped_at)
 
 
-async def forgotten(link: Link, life: Life) -> int:
+async def forgotten(link: NatsLink, life: NatsLife) -> int:
     """Return the sequence up to which removed records may have been forgotten."""
     answer = await link.last_of(life.stream, life.trimmed)
     if answer.refused_for(STREAM_NOT_FOUND):

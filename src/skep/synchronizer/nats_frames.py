@@ -22,7 +22,7 @@ FRAME_BYTES = 1024
 """Room that a message takes beside its body, at most: frame, subject, reply and headers."""
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
+class BegunLife(msgspec.Struct, frozen=True, kw_only=True):
     """Which life of the records is the current one."""
 
     format: int
@@ -33,7 +33,7 @@ FORMAT = 1
 """Of streams, subjects and frames, as they are written here."""
 
 
-class Life(NamedTuple):
+class NatsLife(NamedTuple):
     """The names of one life's stream and subjects on the server."""
 
     cloud: str

@@ -47,7 +47,7 @@ Receive = Callable[[Msg], Awaitable[None]]
 log = structlog.get_logger("skep.synchronizer")
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
+class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message as the server's API shows it."""
 
     subject: str
@@ -77,13 +77,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_memory: int = -1
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class JetStreamAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of JetStream's answers that are read here."""
 
     error: ApiError | None = None
     seq: int = 0
     """Of an acknowledged message: where it was stored."""
-    message: Stored | None = None
+    message: StoredMessage | None = None
     state: StreamState | None = None
     streams: list[str] | int | None = None
     """Their names, or how many there are, whichever was asked for."""
@@ -100,12 +100,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 NO_RESPONDERS = -1
 """Our own number for what nobody takes: a message to a stream that is gone, a call where there is no JetStream."""
-_NOBODY = Answer(error=ApiError(code=503, err_code=NO_RESPONDERS, description="no server answers on this subject"))
+_NOBODY = JetStreamAnswer(
+    error=ApiError(code=503, err_code=NO_RESPONDERS, description="no server answers on this subject")
+)
 
-_answers = msgspec.json.Decoder(Answer)
+_answers = msgspec.json.Decoder(JetStreamAnswer)
 
 
-class Server:
+class NatsServers:
     """Where the servers are, and by what they and we are known to each other."""
 
     def __init__(self, url: str, security: NatsSecurity) -> None:
@@ -122,7 +124,7 @@ class Server:
         return self._security.sign_in_version
 
 
-class Link:
+class NatsLink:
     """One connection. `broken` is called once, when it ends other than by `close`."""
 
     def __init__(self, client: Client, broken: Callable[[], None], answer_seconds: float) -> None:
@@ -132,13 +134,13 @@ class Link:
         self._broken = broken
         self._inbox = client.new_inbox()
         self._asked = 0
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._waiting: dict[int, asyncio.Future[JetStreamAnswer]] = {}
         self._subscriptions: list[Subscription] = []
         self._closing: asyncio.Task[None] | None = None
         self.alive = True
 
     @classmethod
-    async def connect(cls, server: Server, broken: Callable[[], None], *, answer_seconds: float) -> Link:
+    async def connect(cls, server: NatsServers, broken: Callable[[], None], *, answer_seconds: float) -> NatsLink:
         """Connect. `answer_seconds`: how long `api` waits.
 
         Raises Unreachable when no server greets in time, Misconfigured when a file cannot be used or a server that has
@@ -221,7 +223,9 @@ class Link:
         with contextlib.suppress(NatsError):  # the connection is closed: nothing is received any more
             await subscription.unsubscribe()
 
-    async def send(self, subject: str, payload: bytes = b"", *, expected: int | None = None) -> asyncio.Future[Answer]:
+    async def send(
+        self, subject: str, payload: bytes = b"", *, expected: int | None = None
+    ) -> asyncio.Future[JetStreamAnswer]:
         """Ask, and return what the answer will be; with `expected` as a compare-and-set.
 
         The future raises Unreachable when the connection ends first; how long to wait is the caller's decision.
@@ -230,7 +234,7 @@ class Link:
             raise self._unreachable()
         self._asked += 1
         number = self._asked
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[JetStreamAnswer] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         answer.add_done_callback(lambda _: self._waiting.pop(number, None))
         headers = None if expected is None else {EXPECTED: str(expected)}
@@ -246,7 +250,7 @@ class Link:
         with contextlib.suppress(NatsError):  # the connection is closed, and the consumer with it
             await self._client.publish(subject)
 
-    async def api(self, call: str, **request: Any) -> Answer:
+    async def api(self, call: str, **request: Any) -> JetStreamAnswer:
         """Ask JetStream's API, and wait for the answer."""
         try:
             async with asyncio.timeout(self._answer_seconds):
@@ -254,7 +258,7 @@ class Link:
         except TimeoutError as error:
             raise Unreachable(f"synchronizer: NATS did not answer within {self._answer_seconds:g} s") from error
 
-    async def last_of(self, stream: str, subject: str) -> Answer:
+    async def last_of(self, stream: str, subject: str) -> JetStreamAnswer:
         """Return the last message of a subject, from the stream's leader: never an older one than was acknowledged."""
         return await self.api(f"STREAM.MSG.GET.{stream}", last_by_subj=subject)
 
@@ -338,7 +342,7 @@ class Link:
         return Unreachable("synchronizer: the connection to NATS ended")
 
 
-def require(answer: Answer, what: str) -> Answer:
+def require(answer: JetStreamAnswer, what: str) -> JetStreamAnswer:
     """Return the answer; raises Misconfigured where there is no JetStream, Unreachable for any other error."""
     if answer.error is None:
         return answer

@@ -17,13 +17,13 @@ from skep.domain.errors import Misconfigured, Unreachable
 from skep.domain.ids import new_uuid
 from skep.synchronizer.base import Epoch
 from skep.synchronizer.nats_consumer import StreamGoneError, state_of
-from skep.synchronizer.nats_frames import FORMAT, Begun, Life
+from skep.synchronizer.nats_frames import FORMAT, BegunLife, NatsLife
 from skep.synchronizer.nats_link import (
     MESSAGE_NOT_FOUND,
     NO_RESPONDERS,
     STREAM_NOT_FOUND,
     WRONG_LAST_SEQUENCE,
-    Link,
+    NatsLink,
     require,
 )
 
@@ -35,11 +35,11 @@ class _Named(NamedTuple):
 
     sequence: int
     """Of the message, for the next compare-and-set; 0: there is none."""
-    life: Life | None
+    life: NatsLife | None
     """None when nothing can be read from it."""
 
 
-class Lives:
+class NatsLives:
     """The lives of one cloud's records."""
 
     def __init__(self, cloud: str, replicas: int) -> None:
@@ -50,7 +50,7 @@ class Lives:
         self.subject = f"skep_sync.{cloud}.epoch"
         """Where a new life is told; a hint only, since refused messages are told too."""
 
-    async def current(self, link: Link) -> Life:
+    async def current(self, link: NatsLink) -> NatsLife:
         """Return the current life; begin one where there is none, or where it has lost anything.
 
         Raises Misconfigured when the streams are of another format, Unreachable.
@@ -62,14 +62,14 @@ class Lives:
             named = await self._begin(link, named)
         return named.life
 
-    async def end(self, link: Link, expected: Epoch) -> Life:
+    async def end(self, link: NatsLink, expected: Epoch) -> NatsLife:
         """Begin another life, unless `expected` is no longer the current one; return the current life."""
         named = await self._named(link)
         if named.life is not None and named.life.epoch == expected:
             await self._begin(link, named)
         return await self.current(link)
 
-    async def _named(self, link: Link) -> _Named:
+    async def _named(self, link: NatsLink) -> _Named:
         # A server (2.9) crashes when it is asked for a message of a stream that is just being made, as this one may be
         # by another handle. Streams of lives are named only when they have been made.
         if not await self._is_made(link, self._stream):
@@ -82,15 +82,15 @@ class Lives:
         if message is None:
             raise Unreachable("synchronizer: NATS answered without the message that was asked for")
         try:
-            begun = msgspec.json.decode(message.data, type=Begun)
+            begun = msgspec.json.decode(message.data, type=BegunLife)
         except msgspec.DecodeError:
             return _Named(message.seq, None)
         if begun.format != FORMAT:
             found = f"the records of {self._cloud!r} are of format {begun.format}"
             raise Misconfigured(f"synchronizer: {found}, this version writes {FORMAT}")
-        return _Named(message.seq, Life(self._cloud, begun.epoch))
+        return _Named(message.seq, NatsLife(self._cloud, begun.epoch))
 
-    async def _lives(self, link: Link, life: Life) -> bool:
+    async def _lives(self, link: NatsLink, life: NatsLife) -> bool:
         """Whether the life's stream is there, with the message that it began with."""
         answer = await link.last_of(life.stream, life.begun)
         if answer.refused_for(STREAM_NOT_FOUND, MESSAGE_NOT_FOUND):
@@ -98,15 +98,15 @@ class Lives:
         require(answer, "asking for the beginning of the epoch")
         return True
 
-    async def _begin(self, link: Link, named: _Named) -> _Named:
+    async def _begin(self, link: NatsLink, named: _Named) -> _Named:
         """Begin a life after the one that was named; return who is named now, be it another's."""
         strays = await self._streams(link)
         if named.life is not None:
             await self._remove(link, named.life.stream)
-        life = Life(self._cloud, Epoch(new_uuid()))
+        life = NatsLife(self._cloud, Epoch(new_uuid()))
         await self._make(link, life.stream, f"{life.subject}.>")
         require(await (await link.send(life.begun, b"", expected=0)), "beginning an epoch")
-        name = msgspec.json.encode(Begun(format=FORMAT, epoch=life.epoch))
+        name = msgspec.json.encode(BegunLife(format=FORMAT, epoch=life.epoch))
         answer = await (await link.send(self.subject, name, expected=named.sequence))
         if answer.refused_for(WRONG_LAST_SEQUENCE, STREAM_NOT_FOUND, NO_RESPONDERS):
             await self._remove(link, life.stream)
@@ -119,19 +119,19 @@ class Lives:
         log.info("the synchronizer's records began a new epoch", epoch=life.epoch)
         return _Named(sequence, life)
 
-    async def _streams(self, link: Link) -> list[str]:
+    async def _streams(self, link: NatsLink) -> list[str]:
         """Return all streams of this cloud's lives: the last one, and what crashes left behind."""
         answer = await link.api("STREAM.NAMES", subject=f"skep_sync.{self._cloud}.life.>")
         streams = require(answer, "listing streams").streams
         return streams if isinstance(streams, list) else []
 
-    async def _is_made(self, link: Link, stream: str) -> bool:
+    async def _is_made(self, link: NatsLink, stream: str) -> bool:
         try:
             return (await state_of(link, stream)).messages > 0
         except StreamGoneError:
             return False
 
-    async def _make(self, link: Link, stream: str, subject: str) -> None:
+    async def _make(self, link: NatsLink, stream: str, subject: str) -> None:
         answer = await link.api(
             f"STREAM.CREATE.{stream}",
             name=stream,
@@ -150,7 +150,7 @@ class Lives:
         )
         require(answer, "making a stream")
 
-    async def _remove(self, link: Link, stream: str) -> None:
+    async def _remove(self, link: NatsLink, stream: str) -> None:
         answer = await link.api(f"STREAM.DELETE.{stream}")
         if not answer.refused_for(STREAM_NOT_FOUND):
             require(answer, "removing a stream")

@@ -15,10 +15,10 @@ from skep.config.sign_ins import SignIns
 from skep.domain.errors import SkepError, Unavailable, Unreachable
 from skep.synchronizer.base import Epoch
 from skep.synchronizer.nats_consumer import StreamGoneError, state_of
-from skep.synchronizer.nats_feed import Feed, Knowledge
-from skep.synchronizer.nats_frames import Life
-from skep.synchronizer.nats_link import Link, Server
-from skep.synchronizer.nats_lives import Lives
+from skep.synchronizer.nats_feed import Feed, FeedKnowledge
+from skep.synchronizer.nats_frames import NatsLife
+from skep.synchronizer.nats_link import NatsLink, NatsServers
+from skep.synchronizer.nats_lives import NatsLives
 
 WATCH_SECONDS = 1.0
 """How often a handle looks whether its epoch is still the current one, and its feed alive."""
@@ -29,26 +29,26 @@ log = structlog.get_logger("skep.synchronizer")
 
 
 @dataclass
-class Held:
+class HeldLife:
     """What a handle holds of one life."""
 
-    life: Life
-    knowledge: Knowledge
+    life: NatsLife
+    knowledge: FeedKnowledge
     feed: Feed | None = None
 
 
-class Session:
+class NatsSession:
     """One handle's dealings with the server, from `open` to `close`."""
 
-    def __init__(self, server: Server, lives: Lives, *, call_seconds: float, keep_changes: int) -> None:
+    def __init__(self, server: NatsServers, lives: NatsLives, *, call_seconds: float, keep_changes: int) -> None:
         """Remember where the server is."""
         self._server = server
         self._lives = lives
         self._call_seconds = call_seconds
         self._keep_changes = keep_changes
-        self._link: Link | None = None
+        self._link: NatsLink | None = None
         self.sign_ins = SignIns(lambda: server.sign_in_version)
-        self._held: Held | None = None
+        self._held: HeldLife | None = None
         self._settled = False
         """Whether what is held was the current life when we looked last, over the connection that we have."""
         self._connecting = asyncio.Lock()
@@ -96,7 +96,7 @@ class Session:
         except TimeoutError as error:
             raise Unreachable(f"synchronizer: NATS did not answer within {self._call_seconds:g} s") from error
 
-    async def connected(self) -> Link:
+    async def connected(self) -> NatsLink:
         """Return the connection; connect where there is none. Raises Unreachable."""
         async with self._connecting:
             self.check_open()
@@ -107,7 +107,7 @@ class Session:
                 self._link = await self._connect()
             return self._link
 
-    def _leave(self, broken: Link) -> None:
+    def _leave(self, broken: NatsLink) -> None:
         """Close a connection that broke, and meanwhile go on: a client may take seconds to let go of it."""
         self._let_go(broken.close())
 
@@ -116,9 +116,9 @@ class Session:
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
 
-    async def _connect(self) -> Link:
+    async def _connect(self) -> NatsLink:
         self.sign_ins.begin()
-        link = await Link.connect(self._server, self.unsettle, answer_seconds=self._call_seconds)
+        link = await NatsLink.connect(self._server, self.unsettle, answer_seconds=self._call_seconds)
         try:
             await link.subscribe(self._lives.subject, self._take_hint)
             self.check_open()  # `close` may have come meanwhile, and found no connection to end
@@ -129,22 +129,22 @@ class Session:
         return link
 
     @contextlib.asynccontextmanager
-    async def apart(self) -> AsyncIterator[Link]:
+    async def apart(self) -> AsyncIterator[NatsLink]:
         """Have another connection for a while: a long answer would hold up all others on the same one."""
         self.check_open()
         try:
-            link = await Link.connect(self._server, lambda: None, answer_seconds=self._call_seconds)
+            link = await NatsLink.connect(self._server, lambda: None, answer_seconds=self._call_seconds)
         except Unreachable as error:
             # A server that reads its configuration anew cuts off who is just signing in.
             if not isinstance(error.__cause__, ConnectionError):
                 raise
-            link = await Link.connect(self._server, lambda: None, answer_seconds=self._call_seconds)
+            link = await NatsLink.connect(self._server, lambda: None, answer_seconds=self._call_seconds)
         try:
             yield link
         finally:
             await link.close()
 
-    async def ready(self) -> tuple[Link, Held]:
+    async def ready(self) -> tuple[NatsLink, HeldLife]:
         """Return connection and current life; look only where there is reason to."""
         if not self._settled:
             async with self._looking:
@@ -155,17 +155,17 @@ class Session:
             raise Unreachable("synchronizer: the connection to NATS ended")
         return self._link, self._held
 
-    async def look(self) -> Held:
+    async def look(self) -> HeldLife:
         """Look which life is the current one, and hold it."""
         async with self._looking:
             return await self._look_now()
 
-    async def end_life(self, expected: Epoch) -> Held:
+    async def end_life(self, expected: Epoch) -> HeldLife:
         """Begin another life, unless `expected` is no longer the current one; hold the current one."""
         async with self._looking:
             return await self._enter(await self._lives.end(await self.connected(), expected))
 
-    async def fed(self, held: Held, sequence: int) -> Feed:
+    async def fed(self, held: HeldLife, sequence: int) -> Feed:
         """Return the feed of a life, which follows the stream; the first one begins after a sequence."""
         async with self._following:
             link = await self.connected()
@@ -177,7 +177,7 @@ class Session:
                 await held.feed.follow(link)
             return held.feed
 
-    def holds(self, held: Held) -> bool:
+    def holds(self, held: HeldLife) -> bool:
         """Whether a life is still the one that is held; raises Unavailable after `close`."""
         self.check_open()
         return self._held is held
@@ -192,24 +192,24 @@ class Session:
         self._settled = False
         self._nudge.set()
 
-    async def _look_now(self) -> Held:
+    async def _look_now(self) -> HeldLife:
         link = await self.connected()
         return await self._enter(await self._lives.current(link))
 
-    async def _enter(self, life: Life) -> Held:
+    async def _enter(self, life: NatsLife) -> HeldLife:
         """Hold a life, and let go of another that was held."""
         before = self._held
         if before is not None and before.life == life:
             held = before
         else:
-            held = self._held = Held(life, Knowledge(life))
+            held = self._held = HeldLife(life, FeedKnowledge(life))
             if before is not None and before.feed is not None:
                 before.feed.wake()
                 await before.feed.end()
         self._settled = self._link is not None and self._link.alive and not self._closed
         return held
 
-    async def _follow_sign_in(self, link: Link) -> Link:
+    async def _follow_sign_in(self, link: NatsLink) -> NatsLink:
         """Return the connection that goes on: another one, once what we sign in by has been replaced.
 
         What was asked over the one before is still answered.

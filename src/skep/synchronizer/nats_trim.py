@@ -11,15 +11,15 @@ import asyncio
 
 from skep.synchronizer.base import Key
 from skep.synchronizer.nats_consumer import Delivery, StreamGoneError, read_all, state_of
-from skep.synchronizer.nats_feed import Knowledge
+from skep.synchronizer.nats_feed import FeedKnowledge
 from skep.synchronizer.nats_link import (
     MESSAGE_NOT_FOUND,
     STREAM_NOT_FOUND,
     WRONG_LAST_SEQUENCE,
-    Link,
+    NatsLink,
     require,
 )
-from skep.synchronizer.nats_writes import Writer
+from skep.synchronizer.nats_writes import NatsWriter
 
 MOST_SPAN = 4_000_000
 """Sequences between the first message of a stream and the last, at most; beyond, the first half is moved."""
@@ -28,14 +28,14 @@ MOST_MOVED = 20_000
 """At most so many in one call; the next one goes on."""
 
 
-async def trim(link: Link, writer: Writer, knowledge: Knowledge, *, keep_seconds: float, span: int) -> int:
+async def trim(link: NatsLink, writer: NatsWriter, knowledge: FeedKnowledge, *, keep_seconds: float, span: int) -> int:
     """Forget, then move; return how many records were forgotten. Raises StreamGoneError, Unreachable."""
     count = await _forget(link, writer, knowledge, keep_seconds)
     await _move(link, writer, knowledge, span)
     return count
 
 
-async def _forget(link: Link, writer: Writer, knowledge: Knowledge, keep_seconds: float) -> int:
+async def _forget(link: NatsLink, writer: NatsWriter, knowledge: FeedKnowledge, keep_seconds: float) -> int:
     before = knowledge.clock - int(keep_seconds * 1e9)
     old = [(sequence, key) for key, (sequence, when) in knowledge.removals.items() if when < before]
     old = sorted(old)[:MOST_FORGOTTEN]
@@ -45,7 +45,7 @@ async def _forget(link: Link, writer: Writer, knowledge: Knowledge, keep_seconds
     return sum(answers)
 
 
-async def _mark(link: Link, writer: Writer, knowledge: Knowledge, sequence: int) -> bool:
+async def _mark(link: NatsLink, writer: NatsWriter, knowledge: FeedKnowledge, sequence: int) -> bool:
     """Say that removed records up to a sequence may be forgotten, before any is: readers before it begin anew.
 
     Return False where another handle trims just now.
@@ -66,14 +66,14 @@ async def _mark(link: Link, writer: Writer, knowledge: Knowledge, sequence: int)
     return True
 
 
-async def _drop(link: Link, knowledge: Knowledge, key: Key, sequence: int) -> bool:
+async def _drop(link: NatsLink, knowledge: FeedKnowledge, key: Key, sequence: int) -> bool:
     """Drop one message, which is there only as long as nobody wrote the record again."""
     answer = await link.api(f"STREAM.MSG.DELETE.{knowledge.life.stream}", seq=sequence, no_erase=True)
     knowledge.forget(key, sequence)
     return answer.error is None
 
 
-async def _move(link: Link, writer: Writer, knowledge: Knowledge, span: int) -> None:
+async def _move(link: NatsLink, writer: NatsWriter, knowledge: FeedKnowledge, span: int) -> None:
     """Write the messages at the low end again, each only if it is still the latest of its subject."""
     stream = knowledge.life.stream
     state = await state_of(link, stream)

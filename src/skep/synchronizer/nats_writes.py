@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from skep.domain.errors import Unreachable
 from skep.synchronizer.base import Published, Record, Refusal, Write
 from skep.synchronizer.nats_consumer import StreamGoneError
-from skep.synchronizer.nats_feed import Knowledge, Place, forgotten
+from skep.synchronizer.nats_feed import FeedKnowledge, StreamPlace, forgotten
 from skep.synchronizer.nats_frames import frame, record_in
 from skep.synchronizer.nats_link import (
     MESSAGE_NOT_FOUND,
     NO_RESPONDERS,
     STREAM_NOT_FOUND,
     WRONG_LAST_SEQUENCE,
-    Answer,
-    Link,
+    JetStreamAnswer,
+    NatsLink,
     require,
 )
 
@@ -26,14 +26,14 @@ IN_FLIGHT_BYTES = 8 * 1024 * 1024
 TRIES = 20
 """How often a write is tried whose record is moved (not changed) under it."""
 
-_NOWHERE = Place(sequence=0, generation=0, removed=True)
+_NOWHERE = StreamPlace(sequence=0, generation=0, removed=True)
 
 
 class RecordsLostError(Exception):
     """The server no longer has what it acknowledged."""
 
 
-class Writer:
+class NatsWriter:
     """The compare-and-sets of one handle."""
 
     def __init__(self) -> None:
@@ -43,10 +43,10 @@ class Writer:
         self._room = asyncio.Event()
 
     async def publish(
-        self, link: Link, knowledge: Knowledge, writes: Sequence[Write]
+        self, link: NatsLink, knowledge: FeedKnowledge, writes: Sequence[Write]
     ) -> tuple[Published | Refusal, ...]:
         """Try each write; raises StreamGoneError, RecordsLostError, Unreachable."""
-        sent: list[tuple[int, int, asyncio.Future[Answer]]] = []
+        sent: list[tuple[int, int, asyncio.Future[JetStreamAnswer]]] = []
         outcomes: list[Published | Refusal | None] = [None] * len(writes)
         for number, write in enumerate(writes):
             place = knowledge.places.get(write.key, _NOWHERE)
@@ -65,7 +65,7 @@ class Writer:
             outcomes[number] = result
         return tuple(outcome for outcome in outcomes if outcome is not None)
 
-    async def _look_and_write(self, link: Link, knowledge: Knowledge, write: Write) -> Published | Refusal:
+    async def _look_and_write(self, link: NatsLink, knowledge: FeedKnowledge, write: Write) -> Published | Refusal:
         """Write on what the server holds now, where that is the expected generation."""
         life = knowledge.life
         for _ in range(TRIES):
@@ -79,7 +79,7 @@ class Writer:
             elif message := require(answer, "asking for a record").message:
                 sequence = message.seq
                 record = record_in(write.key, sequence, message.data)
-                knowledge.learn(write.key, Place(sequence, record.generation, not record.body))
+                knowledge.learn(write.key, StreamPlace(sequence, record.generation, not record.body))
             if (record.generation if record else 0) != write.expected:
                 return Refusal(record)
             last = knowledge.last
@@ -89,11 +89,15 @@ class Writer:
                 return outcome
         raise Unreachable(f"synchronizer: {write.key.namespace}/{write.key.name} is moved all the time")
 
-    async def _send(self, link: Link, knowledge: Knowledge, write: Write, expected: int) -> asyncio.Future[Answer]:
+    async def _send(
+        self, link: NatsLink, knowledge: FeedKnowledge, write: Write, expected: int
+    ) -> asyncio.Future[JetStreamAnswer]:
         payload = frame(write.expected + 1, write.body)
         return await self.send(link, knowledge.life.record(write.key), payload, expected)
 
-    async def send(self, link: Link, subject: str, payload: bytes, expected: int) -> asyncio.Future[Answer]:
+    async def send(
+        self, link: NatsLink, subject: str, payload: bytes, expected: int
+    ) -> asyncio.Future[JetStreamAnswer]:
         """Send one compare-and-set as soon as there is room, and return what the answer will be."""
         while self._in_flight >= IN_FLIGHT or self._in_flight_bytes >= IN_FLIGHT_BYTES:
             self._room.clear()
@@ -103,7 +107,7 @@ class Writer:
         self._in_flight += 1
         self._in_flight_bytes += size
 
-        def landed(_: asyncio.Future[Answer]) -> None:
+        def landed(_: asyncio.Future[JetStreamAnswer]) -> None:
             self._in_flight -= 1
             self._in_flight_bytes -= size
             self._room.set()
@@ -112,12 +116,12 @@ class Writer:
         return answer
 
 
-def _outcome(knowledge: Knowledge, write: Write, answer: Answer, last: int) -> Published | None:
+def _outcome(knowledge: FeedKnowledge, write: Write, answer: JetStreamAnswer, last: int) -> Published | None:
     """Return that the write was taken, or None where the record was not what we thought; `last` was seen before."""
     if answer.error is None:
         if answer.seq <= last:
             raise RecordsLostError
-        knowledge.learn(write.key, Place(answer.seq, write.expected + 1, not write.body))
+        knowledge.learn(write.key, StreamPlace(answer.seq, write.expected + 1, not write.body))
         return Published(write.expected + 1)
     if answer.refused_for(NO_RESPONDERS, STREAM_NOT_FOUND):
         raise StreamGoneError
@@ -126,7 +130,7 @@ def _outcome(knowledge: Knowledge, write: Write, answer: Answer, last: int) -> P
     return None
 
 
-async def _check_absent(link: Link, knowledge: Knowledge, write: Write) -> None:
+async def _check_absent(link: NatsLink, knowledge: FeedKnowledge, write: Write) -> None:
     """Raise RecordsLostError where a record is gone that was there, and that nobody may have forgotten in order."""
     held = knowledge.places.get(write.key)
     if held is None or held.sequence <= await forgotten(link, knowledge.life):

@@ -7,11 +7,11 @@ configured is loaded: a backend brings the client library of its server.
 from __future__ import annotations
 
 from skep.config.sections import SynchronizerSettings
-from skep.entry_points import Group
+from skep.entry_points import EntryPointGroup
 from skep.synchronizer.base import Backend
 
 GROUP = "skep.synchronizers"
-BACKENDS = Group(name=GROUP, setting="synchronizer.backend", noun="backend", page="docs/synchronizer.md")
+BACKENDS = EntryPointGroup(name=GROUP, setting="synchronizer.backend", noun="backend", page="docs/synchronizer.md")
 
 
 def make_backend(settings: SynchronizerSettings) -> Backend:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from skep.domain.heard_time import Difference
+from skep.domain.heard_time import ClockDifference
 from skep.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -27,7 +27,7 @@ class ClockWatch:
         self.off = False
         """Whether the clock was off when that was last known for sure."""
 
-    def say(self, found: Difference) -> None:
+    def say(self, found: ClockDifference) -> None:
         """Tell what was measured."""
         self._told(found.ahead)
         if found.is_off and not self.off:

@@ -14,7 +14,7 @@ from skep.messages.base import Cast
 from skep.telemetry import tracing
 from skep.transport import codec
 from skep.transport.base import Address, CellHandlers, Handlers
-from skep.transport.refusals import Refusals
+from skep.transport.refusals import RefusedMessages
 
 Answer = Callable[[bytes], Awaitable[None]]
 """Carries an encoded answer back to who asked."""
@@ -38,7 +38,7 @@ class Endpoint:
         self,
         address: Address,
         handlers: Handlers | CellHandlers,
-        refusals: Refusals,
+        refusals: RefusedMessages,
         *,
         max_under_way: int,
         largest: Callable[[], int] = _unlimited,

@@ -14,7 +14,7 @@ from skep.messages.base import Call, Cast
 from skep.transport import codec
 from skep.transport.base import Address, CellHandlers, Handlers
 from skep.transport.endpoint import Endpoint, too_large
-from skep.transport.refusals import OnRefused, Refusals
+from skep.transport.refusals import OnRefused, RefusedMessages
 
 ReplyT = TypeVar("ReplyT")
 
@@ -37,7 +37,7 @@ class MemoryTransport:
         self.proves_senders = proves_senders
         self._settings = settings or TransportSettings()
         self._largest = largest
-        self.refusals = Refusals(on_refused)
+        self.refusals = RefusedMessages(on_refused)
         self._servers: dict[Address, list[_Server]] = {}
         self._turns = itertools.count()
 

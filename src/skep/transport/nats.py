@@ -27,8 +27,8 @@ from skep.transport import codec
 from skep.transport.base import Address, CellHandlers, Handlers
 from skep.transport.endpoint import Endpoint, too_large
 from skep.transport.nats_client import EndingClient
-from skep.transport.nats_connection import Connection
-from skep.transport.refusals import Kind, OnRefused, Refusals
+from skep.transport.nats_connection import NatsConnection
+from skep.transport.refusals import Kind, OnRefused, RefusedMessages
 from skep.transport.repeats import AGAIN_AFTER, Repeat
 from skep.transport.subjects import cell_in, subject_of, subject_of_cells
 
@@ -49,8 +49,8 @@ class NatsTransport:
     def __init__(self, settings: TransportSettings, *, name: str = "skep", on_refused: OnRefused | None = None) -> None:
         """`name` is what NATS' monitoring calls this process."""
         self._settings = settings
-        self.refusals = Refusals(on_refused)
-        self._connection = Connection(
+        self.refusals = RefusedMessages(on_refused)
+        self._connection = NatsConnection(
             settings, name, on_up=self._subscribe_all, on_down=self._lose_answers, on_slow=self._note_slow
         )
         self._served: set[_Served] = set()

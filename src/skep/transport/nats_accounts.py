@@ -46,7 +46,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     """Clients have to show a certificate of that CA."""
 
 
-class Listening(msgspec.Struct, frozen=True, kw_only=True):
+class NatsListening(msgspec.Struct, frozen=True, kw_only=True):
     """What a NATS server listens on, and keeps."""
 
     address: str
@@ -57,17 +57,17 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True):
     """Where servers of cells connect; empty: none do."""
 
 
-class Passwords:
+class NatsPasswords:
     """Derives the password of each user from one secret of the installation, so that none of them is stored."""
 
     def __init__(self, secret: bytes, mark: str = "") -> None:
         """`mark` ends the names of users, so that those of two secrets stand side by side."""
         self._secret = secret
         self._mark = mark
-        self.taken: tuple[Passwords, ...] = (self,)
+        self.taken: tuple[NatsPasswords, ...] = (self,)
         """These, and those of other secrets that servers take beside them."""
 
-    def followed_by(self, others: Iterable[Passwords]) -> Passwords:
+    def followed_by(self, others: Iterable[NatsPasswords]) -> NatsPasswords:
         """Have servers take those of other secrets, too."""
         self.taken = (self, *others)
         return self
@@ -98,7 +98,9 @@ def without_user(urls: str) -> str:
     return ",".join(f"{scheme}://{rest.rpartition('@')[2]}" for scheme, _, rest in parts)
 
 
-def server_config(cells: Iterable[Cell], passwords: Passwords, listening: Listening, prefix: str = "skep") -> str:
+def server_config(
+    cells: Iterable[Cell], passwords: NatsPasswords, listening: NatsListening, prefix: str = "skep"
+) -> str:
     """Return the configuration of the servers that all share: the account above and one for each cell."""
     cells = [cell for cell in cells if not cell.is_cell0]
     above: dict[str, Any] = {
@@ -126,7 +128,12 @@ def server_config(cells: Iterable[Cell], passwords: Passwords, listening: Listen
 
 
 def cell_server_config(
-    cell: Cell, passwords: Passwords, listening: Listening, hub: str, prefix: str = "skep", hub_ca_file: str = ""
+    cell: Cell,
+    passwords: NatsPasswords,
+    listening: NatsListening,
+    hub: str,
+    prefix: str = "skep",
+    hub_ca_file: str = "",
 ) -> str:
     """Return the configuration of a cell's own servers, which join the account of the cell on the shared ones.
 
@@ -141,7 +148,7 @@ def cell_server_config(
     return _text(document)
 
 
-def _cell_account(cell: Cell, passwords: Passwords, prefix: str) -> dict[str, Any]:
+def _cell_account(cell: Cell, passwords: NatsPasswords, prefix: str) -> dict[str, Any]:
     up = (scheduler_for(cell.uuid), super_conductor_for(cell.uuid))
     return {
         "users": _users(cell, ("conductor", "compute"), passwords, prefix),
@@ -150,11 +157,11 @@ def _cell_account(cell: Cell, passwords: Passwords, prefix: str) -> dict[str, An
     }
 
 
-def _users(cell: Cell, roles: Iterable[CellRole], passwords: Passwords, prefix: str) -> list[dict[str, Any]]:
+def _users(cell: Cell, roles: Iterable[CellRole], passwords: NatsPasswords, prefix: str) -> list[dict[str, Any]]:
     return [_user(cell, role, one, prefix) for role in roles for one in passwords.taken]
 
 
-def _user(cell: Cell, role: CellRole, passwords: Passwords, prefix: str) -> dict[str, Any]:
+def _user(cell: Cell, role: CellRole, passwords: NatsPasswords, prefix: str) -> dict[str, Any]:
     conductors = subject_of(prefix, cell_conductor(cell.uuid))
     agents = subject_of(prefix, compute(cell.uuid, "HOST")).removesuffix("HOST") + "*"
     up = [subject_of(prefix, address(cell.uuid)) for address in (scheduler_for, super_conductor_for)]
@@ -176,7 +183,7 @@ def _user(cell: Cell, role: CellRole, passwords: Passwords, prefix: str) -> dict
     }
 
 
-def _leaf_user(cell: Cell, passwords: Passwords) -> dict[str, str]:
+def _leaf_user(cell: Cell, passwords: NatsPasswords) -> dict[str, str]:
     name = f"{cell.uuid}.servers"
     return {"user": passwords.name(name), "password": passwords.of(name)}
 
@@ -185,7 +192,7 @@ def _account(cell: Cell) -> str:
     return "CELL_" + cell.uuid.replace("-", "").upper()
 
 
-def listens(listening: Listening) -> dict[str, Any]:
+def listens(listening: NatsListening) -> dict[str, Any]:
     """Return what a server listens on and keeps, as its configuration says it."""
     document: dict[str, Any] = {"listen": listening.address}
     if listening.tls is not None:

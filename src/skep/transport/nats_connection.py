@@ -53,7 +53,7 @@ CLIENT_BUFFER = 2**40
 log = structlog.get_logger("skep.transport")
 
 
-class Connection:
+class NatsConnection:
     """Keeps one client connected. `on_up` subscribes on each new one, `on_down` hears that one is gone."""
 
     def __init__(

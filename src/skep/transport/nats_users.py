@@ -16,7 +16,7 @@ from typing import Any
 from skep.domain.cells import Cell
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, cell_conductor, compute, scheduler_for, super_conductor_for
-from skep.transport.nats_accounts import ABOVE_ACCOUNT, ABOVE_USER, INBOXES, Listening, listens, user_of
+from skep.transport.nats_accounts import ABOVE_ACCOUNT, ABOVE_USER, INBOXES, NatsListening, listens, user_of
 from skep.transport.nats_keys import Keys
 from skep.transport.subjects import subject_of, subject_of_cells
 
@@ -41,7 +41,7 @@ def inbox_of(node: NodeUuid) -> str:
 def server_config(
     cells: Iterable[Cell],
     keys: Keys,
-    listening: Listening,
+    listening: NatsListening,
     directory: str,
     now: int,
     prefix: str = "skep",

@@ -23,7 +23,7 @@ QUIET_SECONDS = 1.0
 log = structlog.get_logger("skep.transport")
 
 
-class Refusals:
+class RefusedMessages:
     """Counts by kind of message and reason."""
 
     def __init__(self, on_refused: OnRefused | None = None, *, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from skep.contracts.eventually import PATIENCE
-from skep.contracts.neighbours.served import PASSWORDS, Neighbours, SteppedClock, neighbours
+from skep.contracts.neighbours.served import PASSWORDS, ServedNeighbours, SteppedClock, neighbours
 from skep.neighbours.service_session import ServiceCredentials
 
 
@@ -19,7 +19,7 @@ def clock() -> SteppedClock:
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path, clock: SteppedClock) -> AsyncIterator[Neighbours]:
+async def cloud(tmp_path: Path, clock: SteppedClock) -> AsyncIterator[ServedNeighbours]:
     async with neighbours(tmp_path, clock) as opened, opened.served():
         yield opened
 
@@ -30,7 +30,7 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def credentials_of(cloud: Neighbours) -> ServiceCredentials:
+def credentials_of(cloud: ServedNeighbours) -> ServiceCredentials:
     """Skep's own, for the services of a cloud."""
     return ServiceCredentials(
         auth_url=cloud.identity_url,
@@ -43,5 +43,5 @@ def credentials_of(cloud: Neighbours) -> ServiceCredentials:
 
 
 @pytest.fixture
-def credentials(cloud: Neighbours) -> ServiceCredentials:
+def credentials(cloud: ServedNeighbours) -> ServiceCredentials:
     return credentials_of(cloud)

@@ -9,7 +9,7 @@ import pytest
 
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.neighbours.identity import IdentityContract
-from skep.contracts.neighbours.served import Neighbours, SteppedClock, bound, token
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, bound, token
 from skep.domain.errors import Unavailable, Unreachable
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
@@ -17,14 +17,14 @@ from skep.neighbours.service_session import ServiceCredentials
 from tests.contract.neighbours.conftest import credentials_of
 
 
-async def _token(cloud: Neighbours, user: str, project: str | None) -> str:
+async def _token(cloud: ServedNeighbours, user: str, project: str | None) -> str:
     async with cloud.identity_client() as client:
         return await token(client, user, project)
 
 
 class TestEmbedded(IdentityContract):
     @pytest.fixture
-    async def identity(self, cloud: Neighbours, clock: SteppedClock) -> AsyncIterator[IdentityService]:  # noqa: ARG002  # it has the clock of its cloud
+    async def identity(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[IdentityService]:  # noqa: ARG002  # it has the clock of its cloud
         yield cloud.identity  # noqa: PT022  # as the contract says
 
 
@@ -32,7 +32,7 @@ class TestKeystone(IdentityContract):
     """Over real HTTP, with Skep's own credentials."""
 
     @pytest.fixture
-    async def identity(self, cloud: Neighbours, clock: SteppedClock) -> AsyncIterator[IdentityService]:
+    async def identity(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[IdentityService]:
         async with httpx.AsyncClient(timeout=PATIENCE) as client:
             yield KeystoneIdentity(KeystoneSettings(credentials=credentials_of(cloud)), client, clock)
 
@@ -43,7 +43,7 @@ def keystone(credentials: ServiceCredentials, http: httpx.AsyncClient, clock: St
 
 
 async def test_keystone_is_asked_once_in_a_while(
-    cloud: Neighbours, keystone: KeystoneIdentity, clock: SteppedClock
+    cloud: ServedNeighbours, keystone: KeystoneIdentity, clock: SteppedClock
 ) -> None:
     good = await _token(cloud, "demo", "demo")
     assert await keystone.validate(good) is not None
@@ -54,7 +54,9 @@ async def test_keystone_is_asked_once_in_a_while(
     assert await keystone.validate(good) is None
 
 
-async def test_keystone_signs_in_again(cloud: Neighbours, keystone: KeystoneIdentity, clock: SteppedClock) -> None:
+async def test_keystone_signs_in_again(
+    cloud: ServedNeighbours, keystone: KeystoneIdentity, clock: SteppedClock
+) -> None:
     assert await keystone.validate(await _token(cloud, "demo", "demo")) is not None
     clock.advance(4000)
     assert await keystone.validate(await _token(cloud, "demo", "demo")) is not None
@@ -69,7 +71,9 @@ async def test_keystone_that_does_not_answer(http: httpx.AsyncClient, clock: Ste
             await keystone.validate("token")
 
 
-async def test_keystone_that_refuses_skep(cloud: Neighbours, http: httpx.AsyncClient, clock: SteppedClock) -> None:
+async def test_keystone_that_refuses_skep(
+    cloud: ServedNeighbours, http: httpx.AsyncClient, clock: SteppedClock
+) -> None:
     credentials = ServiceCredentials(auth_url=cloud.identity_url, username="admin", password="wrong")
     keystone = KeystoneIdentity(KeystoneSettings(credentials=credentials), http, clock)
     with pytest.raises(Unavailable, match="sign in"):

@@ -10,7 +10,7 @@ import pytest
 
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.neighbours.images import ImagesContract
-from skep.contracts.neighbours.served import Neighbours, SteppedClock, address, bound
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, address, bound
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unreachable
 from skep.domain.ids import ProjectId, RequestId
@@ -27,7 +27,7 @@ def _context(project_id: str, *roles: str) -> RequestContext:
 
 class TestEmbedded(ImagesContract):
     @pytest.fixture
-    async def images(self, cloud: Neighbours, clock: SteppedClock) -> AsyncIterator[ImageService]:  # noqa: ARG002  # it has the clock of its cloud
+    async def images(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[ImageService]:  # noqa: ARG002  # it has the clock of its cloud
         yield EmbeddedImages(cloud.images)  # noqa: PT022  # as the contract says
 
 
@@ -35,7 +35,7 @@ class TestGlance(ImagesContract):
     """Over real HTTP, with Skep's own credentials."""
 
     @pytest.fixture
-    async def images(self, cloud: Neighbours, clock: SteppedClock) -> AsyncIterator[ImageService]:
+    async def images(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[ImageService]:
         async with httpx.AsyncClient(timeout=PATIENCE) as client:
             yield GlanceImages(ServiceSession(credentials_of(cloud), client, clock))
 

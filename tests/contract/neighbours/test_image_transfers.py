@@ -12,7 +12,7 @@ import httpx
 import msgspec
 import pytest
 
-from skep.contracts.neighbours.served import Neighbours, SteppedClock, address, bound
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, address, bound
 from skep.database.api.images import Viewer
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, Forbidden, NotFound, StorageUnavailable, TooLarge, Unreachable
@@ -39,7 +39,7 @@ MINE, THEIRS = context("mine", "member"), context("theirs", "member")
 @pytest.fixture(params=["embedded", "glance"])
 def transfers(
     request: pytest.FixtureRequest,
-    cloud: Neighbours,
+    cloud: ServedNeighbours,
     http: httpx.AsyncClient,
     credentials: ServiceCredentials,
     clock: SteppedClock,
@@ -59,7 +59,7 @@ async def interrupted() -> AsyncIterator[bytes]:
     raise ConnectionResetError("the guest's disk is gone")
 
 
-async def made(cloud: Neighbours, visibility: str = "private", *, data: bytes | None = DATA) -> str:
+async def made(cloud: ServedNeighbours, visibility: str = "private", *, data: bytes | None = DATA) -> str:
     said = {"name": "of mine", "visibility": visibility, "disk_format": "raw", "container_format": "bare"}
     image = await cloud.images.create(said, Viewer(project_id="mine", is_admin=True))
     if data is not None:
@@ -76,7 +76,7 @@ def damage(directory: Path, image_id: str) -> None:
     file.write_bytes(b"x" + DATA[1:])
 
 
-async def test_what_was_uploaded_is_downloaded(cloud: Neighbours, transfers: ImageTransfers) -> None:
+async def test_what_was_uploaded_is_downloaded(cloud: ServedNeighbours, transfers: ImageTransfers) -> None:
     image_id = await made(cloud, data=None)
     image = await transfers.upload(image_id, pieces(), MINE, most=MOST)
     assert (image.status, image.size) == ("active", len(DATA))
@@ -84,13 +84,13 @@ async def test_what_was_uploaded_is_downloaded(cloud: Neighbours, transfers: Ima
     assert await read(transfers, image_id) == DATA
 
 
-async def test_it_comes_in_pieces(cloud: Neighbours, transfers: ImageTransfers) -> None:
+async def test_it_comes_in_pieces(cloud: ServedNeighbours, transfers: ImageTransfers) -> None:
     image_id = await made(cloud)
     async with contextlib.aclosing(transfers.download(image_id, MINE, most=MOST)) as coming:  # type: ignore[type-var]
         assert 0 < len(await anext(coming)) < len(DATA)
 
 
-async def test_who_may_have_it(cloud: Neighbours, transfers: ImageTransfers) -> None:
+async def test_who_may_have_it(cloud: ServedNeighbours, transfers: ImageTransfers) -> None:
     image_id = await made(cloud)
     with pytest.raises(NotFound):
         await read(transfers, image_id, THEIRS)
@@ -106,40 +106,42 @@ async def test_what_is_not_there(transfers: ImageTransfers, absent: str) -> None
         await transfers.upload(absent, pieces(), MINE, most=MOST)
 
 
-async def test_an_image_without_bytes_has_none(cloud: Neighbours, transfers: ImageTransfers) -> None:
+async def test_an_image_without_bytes_has_none(cloud: ServedNeighbours, transfers: ImageTransfers) -> None:
     with pytest.raises(NotFound, match="has no bytes"):
         await read(transfers, await made(cloud, data=None))
 
 
-async def test_more_than_is_wanted_does_not_come(cloud: Neighbours, transfers: ImageTransfers) -> None:
+async def test_more_than_is_wanted_does_not_come(cloud: ServedNeighbours, transfers: ImageTransfers) -> None:
     image_id = await made(cloud)
     coming = transfers.download(image_id, MINE, most=MOST - 1)
     with pytest.raises(TooLarge, match=f"{MOST} bytes, at most {MOST - 1}"):
         await anext(coming)
 
 
-async def test_bytes_that_changed_are_no_image(cloud: Neighbours, transfers: ImageTransfers, tmp_path: Path) -> None:
+async def test_bytes_that_changed_are_no_image(
+    cloud: ServedNeighbours, transfers: ImageTransfers, tmp_path: Path
+) -> None:
     image_id = await made(cloud)
     damage(tmp_path, image_id)
     with pytest.raises(BrokenTransfer, match="checksum"):
         await read(transfers, image_id)
 
 
-async def test_an_image_has_its_bytes_once(cloud: Neighbours, transfers: ImageTransfers) -> None:
+async def test_an_image_has_its_bytes_once(cloud: ServedNeighbours, transfers: ImageTransfers) -> None:
     image_id = await made(cloud)
     with pytest.raises(Conflict):
         await transfers.upload(image_id, pieces(b"others"), MINE, most=MOST)
     assert await read(transfers, image_id) == DATA
 
 
-async def test_nobody_fills_the_image_of_another_project(cloud: Neighbours, transfers: ImageTransfers) -> None:
+async def test_nobody_fills_the_image_of_another_project(cloud: ServedNeighbours, transfers: ImageTransfers) -> None:
     image_id = await made(cloud, "public", data=None)
     with pytest.raises(Forbidden):
         await transfers.upload(image_id, pieces(), THEIRS, most=MOST)
 
 
 async def test_an_upload_that_is_too_large_or_ends_early_leaves_nothing(
-    cloud: Neighbours, transfers: ImageTransfers
+    cloud: ServedNeighbours, transfers: ImageTransfers
 ) -> None:
     image_id = await made(cloud, data=None)
     with pytest.raises(TooLarge):
@@ -160,7 +162,7 @@ class Forgetful(EmbeddedImages):
         return image
 
 
-async def test_an_upload_is_over_when_its_bytes_are_stored(cloud: Neighbours) -> None:
+async def test_an_upload_is_over_when_its_bytes_are_stored(cloud: ServedNeighbours) -> None:
     image_id = await made(cloud, data=None)
     image = await Forgetful(cloud.images).upload(image_id, pieces(), MINE, most=MOST)
     assert (image.id, image.status, image.size) == (image_id, "active", len(DATA))
@@ -175,7 +177,7 @@ class Damaging(GlanceImages):
 
 
 async def test_an_image_with_other_bytes_than_were_sent_is_deleted(
-    cloud: Neighbours, credentials: ServiceCredentials, http: httpx.AsyncClient, clock: SteppedClock
+    cloud: ServedNeighbours, credentials: ServiceCredentials, http: httpx.AsyncClient, clock: SteppedClock
 ) -> None:
     image_id = await made(cloud, data=None)
     transfers = Damaging(ServiceSession(credentials, http, clock))

@@ -13,7 +13,7 @@ from skep.domain.errors import Unreachable
 from skep.processes.servers.memcached import MemcachedServer
 from skep.synchronizer.base import Backend, Changes, Key, Record
 from skep.synchronizer.memcached import MemcachedBackend, make
-from skep.synchronizer.memcached.connection import Connection, Reply
+from skep.synchronizer.memcached.connection import MemcachedConnection, MemcachedReply
 
 _names = (f"cloud{number}" for number in itertools.count())
 
@@ -47,9 +47,9 @@ class MemcachedStore(Store):
     async def wipe(self) -> None:
         await self.server.restart()
 
-    async def raw(self) -> Connection:
+    async def raw(self) -> MemcachedConnection:
         """Return a connection to do what no handle does."""
-        return await Connection.open("127.0.0.1", self.server.port)
+        return await MemcachedConnection.open("127.0.0.1", self.server.port)
 
 
 class Fuse:
@@ -67,12 +67,12 @@ class Fuse:
         return taken
 
 
-class CutConnection(Connection):
+class CutConnection(MemcachedConnection):
     """A connection of a process that is killed in the middle of what it does."""
 
     fuse: Fuse
 
-    async def execute(self, commands: Sequence[bytes]) -> list[Reply]:
+    async def execute(self, commands: Sequence[bytes]) -> list[MemcachedReply]:
         allowed = self.fuse.take(len(commands))
         if allowed == len(commands):
             return await super().execute(commands)
@@ -102,7 +102,7 @@ class Time(Clock):
 async def open_handle(store: MemcachedStore, *, fuse: Fuse | None = None, time: Time | None = None) -> MemcachedBackend:
     """Return a handle that can be killed, or whose time the test sets."""
 
-    async def connect() -> Connection:
+    async def connect() -> MemcachedConnection:
         connection = await CutConnection.open("127.0.0.1", store.server.port)
         connection.fuse = fuse or Fuse()
         return connection

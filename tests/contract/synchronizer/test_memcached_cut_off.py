@@ -13,7 +13,7 @@ from skep.processes.servers.memcached import MemcachedServer
 from skep.synchronizer.base import KEEP_REMOVED_SECONDS, Changes, Published, Refusal
 from skep.synchronizer.memcached import commands
 from skep.synchronizer.memcached.healing import CUT_OFF_SECONDS
-from skep.synchronizer.memcached.items import Names, Root, decode_root, root_name
+from skep.synchronizer.memcached.items import ItemNames, Root, decode_root, root_name
 from skep.synchronizer.memcached.logs import KEEP_ENDED
 from skep.synchronizer.memcached.trimming import SILENT_SECONDS
 from tests.contract.synchronizer.memcached_cloud import Follower, Fuse, MemcachedStore, Time, open_handle, records
@@ -87,7 +87,7 @@ async def test_what_no_log_tells_is_found_by_walking(store: MemcachedStore, afte
     follower = await _kill_in_the_middle(store, after)
     raw = await store.raw()
     life = await _root(store)
-    names = Names(store.settings.name, life.epoch, life.shards)
+    names = ItemNames(store.settings.name, life.epoch, life.shards)
     await raw.execute([commands.delete(names.entry(writer, number)) for writer in life.writers for number in range(5)])
     raw.close()
     for _ in range(2 * SHARDS):

@@ -15,7 +15,7 @@ from skep.processes.servers.memcached import MemcachedServer
 from skep.synchronizer.base import CursorTooOld, Epoch, Published, Refusal, Write
 from skep.synchronizer.memcached import MemcachedBackend, commands, connection, make
 from skep.synchronizer.memcached.capacity import MIB, losses, needed_bytes
-from skep.synchronizer.memcached.items import Names, decode_root, digest_of, root_name
+from skep.synchronizer.memcached.items import ItemNames, decode_root, digest_of, root_name
 from tests.contract.synchronizer.memcached_cloud import MemcachedStore, records
 
 pytestmark = pytest.mark.needs_part("memcached")
@@ -35,12 +35,12 @@ async def store() -> AsyncIterator[MemcachedStore]:
         server.kill()  # in order it takes a second
 
 
-async def _names(store: MemcachedStore) -> Names:
+async def _names(store: MemcachedStore) -> ItemNames:
     raw = await store.raw()
     (root,) = await raw.execute([commands.get(root_name(store.settings.name))])
     raw.close()
     life = decode_root(root.value)
-    return Names(store.settings.name, life.epoch, life.shards)
+    return ItemNames(store.settings.name, life.epoch, life.shards)
 
 
 async def _token_of_root(store: MemcachedStore) -> int:

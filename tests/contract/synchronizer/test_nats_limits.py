@@ -17,7 +17,7 @@ from skep.domain.errors import Misconfigured
 from skep.processes.servers.nats import NatsServer
 from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Epoch, Key, Published, Record, Refusal
 from skep.synchronizer.nats import NatsBackend, make
-from skep.synchronizer.nats_frames import Life, frame, read_cursor, record_in
+from skep.synchronizer.nats_frames import NatsLife, frame, read_cursor, record_in
 
 real = pytest.mark.needs_part("nats-server")
 
@@ -172,7 +172,7 @@ _texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"
 
 @given(_texts, _texts)
 def test_any_key_has_a_subject_of_its_own(namespace: str, name: str) -> None:
-    life = Life("skep", Epoch("e"))
+    life = NatsLife("skep", Epoch("e"))
     subject = life.record(Key(namespace, name))
     assert life.key(subject) == Key(namespace, name)
     assert subject.isascii()
@@ -183,7 +183,7 @@ def test_any_key_has_a_subject_of_its_own(namespace: str, name: str) -> None:
 
 @given(st.text(max_size=60) | st.text("ab=.6F", max_size=10))
 def test_any_subject_is_a_key_of_ours_or_none(text: str) -> None:
-    life = Life("skep", Epoch("e"))
+    life = NatsLife("skep", Epoch("e"))
     subject = f"{life.subject}.record.{text}"
     found = life.key(subject)
     assert found is None or life.record(found) == subject

@@ -41,8 +41,8 @@ from skep.transport.nats import NatsTransport
 from skep.transport.nats_accounts import (
     ABOVE_USER,
     CellRole,
-    Listening,
-    Passwords,
+    NatsListening,
+    NatsPasswords,
     Tls,
     cell_server_config,
     server_config,
@@ -56,7 +56,7 @@ pytestmark = [pytest.mark.needs_part("nats-server")]
 A = Cell(uuid=CellUuid("0b6c7f0e-1f4e-4f0e-8a57-0d8a3a3a1a01"), name="a")
 B = Cell(uuid=CellUuid("0b6c7f0e-1f4e-4f0e-8a57-0d8a3a3a1b02"), name="b")
 CELLS = (A, B, Cell(uuid=CELL0, name="cell0"))
-PASSWORDS = Passwords(b"secret")
+PASSWORDS = NatsPasswords(b"secret")
 QUESTION = MayBuild(instance=InstanceUuid("i"), attempt=1, host="h")
 LONG, SHORT = PATIENCE, 0.3
 
@@ -71,7 +71,7 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
 
 @pytest.fixture
 async def server(stack: AsyncExitStack, tmp_path: Path) -> NatsServer:
-    listening = Listening(address="127.0.0.1:-1", jetstream=str(tmp_path / "store"))
+    listening = NatsListening(address="127.0.0.1:-1", jetstream=str(tmp_path / "store"))
     config = server_config(CELLS, PASSWORDS, listening)
     return await stack.enter_async_context(NatsServer(tmp_path / "nats", jetstream=False, config=config))
 
@@ -252,12 +252,12 @@ async def test_a_cell_with_servers_of_its_own_joins_its_account(
 ) -> None:
     leaf_port = free_port()
     hub_config = server_config(
-        CELLS, PASSWORDS, Listening(address="127.0.0.1:-1", leaf_address=f"127.0.0.1:{leaf_port}")
+        CELLS, PASSWORDS, NatsListening(address="127.0.0.1:-1", leaf_address=f"127.0.0.1:{leaf_port}")
     )
     hub = NatsServer(tmp_path / "hub", jetstream=False, config=hub_config)
     await stack.enter_async_context(hub)
     own_config = cell_server_config(
-        A, PASSWORDS, Listening(address="127.0.0.1:-1"), f"nats-leaf://127.0.0.1:{leaf_port}"
+        A, PASSWORDS, NatsListening(address="127.0.0.1:-1"), f"nats-leaf://127.0.0.1:{leaf_port}"
     )
     own = await stack.enter_async_context(NatsServer(tmp_path / "own", jetstream=False, config=own_config))
     above, hints = await opened(url_of(hub, None)), await opened(url_of(own, A, "above"))
@@ -276,7 +276,7 @@ async def test_with_tls_and_a_certificate_of_our_own(stack: AsyncExitStack, tmp_
     ca, cert, key = tmp_path / "ca.pem", tmp_path / "cert.pem", tmp_path / "key.pem"
     await asyncio.to_thread(make_certificates, tmp_path)
     tls = Tls(cert_file=str(cert), key_file=str(key), ca_file=str(ca), verify=True)
-    config = server_config(CELLS, PASSWORDS, Listening(address="127.0.0.1:-1", tls=tls))
+    config = server_config(CELLS, PASSWORDS, NatsListening(address="127.0.0.1:-1", tls=tls))
     server = NatsServer(tmp_path / "nats", jetstream=False, config=config)
     await stack.enter_async_context(server)
     settings = TransportSettings(

@@ -28,7 +28,7 @@ from skep.transport.base import (
     super_conductor_for,
 )
 from skep.transport.nats import NatsTransport
-from skep.transport.nats_accounts import Listening, Passwords, signed_in
+from skep.transport.nats_accounts import NatsListening, NatsPasswords, signed_in
 from skep.transport.nats_accounts import server_config as server_config_with_passwords
 from skep.transport.nats_keys import Keys
 from skep.transport.nats_updates import update_accounts
@@ -64,7 +64,7 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
 
 @pytest.fixture
 async def server(stack: AsyncExitStack, tmp_path: Path) -> NatsServer:
-    listening = Listening(address="127.0.0.1:-1", jetstream=str(tmp_path / "store"))
+    listening = NatsListening(address="127.0.0.1:-1", jetstream=str(tmp_path / "store"))
     config = server_config((A,), KEYS, listening, str(tmp_path / "accounts"), NOW)
     return await stack.enter_async_context(NatsServer(tmp_path / "nats", jetstream=False, config=config))
 
@@ -195,7 +195,7 @@ async def test_what_another_installation_signs_is_refused(server: NatsServer, op
 async def test_a_signing_key_is_replaced_while_all_stay_signed_in(server: NatsServer, tmp_path: Path) -> None:
     new = Keys((b"new" * 12, b"secret" * 6))
     server.stop()
-    listening = Listening(address="127.0.0.1:-1")
+    listening = NatsListening(address="127.0.0.1:-1")
     config = server_config((A,), new, listening, str(tmp_path / "accounts"), NOW + 1)
     old_host, new_host = host(H1, "h1"), credentials_of_host(new, A, H1, "h1", NOW + 1)
     async with NatsServer(tmp_path / "new", jetstream=False, config=config) as again:
@@ -220,13 +220,13 @@ async def is_let_in(server: NatsServer, credentials: str, folder: Path) -> bool:
 
 
 async def test_servers_are_changed_over_under_clients_that_have_both(server: NatsServer, tmp_path: Path) -> None:
-    passwords, with_users = Passwords(b"secret"), server
-    config = server_config_with_passwords((A,), passwords, Listening(address="127.0.0.1:-1"))
+    passwords, with_users = NatsPasswords(b"secret"), server
+    config = server_config_with_passwords((A,), passwords, NatsListening(address="127.0.0.1:-1"))
     async with NatsServer(tmp_path / "old", jetstream=False, config=config) as old:
         await changed_over(old, with_users, passwords)
 
 
-async def changed_over(server: NatsServer, with_users: NatsServer, passwords: Passwords) -> None:
+async def changed_over(server: NatsServer, with_users: NatsServer, passwords: NatsPasswords) -> None:
     with pytest.raises(Misconfigured, match="--host-users"):
         await tell(server, (A,), NOW)
     user = f"{A.uuid}.compute"

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from skep.cli.main import skep
 from skep.config.sections import CellSettings, Config, DatabaseSettings
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.domain.errors import Misconfigured
-from skep.processes.all_in_one import Cloud, make_cloud
+from skep.processes.all_in_one import AllInOneCloud, make_cloud
 from skep.processes.servers.postgres import PostgresServer
 from skep.standalone import key_ring
 
@@ -37,7 +37,7 @@ async def run(*arguments: str) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, skep, arguments, prog_name="skep")
 
 
-async def build(cloud: Cloud, session: Session, count: int) -> set[str]:
+async def build(cloud: AllInOneCloud, session: ComputeSession, count: int) -> set[str]:
     """Build a server; return all that are ACTIVE once there are `count`."""
     image = (await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})).json()
     body = {"name": "s", "imageRef": image["images"][0]["id"], "flavorRef": "1", "networks": "none"}
@@ -46,7 +46,7 @@ async def build(cloud: Cloud, session: Session, count: int) -> set[str]:
     return await active(session, count)
 
 
-async def active(session: Session, count: int) -> set[str]:
+async def active(session: ComputeSession, count: int) -> set[str]:
     async def look() -> set[str]:
         found = {one["id"] for one in (await session.ask("GET", "/servers?status=ACTIVE")).json()["servers"]}
         return found if len(found) == count else set()

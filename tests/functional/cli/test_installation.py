@@ -16,9 +16,9 @@ from click.testing import CliRunner, Result
 from skep.cli.main import skep
 from skep.config.sections import CellSettings, Config
 from skep.contracts.eventually import PATIENCE, eventually
-from skep.contracts.http_cloud import Session, http_config, signed_in
+from skep.contracts.http_cloud import ComputeSession, http_config, signed_in
 from skep.domain.errors import Misconfigured
-from skep.processes.all_in_one import Cloud, make_cloud
+from skep.processes.all_in_one import AllInOneCloud, make_cloud
 from skep.processes.seeds import passwords_in
 
 
@@ -49,7 +49,7 @@ async def program(*arguments: str) -> tuple[int | None, str]:
 
 
 @contextlib.asynccontextmanager
-async def started(config: Config, cells: int | None = None, hosts: int | None = None) -> AsyncIterator[Cloud]:
+async def started(config: Config, cells: int | None = None, hosts: int | None = None) -> AsyncIterator[AllInOneCloud]:
     """Run a cloud that is asked for so many cells and hosts, or for nothing in particular."""
     cloud = make_cloud(config, cells=cells, hosts=hosts)
     await cloud.start()
@@ -66,12 +66,12 @@ async def started(config: Config, cells: int | None = None, hosts: int | None = 
         await cloud.stop()
 
 
-async def admin(session: Session, method: str, path: str, body: object = None) -> httpx.Response:
+async def admin(session: ComputeSession, method: str, path: str, body: object = None) -> httpx.Response:
     origin = str(session.client.base_url).partition("/v2.1")[0]
     return await session.ask(method, f"{origin}/admin/v1{path}", body)
 
 
-async def create_in(cloud: Cloud, session: Session, count: int) -> list[str]:
+async def create_in(cloud: AllInOneCloud, session: ComputeSession, count: int) -> list[str]:
     image = (await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})).json()
     body = {"name": "s", "imageRef": image["images"][0]["id"], "flavorRef": "1", "min_count": count, "networks": "none"}
     answer = await session.ask("POST", "/servers", {"server": body}, version="2.37")
@@ -79,7 +79,7 @@ async def create_in(cloud: Cloud, session: Session, count: int) -> list[str]:
     return await active(session, count)
 
 
-async def active(session: Session, count: int) -> list[str]:
+async def active(session: ComputeSession, count: int) -> list[str]:
     async def look() -> list[str]:
         found = (await session.ask("GET", "/servers?status=ACTIVE")).json()["servers"]
         return [one["id"] for one in found] if len(found) == count else []
@@ -87,7 +87,7 @@ async def active(session: Session, count: int) -> list[str]:
     return await eventually(look, f"{count} servers are ACTIVE")
 
 
-async def cell_names(session: Session) -> list[str]:
+async def cell_names(session: ComputeSession) -> list[str]:
     return [cell["name"] for cell in (await admin(session, "GET", "/cells")).json()["cells"]]
 
 
@@ -140,7 +140,7 @@ async def test_a_cell_is_deleted_once_nothing_is_in_it(config: Config) -> None:
         assert len(await active(session, 2)) == 2
 
 
-async def create_more(cloud: Cloud, session: Session) -> None:
+async def create_more(cloud: AllInOneCloud, session: ComputeSession) -> None:
     image = (await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})).json()
     body = {"name": "more", "imageRef": image["images"][0]["id"], "flavorRef": "1", "networks": "none"}
     assert (await session.ask("POST", "/servers", {"server": body}, version="2.37")).status_code == 202

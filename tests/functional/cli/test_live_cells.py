@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from skep.contracts.eventually import PATIENCE, eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
-from skep.processes.all_in_one import Cloud
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.processes.all_in_one import AllInOneCloud
 from skep.processes.servers.postgres import PostgresServer
 
 
@@ -33,7 +33,7 @@ async def cell(*arguments: str) -> tuple[int | None, dict[str, object], str]:
     return process.returncode, json.loads(output) if output else {}, errors.decode()
 
 
-async def build_in(cloud: Cloud, session: Session, name: str) -> str:
+async def build_in(cloud: AllInOneCloud, session: ComputeSession, name: str) -> str:
     """Build a server where there is room; return its id once it is ACTIVE in the cell of this name."""
     image = (await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})).json()
     body = {"name": "s", "imageRef": image["images"][0]["id"], "flavorRef": "1", "networks": "none"}

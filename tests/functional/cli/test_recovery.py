@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from skep.contracts.eventually import PATIENCE, eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
-from skep.processes.all_in_one import Cloud
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.processes.all_in_one import AllInOneCloud
 
 RUNBOOK = Path(__file__).parents[3] / "docs/operations.md"
 
@@ -59,7 +59,7 @@ async def run(command: str, **named: str) -> Ended:
     return Ended(process.returncode, out.decode(), errors.decode())
 
 
-async def build(cloud: Cloud, session: Session) -> str:
+async def build(cloud: AllInOneCloud, session: ComputeSession) -> str:
     image = (await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})).json()
     body = {"name": "s", "imageRef": image["images"][0]["id"], "flavorRef": "1", "networks": "none"}
     answer = await session.ask("POST", "/servers", {"server": body}, version="2.37")
@@ -69,7 +69,7 @@ async def build(cloud: Cloud, session: Session) -> str:
     return uuid
 
 
-async def delete(session: Session, uuid: str) -> None:
+async def delete(session: ComputeSession, uuid: str) -> None:
     assert (await session.ask("DELETE", f"/servers/{uuid}")).status_code == 204
 
     async def gone() -> bool:
@@ -78,7 +78,7 @@ async def delete(session: Session, uuid: str) -> None:
     await eventually(gone, f"{uuid} is gone")
 
 
-async def active(session: Session, uuid: str) -> None:
+async def active(session: ComputeSession, uuid: str) -> None:
     async def look() -> bool:
         found = await session.ask("GET", f"/servers/{uuid}")
         return found.status_code == 200 and found.json()["server"]["status"] == "ACTIVE"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from skep.contracts.http_cloud import http_config, serving_cloud
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 
 
 @pytest.fixture
-async def shared_cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
+async def shared_cloud(tmp_path: Path) -> AsyncIterator[AllInOneCloud]:
     """A running cloud of two cells."""
     async with serving_cloud(http_config(tmp_path)) as cloud:
         yield cloud

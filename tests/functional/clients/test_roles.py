@@ -6,12 +6,12 @@ import httpx
 
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.http_cloud import signed_in
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 
 PASSWORD = "password of an auditor"
 
 
-async def test_a_role_without_rights_sees_no_placement(shared_cloud: Cloud) -> None:
+async def test_a_role_without_rights_sees_no_placement(shared_cloud: AllInOneCloud) -> None:
     admin_url = shared_cloud.api_url.removesuffix("/v2.1") + "/admin/v1"
     async with signed_in(shared_cloud, "demo", "demo") as demo, signed_in(shared_cloud) as admin:
         body = {"server": {"name": "one", "flavorRef": "1", "imageRef": await _image(shared_cloud, demo.token)}}
@@ -28,13 +28,13 @@ async def test_a_role_without_rights_sees_no_placement(shared_cloud: Cloud) -> N
                 assert placed.status_code in expected
 
 
-async def _image(cloud: Cloud, token: str) -> str:
+async def _image(cloud: AllInOneCloud, token: str) -> str:
     async with httpx.AsyncClient(timeout=PATIENCE) as client:
         answer = await client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": token})
         return str(answer.json()["images"][0]["id"])
 
 
-async def _auditor(cloud: Cloud, token: str) -> str:
+async def _auditor(cloud: AllInOneCloud, token: str) -> str:
     """Return the token of a user who has one role in the project `demo`, which no rule names."""
     domain = {"id": "default"}
     headers = {"X-Auth-Token": token}

@@ -9,8 +9,8 @@ import openstack
 import pytest
 
 from skep.contracts.eventually import PATIENCE, eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
-from skep.processes.all_in_one import Cloud
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.processes.all_in_one import AllInOneCloud
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),
@@ -19,14 +19,14 @@ pytestmark = [
 ]
 
 
-def connect(cloud: Cloud) -> openstack.connection.Connection:
+def connect(cloud: AllInOneCloud) -> openstack.connection.Connection:
     """Return a connection of the SDK by the file that the cloud wrote."""
     config = openstack.config.OpenStackConfig(config_files=[str(cloud.clouds_yaml)])
     return openstack.connection.Connection(config=config.get_one(cloud="skep"))
 
 
 async def test_the_sdk_builds_shows_and_deletes(tmp_path: Path) -> None:
-    def story(cloud: Cloud) -> None:
+    def story(cloud: AllInOneCloud) -> None:
         with connect(cloud) as sdk:
             image = sdk.image.find_image("tiny", ignore_missing=False)
             flavor = sdk.compute.find_flavor("m1.tiny", ignore_missing=False)
@@ -51,7 +51,7 @@ async def test_the_sdk_builds_shows_and_deletes(tmp_path: Path) -> None:
         await asyncio.to_thread(story, cloud)
 
 
-async def image_id(cloud: Cloud, session: Session) -> str:
+async def image_id(cloud: AllInOneCloud, session: ComputeSession) -> str:
     """Return the id of the seeded image."""
     answer = await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})
     return str(answer.json()["images"][0]["id"])
@@ -112,7 +112,7 @@ async def test_bodies_as_gophercloud_sends_them(tmp_path: Path) -> None:
     ],
 )
 async def test_bad_creates_are_refused_and_store_nothing(
-    shared_cloud: Cloud, change: dict[str, object], status: int, named: str
+    shared_cloud: AllInOneCloud, change: dict[str, object], status: int, named: str
 ) -> None:
     async with signed_in(shared_cloud) as session:
         body = {"name": "bad", "imageRef": await image_id(shared_cloud, session), "flavorRef": "1", **change}

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
-from skep.processes.all_in_one import Cloud
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.processes.all_in_one import AllInOneCloud
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
+async def cloud(tmp_path: Path) -> AsyncIterator[AllInOneCloud]:
     """A cloud of one cell."""
     async with serving_cloud(http_config(tmp_path), cells=1, hosts=1) as running:
         yield running
@@ -35,7 +35,7 @@ async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
         (b'{"server": {"name": "' + b"x" * 10_000_000 + b'"}}', "application/json", 413),
     ],
 )
-async def test_bodies_that_are_none(cloud: Cloud, content: bytes, kind: str, status: int) -> None:
+async def test_bodies_that_are_none(cloud: AllInOneCloud, content: bytes, kind: str, status: int) -> None:
     async with signed_in(cloud) as session:
         headers = {"X-Auth-Token": session.token, "Content-Type": kind}
         answer = await session.client.post("/servers", content=content, headers=headers)
@@ -45,7 +45,7 @@ async def test_bodies_that_are_none(cloud: Cloud, content: bytes, kind: str, sta
         assert (await session.ask("GET", "/servers")).json()["servers"] == []
 
 
-async def test_tokens_that_are_none(cloud: Cloud) -> None:
+async def test_tokens_that_are_none(cloud: AllInOneCloud) -> None:
     async with signed_in(cloud) as session:
         forged = session.token[:-4] + ("AAAA" if not session.token.endswith("AAAA") else "BBBB")
         for token in ("", "nonsense", forged, "x" * 10_000):
@@ -55,7 +55,7 @@ async def test_tokens_that_are_none(cloud: Cloud) -> None:
             assert answer.headers["WWW-Authenticate"].startswith("Keystone uri=")
 
 
-async def test_others_servers_are_not_found(cloud: Cloud) -> None:
+async def test_others_servers_are_not_found(cloud: AllInOneCloud) -> None:
     async with signed_in(cloud) as admin, signed_in(cloud, "demo", "demo") as demo:
         server = await create(cloud, admin)
         paths = [f"/servers/{server}", f"/servers/{server}/metadata", f"/servers/{server}/os-instance-actions"]
@@ -66,7 +66,7 @@ async def test_others_servers_are_not_found(cloud: Cloud) -> None:
         assert (await admin.ask("GET", f"/servers/{server}")).status_code == 200
 
 
-async def test_a_foreign_project_in_the_path(cloud: Cloud) -> None:
+async def test_a_foreign_project_in_the_path(cloud: AllInOneCloud) -> None:
     async with signed_in(cloud) as admin, signed_in(cloud, "demo", "demo") as demo:
         shown = (await admin.ask("GET", f"/servers/{await create(cloud, admin)}")).json()["server"]
         answer = await demo.ask("GET", f"/{shown['tenant_id']}/servers")
@@ -75,12 +75,12 @@ async def test_a_foreign_project_in_the_path(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize(("version", "status"), [("2.105", 406), ("2.0", 406), ("two", 400), ("2.1.1", 400)])
-async def test_microversions_that_are_none(cloud: Cloud, version: str, status: int) -> None:
+async def test_microversions_that_are_none(cloud: AllInOneCloud, version: str, status: int) -> None:
     async with signed_in(cloud) as session:
         assert (await session.ask("GET", "/servers", version=version)).status_code == status
 
 
-async def create(cloud: Cloud, session: Session) -> str:
+async def create(cloud: AllInOneCloud, session: ComputeSession) -> str:
     """Create a server and wait until it runs."""
     answer = await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})
     body = {"server": {"name": "one", "imageRef": answer.json()["images"][0]["id"], "flavorRef": "1"}}

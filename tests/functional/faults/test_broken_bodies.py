@@ -16,7 +16,7 @@ from skep.api.routes import ROUTES as COMPUTE
 from skep.config.sections import LOOPBACK
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 from skep.standalone.identity.app import ROUTES as IDENTITY
 from skep.standalone.images.app import ROUTES as IMAGES
 
@@ -25,7 +25,7 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
+async def cloud(tmp_path: Path) -> AsyncIterator[AllInOneCloud]:
     """A cloud of one cell."""
     async with serving_cloud(http_config(tmp_path), cells=1, hosts=1) as running:
         yield running
@@ -58,7 +58,7 @@ async def lines_of(logs: list[Any], path: str) -> list[Any]:
     return await eventually(some, f"a line about {path}")
 
 
-async def test_every_route_takes_it_for_what_it_is(cloud: Cloud) -> None:
+async def test_every_route_takes_it_for_what_it_is(cloud: AllInOneCloud) -> None:
     async with signed_in(cloud) as session:
         for service, method, template in targets():
             path = template.replace("{", "").replace("}", "")
@@ -79,7 +79,7 @@ async def test_every_route_takes_it_for_what_it_is(cloud: Cloud) -> None:
                 assert [line for line in logs if line["log_level"] in ("error", "critical")] == []
 
 
-async def test_who_still_listens_is_told(cloud: Cloud) -> None:
+async def test_who_still_listens_is_told(cloud: AllInOneCloud) -> None:
     async with signed_in(cloud) as session:
         for service, path in (
             ("api", "/admin/v1/enrolments"),
@@ -101,7 +101,7 @@ async def test_who_still_listens_is_told(cloud: Cloud) -> None:
             assert line["status"] == 400
 
 
-async def test_half_an_image_is_no_image(cloud: Cloud) -> None:
+async def test_half_an_image_is_no_image(cloud: AllInOneCloud) -> None:
     async with signed_in(cloud) as session:
         headers = {"X-Auth-Token": session.token}
         body = {"name": "half", "disk_format": "raw", "container_format": "bare"}

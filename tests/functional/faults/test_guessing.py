@@ -13,7 +13,7 @@ from skep.config.http import HttpSettings
 from skep.config.sections import LOOPBACK, IdentitySettings
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.contracts.http_cloud import http_config, serving_cloud
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 from skep.processes.seeds import passwords_in
 
 ELSEWHERE = "127.0.0.2"
@@ -24,7 +24,7 @@ def body(user: str, password: str) -> dict[str, Any]:
     return {"auth": {"identity": {"methods": ["password"], "password": proof}}}
 
 
-def client_from(cloud: Cloud, address: str) -> httpx.AsyncClient:
+def client_from(cloud: AllInOneCloud, address: str) -> httpx.AsyncClient:
     transport = httpx.AsyncHTTPTransport(local_address=address)
     return httpx.AsyncClient(base_url=cloud.identity_url, transport=transport, timeout=PATIENCE)
 

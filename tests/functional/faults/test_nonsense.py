@@ -17,9 +17,9 @@ import pytest
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import QuotaSettings
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.placement.settings import DEFAULT_FILTERS
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 
 REQUESTS = 100
 UUID = "11111111-1111-4111-8111-111111111111"
@@ -216,7 +216,7 @@ class Nonsense:
 class Users:
     """Sends nonsense, and counts the answers."""
 
-    def __init__(self, cloud: Cloud, session: Session, image: str, nonsense: Nonsense) -> None:
+    def __init__(self, cloud: AllInOneCloud, session: ComputeSession, image: str, nonsense: Nonsense) -> None:
         self.cloud = cloud
         self.session = session
         self.image = image

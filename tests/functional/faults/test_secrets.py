@@ -16,7 +16,7 @@ from skep.compute.drivers.fake import INSIDES
 from skep.config.compute import FakeFailure
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 from skep.telemetry import logs
 from skep.transport import codec
 
@@ -24,7 +24,7 @@ PASSWORD = "correct-horse-battery-staple"
 CONTENT = "the-content-of-an-injected-file"
 
 
-def everywhere(cloud: Cloud) -> bytes:
+def everywhere(cloud: AllInOneCloud) -> bytes:
     """Return every byte of the state directory but the keys, the clients' own file and what is inside guests."""
     root = cloud.directory.root
     files = [
@@ -35,7 +35,7 @@ def everywhere(cloud: Cloud) -> bytes:
     return b"".join(path.read_bytes() for path in files if path != cloud.clouds_yaml)
 
 
-def sealed(cloud: Cloud) -> int:
+def sealed(cloud: AllInOneCloud) -> int:
     """Return how many rows still hold sealed secrets."""
     total = 0
     for path in cloud.directory.databases.glob("*.db"):

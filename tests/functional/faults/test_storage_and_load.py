@@ -10,24 +10,24 @@ import sqlalchemy as sa
 
 from skep.config.sections import QuotaSettings
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
-from skep.processes.all_in_one import Cloud
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.processes.all_in_one import AllInOneCloud
 from skep.telemetry.steps import CrashPoint
 
 
-async def body_of(cloud: Cloud, session: Session, name: str = "one") -> dict[str, object]:
+async def body_of(cloud: AllInOneCloud, session: ComputeSession, name: str = "one") -> dict[str, object]:
     """Return the body of a plain create."""
     answer = await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})
     return {"server": {"name": name, "imageRef": answer.json()["images"][0]["id"], "flavorRef": "1"}}
 
 
-async def used(session: Session) -> int:
+async def used(session: ComputeSession) -> int:
     """Return how many servers the project is charged for."""
     limits = (await session.ask("GET", "/limits")).json()["limits"]["absolute"]
     return int(limits["totalInstancesUsed"])
 
 
-async def active(session: Session, count: int) -> None:
+async def active(session: ComputeSession, count: int) -> None:
     """Wait until so many servers are ACTIVE."""
 
     async def probe() -> bool:

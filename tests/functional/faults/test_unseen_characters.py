@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 
 UNSEEN = ("\x00", "\n", "\x85")
 FINE = "fine"
@@ -22,7 +22,7 @@ Asked = tuple[str, str, str, Any]
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
+async def cloud(tmp_path: Path) -> AsyncIterator[AllInOneCloud]:
     async with serving_cloud(http_config(tmp_path), cells=1, hosts=1) as running:
         yield running
 
@@ -56,7 +56,7 @@ def asked(name: str, ids: dict[str, str]) -> list[Asked]:
     ]
 
 
-async def test_no_name_has_one(cloud: Cloud) -> None:
+async def test_no_name_has_one(cloud: AllInOneCloud) -> None:
     bases = {service: f"http://127.0.0.1:{port}" for service, port in cloud.http.ports.items()}
     async with signed_in(cloud) as session:
         headers = {"X-Auth-Token": session.token}

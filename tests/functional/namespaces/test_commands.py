@@ -13,12 +13,12 @@ import httpx
 
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.http_cloud import http_config, serving_cloud
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 
 SCHEMA = {"fields": {"free_gb": {"type": "integer", "minimum": 0}}}
 
 
-async def run(cloud: Cloud, *arguments: str, status: int = 0) -> str:
+async def run(cloud: AllInOneCloud, *arguments: str, status: int = 0) -> str:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "SKEP_"))}
     environment = kept | {"OS_CLIENT_CONFIG_FILE": str(cloud.clouds_yaml), "OS_CLOUD": "skep"}
     process = await asyncio.create_subprocess_exec(
@@ -32,7 +32,7 @@ async def run(cloud: Cloud, *arguments: str, status: int = 0) -> str:
     return (out if status == 0 else errors).decode()
 
 
-async def read(cloud: Cloud, *arguments: str) -> Any:
+async def read(cloud: AllInOneCloud, *arguments: str) -> Any:
     return json.loads(await run(cloud, *arguments, "--format", "json"))
 
 

@@ -17,9 +17,9 @@ import pytest
 
 from skep.config.scheduler import SchedulerSettings
 from skep.contracts.eventually import PATIENCE, eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.placement.settings import DEFAULT_FILTERS
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "volume_states.py"
 VERSION = "2.96"
@@ -29,8 +29,8 @@ VERSION = "2.96"
 class Volumes:
     """A cloud with the volume filter, and its admin."""
 
-    cloud: Cloud
-    session: Session
+    cloud: AllInOneCloud
+    session: ComputeSession
     image: str
 
     @property

@@ -17,7 +17,7 @@ from skep.config import load
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.contracts.http_cloud import serving_cloud
 from skep.domain.errors import Misconfigured, Unavailable
-from skep.processes.all_in_one import Cloud, make_cloud
+from skep.processes.all_in_one import AllInOneCloud, make_cloud
 from skep.processes.ports import free_port
 from tests.support.openstack import client_program
 from tests.support.real_neighbours import IMAGE, PART, PASSWORD, RealNeighbours, real_neighbours, sign_in
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.needs_part(PART), pytest.mark.timeout(900)]
 class Both:
     """A cloud, and the services beside it."""
 
-    def __init__(self, neighbours: RealNeighbours, cloud: Cloud, file: Path) -> None:
+    def __init__(self, neighbours: RealNeighbours, cloud: AllInOneCloud, file: Path) -> None:
         self.neighbours = neighbours
         self.cloud = cloud
         self.file = file

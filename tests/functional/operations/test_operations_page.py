@@ -21,8 +21,8 @@ from click.testing import CliRunner
 
 from skep.cli.main import skep
 from skep.contracts.eventually import PATIENCE, eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
-from skep.processes.all_in_one import Cloud
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.processes.all_in_one import AllInOneCloud
 from tests.support.openstack import client_program
 from tests.support.written_commands import commands_of, unknown_words
 
@@ -264,7 +264,7 @@ async def test_a_cloud_that_runs(tmp_path: Path) -> None:
         await _a_host_dies(cloud, shell)
 
 
-async def _look(shell: Shell, session: Session, command: str, out: str) -> None:
+async def _look(shell: Shell, session: ComputeSession, command: str, out: str) -> None:
     """Take from what was printed, or from the API, what later commands name, and see that it is right."""
     if command.startswith("openstack server create"):
         (server,) = (await session.ask("GET", "/servers/detail")).json()["servers"]
@@ -278,7 +278,7 @@ async def _look(shell: Shell, session: Session, command: str, out: str) -> None:
         (shell.words["SERVICE"],) = [row["id"] for row in newest if row["host"] == "cell1-host2"]
 
 
-async def _a_host_dies(cloud: Cloud, shell: Shell) -> None:
+async def _a_host_dies(cloud: AllInOneCloud, shell: Shell) -> None:
     """Kill an agent without a server, and go through the checklist."""
     shell.words["HOST"] = host = "cell1-host2"
     await cloud.plane.agents.pop(host).stop()

@@ -13,12 +13,12 @@ import pytest
 import pytest_asyncio
 
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import Session, signed_in
+from skep.contracts.http_cloud import ComputeSession, signed_in
 from skep.domain.clock import SECOND
 from skep.processes.api import ApiProcess
 from skep.processes.process import Process
-from skep.processes.supervisor.cloud import ProcessCloud
-from skep.processes.supervisor.plan import Numbers
+from skep.processes.supervisor.cloud import SupervisedCloud
+from skep.processes.supervisor.plan import ProcessNumbers
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
@@ -45,14 +45,14 @@ TOGETHER = 4
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cloud() -> AsyncIterator[ProcessCloud]:
+async def cloud() -> AsyncIterator[SupervisedCloud]:
     """One cloud for all tests: each leaves it as it was, but for the last, which kills."""
     with new_open_folder() as folder:
-        async with supervised_cloud(folder, Numbers(api=2), SETTINGS, hosts=2) as made:
+        async with supervised_cloud(folder, ProcessNumbers(api=2), SETTINGS, hosts=2) as made:
             yield made
 
 
-async def _ready(session: Session) -> None:
+async def _ready(session: ComputeSession) -> None:
     """Wait until an API process is ready: it reaches everything, and the cell has a host."""
     address = str(session.client.base_url).replace("/v2.1/", "/readyz")
 
@@ -66,17 +66,17 @@ async def _ready(session: Session) -> None:
     await eventually(probe, f"{address} is ready")
 
 
-async def _image(cloud: ProcessCloud, session: Session) -> str:
+async def _image(cloud: SupervisedCloud, session: ComputeSession) -> str:
     found = await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})
     return str(found.json()["images"][0]["id"])
 
 
-async def _create(session: Session, image: str, name: str) -> None:
+async def _create(session: ComputeSession, image: str, name: str) -> None:
     server = {"name": name, "flavorRef": "1", "imageRef": image, "min_count": TOGETHER, "max_count": TOGETHER}
     await _served(session, "POST", "/servers", {"server": server}, status=202)
 
 
-async def _served(session: Session, method: str, path: str, body: object = None, *, status: int = 200) -> Any:
+async def _served(session: ComputeSession, method: str, path: str, body: object = None, *, status: int = 200) -> Any:
     """Ask until it is done; a 503 says that nothing was, and when to ask again."""
 
     async def probe() -> httpx.Response | None:
@@ -92,7 +92,7 @@ async def _served(session: Session, method: str, path: str, body: object = None,
     return served.json()
 
 
-async def _settled(session: Session, count: int) -> list[dict[str, Any]]:
+async def _settled(session: ComputeSession, count: int) -> list[dict[str, Any]]:
     async def probe() -> list[dict[str, Any]]:
         servers = (await _served(session, "GET", "/servers/detail"))["servers"]
         done = len(servers) == count and not any(one["status"] == "BUILD" for one in servers)
@@ -106,12 +106,12 @@ def _kill(pid: int | None) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-async def _agrees(session: Session) -> bool:
+async def _agrees(session: ComputeSession) -> bool:
     audit = (await _served(session, "GET", _admin(session, "audit")))["audit"]
     return not audit["differences"] and not audit["unread"]
 
 
-async def _services(session: Session) -> list[tuple[str, str]]:
+async def _services(session: ComputeSession) -> list[tuple[str, str]]:
     services = (await _served(session, "GET", "/os-services"))["services"]
     found = sorted((one["binary"], one["state"]) for one in services)
     assert found.count(("nova-scheduler", "up")) == 2
@@ -119,7 +119,7 @@ async def _services(session: Session) -> list[tuple[str, str]]:
     return found
 
 
-async def test_the_clock_of_each_api_process_is_judged_whichever_answers(cloud: ProcessCloud) -> None:
+async def test_the_clock_of_each_api_process_is_judged_whichever_answers(cloud: SupervisedCloud) -> None:
     clock, metrics = WrongClock(-HOUR * SECOND), Metrics()
     behind = Process(cloud._running, clock, metrics, Steps(metrics), Notifier(clock))
     wrong = ApiProcess(behind)
@@ -139,18 +139,18 @@ async def test_the_clock_of_each_api_process_is_judged_whichever_answers(cloud: 
         assert len(await _clocks_of_apis(admin)) == 2
 
 
-async def _clocks_of_apis(session: Session) -> list[float]:
+async def _clocks_of_apis(session: ComputeSession) -> list[float]:
     """Return by how many seconds each API process is ahead, the wrongest last."""
     clocks = (await _served(session, "GET", _admin(session, "clocks")))["clocks"]
     found = [one["seconds_ahead"] for one in clocks if (one["process"], one["database"]) == ("api", "api")]
     return sorted(found, key=abs)
 
 
-async def _told_of(session: Session, count: int) -> bool:
+async def _told_of(session: ComputeSession, count: int) -> bool:
     return len(await _clocks_of_apis(session)) == count
 
 
-async def test_a_cell_comes_and_goes_while_everything_runs(cloud: ProcessCloud) -> None:
+async def test_a_cell_comes_and_goes_while_everything_runs(cloud: SupervisedCloud) -> None:
     async with signed_in(cloud) as admin:
         await _ready(admin)
         assert cloud.servers is not None
@@ -175,21 +175,21 @@ async def test_a_cell_comes_and_goes_while_everything_runs(cloud: ProcessCloud) 
         await admin.ask("PATCH", _admin(admin, "cells/cell1"), {"disabled": False})
 
 
-async def _hosts_up(session: Session, cell: str) -> bool:
+async def _hosts_up(session: ComputeSession, cell: str) -> bool:
     shown = (await session.ask("GET", _admin(session, f"cells/{cell}"))).json()
     return bool(shown["cell"]["hosts_up"] == 2)
 
 
-async def _deleted(session: Session, cell: str) -> bool:
+async def _deleted(session: ComputeSession, cell: str) -> bool:
     await session.ask("PATCH", _admin(session, f"cells/{cell}"), {"disabled": True})
     return (await session.ask("DELETE", _admin(session, f"cells/{cell}?hosts=true"))).status_code == 200
 
 
-def _admin(session: Session, path: str) -> str:
+def _admin(session: ComputeSession, path: str) -> str:
     return str(session.client.base_url).replace("/v2.1/", f"/admin/v1/{path}")
 
 
-async def test_each_kind_of_process_is_killed_while_servers_are_built(cloud: ProcessCloud) -> None:
+async def test_each_kind_of_process_is_killed_while_servers_are_built(cloud: SupervisedCloud) -> None:
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(signed_in(cloud))
         second = await stack.enter_async_context(signed_in(cloud, at=cloud.api_urls[1]))

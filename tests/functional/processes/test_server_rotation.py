@@ -16,11 +16,11 @@ import psycopg
 import pytest
 
 from skep.contracts.eventually import PATIENCE, eventually
-from skep.contracts.http_cloud import Session, signed_in
-from skep.processes.supervisor.cloud import ProcessCloud
+from skep.contracts.http_cloud import ComputeSession, signed_in
+from skep.processes.supervisor.cloud import SupervisedCloud
 from skep.processes.supervisor.nats_probe import accepts
 from skep.processes.supervisor.passwords import NATS_USERS
-from skep.processes.supervisor.plan import Numbers
+from skep.processes.supervisor.plan import ProcessNumbers
 from skep.processes.supervisor.server_rotation import ServerRotation
 from tests.support.supervised_cloud import supervised_cloud
 
@@ -54,7 +54,7 @@ async def skep(folder: Path, *arguments: str, status: int | None = 0) -> str:
 class Users:
     """Requests that go on all the while; each has to be answered as if nothing happened."""
 
-    def __init__(self, session: Session, image: str) -> None:
+    def __init__(self, session: ComputeSession, image: str) -> None:
         self.session = session
         self.answers: list[tuple[str, int]] = []
         self._image = image
@@ -104,7 +104,7 @@ class Users:
 
 
 async def test_no_request_fails_while_own_servers_get_other_passwords(open_folder: Path) -> None:
-    async with supervised_cloud(open_folder, Numbers(scheduler=1), SETTINGS) as cloud:
+    async with supervised_cloud(open_folder, ProcessNumbers(scheduler=1), SETTINGS) as cloud:
         async with signed_in(cloud) as session:
             await _ready(session)
             before = _passwords(open_folder)
@@ -131,7 +131,10 @@ async def test_no_request_fails_while_own_servers_get_other_passwords(open_folde
             await _all_active(session)
         after = _passwords(open_folder)
     assert json.loads(await skep(open_folder, "keys", "rotate", "servers", "--json"))["steps"] == ["use", "drop"]
-    async with supervised_cloud(open_folder, Numbers(scheduler=1), SETTINGS) as again, signed_in(again) as session:
+    async with (
+        supervised_cloud(open_folder, ProcessNumbers(scheduler=1), SETTINGS) as again,
+        signed_in(again) as session,
+    ):
         await _ready(session)
         await _refused(again, after)
         await _all_active(session)
@@ -142,7 +145,7 @@ def _passwords(folder: Path) -> Mapping[str, str]:
     return found
 
 
-async def _refused(cloud: ProcessCloud, passwords: Mapping[str, str]) -> None:
+async def _refused(cloud: SupervisedCloud, passwords: Mapping[str, str]) -> None:
     """See that no password of before is taken by any server."""
     assert cloud.servers is not None
     ports = {name: int((cloud.directory.servers / f"{name}.port").read_text()) for name in ("nats", "postgres")}
@@ -156,7 +159,7 @@ async def _refused(cloud: ProcessCloud, passwords: Mapping[str, str]) -> None:
                 )
 
 
-async def _ready(session: Session) -> None:
+async def _ready(session: ComputeSession) -> None:
     address = str(session.client.base_url).replace("/v2.1/", "/readyz")
 
     async def probe() -> bool:
@@ -166,12 +169,12 @@ async def _ready(session: Session) -> None:
     await eventually(probe, f"{address} is ready")
 
 
-async def _image(cloud: ProcessCloud, session: Session) -> str:
+async def _image(cloud: SupervisedCloud, session: ComputeSession) -> str:
     found = await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})
     return str(found.json()["images"][0]["id"])
 
 
-async def _all_active(session: Session) -> None:
+async def _all_active(session: ComputeSession) -> None:
     async def probe() -> list[dict[str, Any]]:
         servers: list[dict[str, Any]] = (await session.ask("GET", "/servers/detail")).json()["servers"]
         return servers if not any(one["status"] == "BUILD" for one in servers) else []

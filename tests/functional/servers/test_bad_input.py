@@ -17,9 +17,9 @@ from skep.api.creating.hints import NAMES
 from skep.config.pci import PciAlias, PciSettings
 from skep.config.scheduler import SchedulerSettings
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.placement.settings import DEFAULT_FILTERS
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -30,7 +30,7 @@ UUID = "11111111-1111-4111-8111-111111111111"
 class Users:
     """A signed-in administrator, and what there is before anything is asked."""
 
-    def __init__(self, cloud: Cloud, session: Session, image: str) -> None:
+    def __init__(self, cloud: AllInOneCloud, session: ComputeSession, image: str) -> None:
         self.cloud = cloud
         self.session = session
         self.image = image

@@ -13,14 +13,14 @@ from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.domain.builds import BuildFailure
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 from skep.processes.host_images import HostImages
 from skep.processes.seeds import passwords_in
 
 OF_DEMO = RequestContext(request_id=RequestId("req-1"), project_id=ProjectId("demo"), user_id=UserId("user"))
 
 
-def disks(cloud: Cloud) -> dict[InstanceUuid, bytes]:
+def disks(cloud: AllInOneCloud) -> dict[InstanceUuid, bytes]:
     """Return the content of all disks of fake guests."""
     found = [FakeDisks(path) for path in cloud.directory.root.glob(f"hosts/*/*/{DISKS}")]
     return {uuid: one.content(uuid, attempt) for one in found for uuid, attempt in one.labels()}

@@ -12,7 +12,7 @@ import pytest
 from skep.config.compute import FakeDevicesSettings
 from skep.config.pci import PciAlias, PciSettings
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 
 VERSION = "2.96"
 PINNED = {"hw:cpu_policy": "dedicated", "hw:numa_nodes": "2", "hw:mem_page_size": "large"}
@@ -21,7 +21,7 @@ PINNED = {"hw:cpu_policy": "dedicated", "hw:numa_nodes": "2", "hw:mem_page_size"
 class Users:
     """A signed-in administrator."""
 
-    def __init__(self, session: Session, image: str) -> None:
+    def __init__(self, session: ComputeSession, image: str) -> None:
         self.session = session
         self.image = image
 

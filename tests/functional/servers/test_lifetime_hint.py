@@ -9,9 +9,9 @@ from typing import Any
 
 from skep.config.sections import Config
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.domain.clock import SECOND, parse_iso
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 
 DAY = 86_400
 VERSION = "2.96"
@@ -21,7 +21,7 @@ HOSTS = 3
 class User:
     """Creates servers, and looks where they are."""
 
-    def __init__(self, cloud: Cloud, session: Session, image: str) -> None:
+    def __init__(self, cloud: AllInOneCloud, session: ComputeSession, image: str) -> None:
         self._admin_url = cloud.api_url.replace("/v2.1", "/admin/v1")
         self._session = session
         self._image = image

@@ -12,7 +12,7 @@ import pytest
 
 from skep.config.scheduler import SchedulerSettings
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.placement.settings import DEFAULT_FILTERS
 
 VERSION = "2.96"
@@ -21,7 +21,7 @@ VERSION = "2.96"
 class Users:
     """A signed-in administrator who creates small servers."""
 
-    def __init__(self, session: Session, image: str) -> None:
+    def __init__(self, session: ComputeSession, image: str) -> None:
         self.session = session
         self.image = image
 

@@ -13,9 +13,9 @@ import pytest
 
 from skep.config.scheduler import SchedulerSettings
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.placement.settings import DEFAULT_FILTERS
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 
 VERSION = "2.96"
 MODULE = "fragile_plugins"
@@ -50,7 +50,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class Users:
     """A signed-in administrator who creates small servers."""
 
-    def __init__(self, cloud: Cloud, session: Session, image: str) -> None:
+    def __init__(self, cloud: AllInOneCloud, session: ComputeSession, image: str) -> None:
         self.cloud = cloud
         self.session = session
         self.image = image

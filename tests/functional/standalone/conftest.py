@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from skep.contracts.neighbours.served import Neighbours, SteppedClock, neighbours
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, neighbours
 
 
 @pytest.fixture
@@ -17,18 +17,18 @@ def clock() -> SteppedClock:
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path, clock: SteppedClock) -> AsyncIterator[Neighbours]:
+async def cloud(tmp_path: Path, clock: SteppedClock) -> AsyncIterator[ServedNeighbours]:
     async with neighbours(tmp_path, clock, image_size_cap=8 << 20) as opened:
         yield opened
 
 
 @pytest.fixture
-async def identity(cloud: Neighbours) -> AsyncIterator[httpx.AsyncClient]:
+async def identity(cloud: ServedNeighbours) -> AsyncIterator[httpx.AsyncClient]:
     async with cloud.identity_client() as client:
         yield client
 
 
 @pytest.fixture
-async def images(cloud: Neighbours) -> AsyncIterator[httpx.AsyncClient]:
+async def images(cloud: ServedNeighbours) -> AsyncIterator[httpx.AsyncClient]:
     async with cloud.images_client() as client:
         yield client

@@ -9,14 +9,14 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from skep.contracts.neighbours.served import PASSWORDS, Neighbours, SteppedClock, sign_in_body
+from skep.contracts.neighbours.served import PASSWORDS, ServedNeighbours, SteppedClock, sign_in_body
 from skep.standalone.identity.app import identity_app
 
 WRONG = "guess-of-a-password"
 
 
 @pytest.fixture
-async def elsewhere(cloud: Neighbours, identity: httpx.AsyncClient) -> AsyncIterator[httpx.AsyncClient]:
+async def elsewhere(cloud: ServedNeighbours, identity: httpx.AsyncClient) -> AsyncIterator[httpx.AsyncClient]:
     """A client at another address."""
     transport = httpx.ASGITransport(identity_app(cloud.identity), client=("127.0.0.2", 1))
     async with httpx.AsyncClient(base_url=identity.base_url, transport=transport) as client:

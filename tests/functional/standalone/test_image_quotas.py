@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from skep.config import Config
-from skep.contracts.neighbours.served import Neighbours, SteppedClock, neighbours, token
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, neighbours, token
 from skep.processes.directory import StateDirectory
 from skep.processes.mapping import images_settings
 from skep.standalone.images.fields import BODY_PATCH
@@ -28,7 +28,7 @@ PIECE = 1 << 20
 class Store:
     """The image store as a user sees it."""
 
-    def __init__(self, cloud: Neighbours, http: httpx.AsyncClient, user_token: str, project: str) -> None:
+    def __init__(self, cloud: ServedNeighbours, http: httpx.AsyncClient, user_token: str, project: str) -> None:
         self.cloud = cloud
         self.project = project
         self._http = http

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from skep.contracts.eventually import PATIENCE, eventually
-from skep.contracts.neighbours.served import Neighbours, SteppedClock, token
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, token
 from skep.database.api.images import Viewer
 from skep.standalone.images.fields import BODY_PATCH, BODY_PATCH_BEFORE
 
@@ -113,7 +113,7 @@ async def test_a_token_is_needed(images: httpx.AsyncClient) -> None:
         assert response.headers["WWW-Authenticate"].startswith("Keystone uri=")
 
 
-async def test_the_life_of_an_image(cloud: Neighbours, demo: Client) -> None:
+async def test_the_life_of_an_image(cloud: ServedNeighbours, demo: Client) -> None:
     image = await demo.create(name="tiny", min_disk=1, tags=["b", "a"], os_distro="none")
     assert image["status"] == "queued"
     assert image["os_distro"] == "none"
@@ -146,7 +146,7 @@ async def test_the_life_of_an_image(cloud: Neighbours, demo: Client) -> None:
     assert _files(cloud) == []
 
 
-async def test_an_interrupted_upload_leaves_nothing(cloud: Neighbours, demo: Client) -> None:
+async def test_an_interrupted_upload_leaves_nothing(cloud: ServedNeighbours, demo: Client) -> None:
     image = await demo.create(name="cut")
 
     async def cut() -> AsyncIterator[bytes]:
@@ -160,7 +160,7 @@ async def test_an_interrupted_upload_leaves_nothing(cloud: Neighbours, demo: Cli
     assert (await demo.upload(image["id"], b"whole")).status_code == 204
 
 
-async def test_of_two_uploads_one_wins(cloud: Neighbours, demo: Client) -> None:
+async def test_of_two_uploads_one_wins(cloud: ServedNeighbours, demo: Client) -> None:
     image = await demo.create(name="twice")
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -177,7 +177,7 @@ async def test_of_two_uploads_one_wins(cloud: Neighbours, demo: Client) -> None:
     assert (await demo("GET", f"/v2/images/{image['id']}/file")).content == b"first"
 
 
-async def test_an_image_deleted_while_it_arrives(cloud: Neighbours, demo: Client) -> None:
+async def test_an_image_deleted_while_it_arrives(cloud: ServedNeighbours, demo: Client) -> None:
     image = await demo.create(name="gone")
 
     async def deleting() -> AsyncIterator[bytes]:
@@ -189,7 +189,7 @@ async def test_an_image_deleted_while_it_arrives(cloud: Neighbours, demo: Client
     assert _files(cloud) == []
 
 
-async def test_an_image_beyond_the_limit(cloud: Neighbours, demo: Client) -> None:
+async def test_an_image_beyond_the_limit(cloud: ServedNeighbours, demo: Client) -> None:
     image = await demo.create(name="big")
 
     async def endless() -> AsyncIterator[bytes]:
@@ -202,7 +202,7 @@ async def test_an_image_beyond_the_limit(cloud: Neighbours, demo: Client) -> Non
     assert _files(cloud) == []
 
 
-async def test_a_full_disk(cloud: Neighbours, demo: Client) -> None:
+async def test_a_full_disk(cloud: ServedNeighbours, demo: Client) -> None:
     image = await demo.create(name="full")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     # The kernel refuses to let a file grow, as it does when the disk is full.
@@ -218,7 +218,7 @@ async def test_a_full_disk(cloud: Neighbours, demo: Client) -> None:
     assert (await demo.upload(image["id"], b"x")).status_code == 204
 
 
-async def test_leftovers_go_at_the_next_start(cloud: Neighbours, demo: Client) -> None:
+async def test_leftovers_go_at_the_next_start(cloud: ServedNeighbours, demo: Client) -> None:
     image = await demo.create(name="kept")
     await demo.upload(image["id"], b"kept")
     directory = cloud.images.settings.directory
@@ -229,7 +229,7 @@ async def test_leftovers_go_at_the_next_start(cloud: Neighbours, demo: Client) -
     assert (await demo("GET", f"/v2/images/{image['id']}/file")).content == b"kept"
 
 
-async def test_who_sees_and_changes_what(cloud: Neighbours, admin: Client, demo: Client) -> None:
+async def test_who_sees_and_changes_what(cloud: ServedNeighbours, admin: Client, demo: Client) -> None:
     for visibility in ("public", "private", "shared", "community"):
         await admin.create(name=f"admin-{visibility}", visibility=visibility)
     for visibility in ("private", "community"):
@@ -439,16 +439,16 @@ async def test_documents_need_no_token(images: httpx.AsyncClient) -> None:
     assert (await images.get("/v2/schemas/images")).json()["name"] == "images"
 
 
-def _files(cloud: Neighbours) -> list[str]:
+def _files(cloud: ServedNeighbours) -> list[str]:
     return sorted(path.name for path in cloud.images.settings.directory.rglob("*") if path.is_file())
 
 
-async def _has_files(cloud: Neighbours, wanted: bool) -> bool:
+async def _has_files(cloud: ServedNeighbours, wanted: bool) -> bool:
     return bool(_files(cloud)) is wanted
 
 
 async def test_a_client_that_goes_away_leaves_nothing(
-    cloud: Neighbours, identity: httpx.AsyncClient, demo: Client
+    cloud: ServedNeighbours, identity: httpx.AsyncClient, demo: Client
 ) -> None:
     image = await demo.create(name="left")
     user_token = await token(identity, "demo", "demo")

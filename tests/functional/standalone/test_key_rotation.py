@@ -18,11 +18,11 @@ from cryptography.fernet import Fernet, InvalidToken
 
 from skep.cli.main import skep
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.database.api import cells as cell_rows
 from skep.database.opening import bare_engine
 from skep.processes import addresses
-from skep.processes.all_in_one import Cloud
+from skep.processes.all_in_one import AllInOneCloud
 from skep.processes.directory import StateDirectory
 from skep.standalone.key_ring import keys_in
 
@@ -30,7 +30,7 @@ CREATE = {"name": "one", "flavorRef": "1", "networks": "none", "adminPass": "cor
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cloud]:
+async def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AllInOneCloud]:
     monkeypatch.setenv("SKEP_STATE__DIRECTORY", str(tmp_path / "state"))
     async with serving_cloud(http_config(tmp_path), cells=1, hosts=2) as running:
         yield running
@@ -44,7 +44,7 @@ async def keys(*arguments: str, status: int = 0) -> Any:
 
 
 @asynccontextmanager
-async def load(cloud: Cloud, session: Session, image: str) -> AsyncIterator[list[int]]:
+async def load(cloud: AllInOneCloud, session: ComputeSession, image: str) -> AsyncIterator[list[int]]:
     """Sign in, read, create and repeat creates all the time; yield the statuses of all answers."""
     statuses: list[int] = []
     ended = asyncio.Event()
@@ -84,13 +84,13 @@ async def load(cloud: Cloud, session: Session, image: str) -> AsyncIterator[list
         await asyncio.gather(*tasks)
 
 
-async def image_of(cloud: Cloud, session: Session) -> str:
+async def image_of(cloud: AllInOneCloud, session: ComputeSession) -> str:
     async with httpx.AsyncClient(headers={"X-Auth-Token": session.token}) as client:
         found = (await client.get(f"{cloud.images_url}/v2/images")).json()["images"]
     return str(found[0]["id"])
 
 
-async def test_keys_of_tokens(cloud: Cloud) -> None:
+async def test_keys_of_tokens(cloud: AllInOneCloud) -> None:
     async with signed_in(cloud) as session, load(cloud, session, await image_of(cloud, session)) as statuses:
         assert (await keys("rotate", "tokens"))["steps"] == ["add"]
         assert (await keys("rotate", "tokens"))["steps"] == ["use"]
@@ -104,7 +104,7 @@ async def test_keys_of_tokens(cloud: Cloud) -> None:
     assert (listed["tokens"]["next"], len(listed["tokens"]["keys"])) == ("drop", 2)
 
 
-async def test_tokens_of_a_key_that_is_dropped_end(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tokens_of_a_key_that_is_dropped_end(cloud: AllInOneCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKEP_IDENTITY__TOKEN_EXPIRATION", "1")
     async with signed_in(cloud) as before:
         await keys("rotate", "tokens", "--one-machine")
@@ -123,7 +123,7 @@ async def may_drop(secret: str) -> bool:
     return (await asyncio.to_thread(run)).exit_code == 0
 
 
-async def test_the_old_keys_go_under_load(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_old_keys_go_under_load(cloud: AllInOneCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has signed in, or sent something to be kept, since the new keys are used notices nothing."""
     monkeypatch.setenv("SKEP_IDENTITY__TOKEN_EXPIRATION", "1")
     directory = StateDirectory(Path(cloud.config.state.directory))
@@ -137,7 +137,7 @@ async def test_the_old_keys_go_under_load(cloud: Cloud, monkeypatch: pytest.Monk
     assert len(keys_in(directory.token_keys)) == len(keys_in(directory.secrets_key)) == 1
 
 
-async def test_the_sealing_key(cloud: Cloud) -> None:
+async def test_the_sealing_key(cloud: AllInOneCloud) -> None:
     directory = StateDirectory(Path(cloud.config.state.directory))
     async with signed_in(cloud) as session:
         image = await image_of(cloud, session)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from skep.contracts.neighbours.served import PASSWORDS, Neighbours, neighbours
+from skep.contracts.neighbours.served import PASSWORDS, ServedNeighbours, neighbours
 from skep.domain.clock import Clock
 from tests.support.openstack import client_program
 
@@ -20,13 +20,13 @@ Run = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Neighbours]:
+async def served(tmp_path: Path) -> AsyncIterator[ServedNeighbours]:
     async with neighbours(tmp_path, Clock()) as opened, opened.served():
         yield opened
 
 
 @pytest.fixture
-def openstack(served: Neighbours, tmp_path: Path) -> Run:
+def openstack(served: ServedNeighbours, tmp_path: Path) -> Run:
     """Run one command as a user; returns its JSON, or its text where it prints none."""
 
     async def run(*arguments: str, user: str = "admin", fails: bool = False) -> Any:
@@ -59,7 +59,7 @@ def openstack(served: Neighbours, tmp_path: Path) -> Run:
     return run
 
 
-async def test_looking_around(openstack: Run, served: Neighbours) -> None:
+async def test_looking_around(openstack: Run, served: ServedNeighbours) -> None:
     issued, catalogue, endpoints, roles = await asyncio.gather(
         openstack("token", "issue", "-f", "json"),
         openstack("catalog", "list", "-f", "json"),

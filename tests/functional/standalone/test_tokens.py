@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from skep.contracts.neighbours.served import PASSWORDS, Neighbours, SteppedClock, sign_in_body, token
+from skep.contracts.neighbours.served import PASSWORDS, ServedNeighbours, SteppedClock, sign_in_body, token
 
 
-async def test_password_for_a_project(cloud: Neighbours, identity: httpx.AsyncClient) -> None:
+async def test_password_for_a_project(cloud: ServedNeighbours, identity: httpx.AsyncClient) -> None:
     response = await identity.post("/v3/auth/tokens", json=sign_in_body("admin", "admin"))
     assert response.status_code == 201
     assert response.headers["x-openstack-request-id"].startswith("req-")
@@ -31,7 +31,7 @@ async def test_unscoped_has_no_roles_and_no_catalogue(identity: httpx.AsyncClien
     assert {"project", "roles", "catalog", "system"}.isdisjoint(response.json()["token"])
 
 
-async def test_no_scope_means_the_default_project(cloud: Neighbours, identity: httpx.AsyncClient) -> None:
+async def test_no_scope_means_the_default_project(cloud: ServedNeighbours, identity: httpx.AsyncClient) -> None:
     body = sign_in_body("demo", None)
     del body["auth"]["scope"]
     response = await identity.post("/v3/auth/tokens", json=body)
@@ -164,7 +164,7 @@ async def test_validation_of_others_is_for_services(identity: httpx.AsyncClient)
     assert shown.json()["token"]["user"]["name"] == "demo"
 
 
-async def test_a_revoked_token_ends_at_once_and_for_good(cloud: Neighbours, identity: httpx.AsyncClient) -> None:
+async def test_a_revoked_token_ends_at_once_and_for_good(cloud: ServedNeighbours, identity: httpx.AsyncClient) -> None:
     demo = await token(identity, "demo", "demo")
     assert await cloud.identity.validate(demo) is not None
     headers = {"X-Auth-Token": demo, "X-Subject-Token": demo}
@@ -188,7 +188,7 @@ def respelled(token: str) -> dict[str, str]:
     }
 
 
-async def test_another_spelling_of_a_token_is_no_token(cloud: Neighbours, identity: httpx.AsyncClient) -> None:
+async def test_another_spelling_of_a_token_is_no_token(cloud: ServedNeighbours, identity: httpx.AsyncClient) -> None:
     demo = await token(identity, "demo", "demo")
     while not {"-", "_"} & set(demo):
         demo = await token(identity, "demo", "demo")
@@ -198,7 +198,7 @@ async def test_another_spelling_of_a_token_is_no_token(cloud: Neighbours, identi
         assert await cloud.identity.validate(other) is None, how
 
 
-async def test_a_revoked_token_ends_under_every_spelling(cloud: Neighbours, identity: httpx.AsyncClient) -> None:
+async def test_a_revoked_token_ends_under_every_spelling(cloud: ServedNeighbours, identity: httpx.AsyncClient) -> None:
     demo = await token(identity, "demo", "demo")
     spellings = [demo, *respelled(demo).values()]
     for one in spellings:
@@ -208,7 +208,7 @@ async def test_a_revoked_token_ends_under_every_spelling(cloud: Neighbours, iden
     assert [one for one in spellings if await cloud.identity.validate(one) is not None] == []
 
 
-async def test_a_token_expires(cloud: Neighbours, identity: httpx.AsyncClient, clock: SteppedClock) -> None:
+async def test_a_token_expires(cloud: ServedNeighbours, identity: httpx.AsyncClient, clock: SteppedClock) -> None:
     demo = await token(identity, "demo", "demo")
     clock.advance(3599)
     assert await cloud.identity.validate(demo) is not None
@@ -218,7 +218,7 @@ async def test_a_token_expires(cloud: Neighbours, identity: httpx.AsyncClient, c
 
 @pytest.mark.parametrize("change", [{"enabled": False}, {"password": "another"}])
 async def test_a_changed_user_loses_his_tokens_at_once(
-    cloud: Neighbours, identity: httpx.AsyncClient, change: dict[str, Any]
+    cloud: ServedNeighbours, identity: httpx.AsyncClient, change: dict[str, Any]
 ) -> None:
     admin, demo = await token(identity, "admin", "admin"), await token(identity, "demo", "demo")
     known = await cloud.identity.validate(demo)
@@ -235,7 +235,7 @@ async def test_a_changed_user_loses_his_tokens_at_once(
     assert await cloud.identity.validate(demo) is None
 
 
-async def test_a_role_taken_away_ends_the_token(cloud: Neighbours, identity: httpx.AsyncClient) -> None:
+async def test_a_role_taken_away_ends_the_token(cloud: ServedNeighbours, identity: httpx.AsyncClient) -> None:
     headers = {"X-Auth-Token": await token(identity, "admin", "admin")}
     demo = await token(identity, "demo", "demo")
     known = await cloud.identity.validate(demo)
@@ -248,7 +248,7 @@ async def test_a_role_taken_away_ends_the_token(cloud: Neighbours, identity: htt
     assert await cloud.identity.validate(demo) is not None
 
 
-async def test_no_token_is_stored(cloud: Neighbours, identity: httpx.AsyncClient) -> None:
+async def test_no_token_is_stored(cloud: ServedNeighbours, identity: httpx.AsyncClient) -> None:
     demo = await token(identity, "demo", "demo")
     await identity.delete("/v3/auth/tokens", headers={"X-Auth-Token": demo, "X-Subject-Token": demo})
     stored = b"".join(path.read_bytes() for path in Path(cloud.database.location).parent.glob("api.sqlite*"))

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from skep.contracts.neighbours.served import PASSWORDS, Neighbours, sign_in_body, token
+from skep.contracts.neighbours.served import PASSWORDS, ServedNeighbours, sign_in_body, token
 from skep.standalone.identity.bootstrap import ensure_bootstrap
 
 
@@ -25,7 +25,7 @@ async def demo(identity: httpx.AsyncClient) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def locked(cloud: Neighbours) -> Iterator[None]:
+def locked(cloud: ServedNeighbours) -> Iterator[None]:
     """Hold the database as a foreign process might."""
     foreign = sqlite3.connect(cloud.database.location, isolation_level=None)
     try:
@@ -36,7 +36,9 @@ def locked(cloud: Neighbours) -> Iterator[None]:
         foreign.close()
 
 
-async def test_only_admins_administer(cloud: Neighbours, identity: httpx.AsyncClient, demo: dict[str, str]) -> None:
+async def test_only_admins_administer(
+    cloud: ServedNeighbours, identity: httpx.AsyncClient, demo: dict[str, str]
+) -> None:
     other = cloud.first.project_ids["admin"]
     for method, path, body in (
         ("GET", "/v3/users", None),
@@ -53,7 +55,9 @@ async def test_only_admins_administer(cloud: Neighbours, identity: httpx.AsyncCl
         assert (await identity.request(method, path, json=body)).status_code == 401, path
 
 
-async def test_everybody_sees_himself(cloud: Neighbours, identity: httpx.AsyncClient, demo: dict[str, str]) -> None:
+async def test_everybody_sees_himself(
+    cloud: ServedNeighbours, identity: httpx.AsyncClient, demo: dict[str, str]
+) -> None:
     known = await cloud.identity.validate(demo["X-Auth-Token"])
     assert known is not None
     user = await identity.get(f"/v3/users/{known.user_id}", headers=demo)
@@ -66,7 +70,7 @@ async def test_everybody_sees_himself(cloud: Neighbours, identity: httpx.AsyncCl
     assert own.json()["project"]["name"] == "demo"
 
 
-async def test_one_s_own_password(cloud: Neighbours, identity: httpx.AsyncClient, demo: dict[str, str]) -> None:
+async def test_one_s_own_password(cloud: ServedNeighbours, identity: httpx.AsyncClient, demo: dict[str, str]) -> None:
     known = await cloud.identity.validate(demo["X-Auth-Token"])
     assert known is not None
     path = f"/v3/users/{known.user_id}/password"
@@ -92,7 +96,7 @@ async def test_names_are_unique(identity: httpx.AsyncClient, admin: dict[str, st
 
 
 async def test_the_default_project_by_either_name(
-    cloud: Neighbours, identity: httpx.AsyncClient, admin: dict[str, str]
+    cloud: ServedNeighbours, identity: httpx.AsyncClient, admin: dict[str, str]
 ) -> None:
     project, other = cloud.first.project_ids["demo"], cloud.first.project_ids["admin"]
     body: dict[str, Any] = {"user": {"name": "older", "project_id": project}}
@@ -177,7 +181,9 @@ async def test_default_roles_stay(identity: httpx.AsyncClient, admin: dict[str, 
     assert (await identity.delete(f"/v3/roles/{made['id']}", headers=admin)).status_code == 204
 
 
-async def test_effective_assignments(cloud: Neighbours, identity: httpx.AsyncClient, admin: dict[str, str]) -> None:
+async def test_effective_assignments(
+    cloud: ServedNeighbours, identity: httpx.AsyncClient, admin: dict[str, str]
+) -> None:
     project = cloud.first.project_ids["demo"]
     path = f"/v3/role_assignments?include_names&scope.project.id={project}"
     given = (await identity.get(path, headers=admin)).json()["role_assignments"]
@@ -189,7 +195,7 @@ async def test_effective_assignments(cloud: Neighbours, identity: httpx.AsyncCli
 
 
 async def test_a_disabled_project_has_no_tokens(
-    cloud: Neighbours, identity: httpx.AsyncClient, admin: dict[str, str], demo: dict[str, str]
+    cloud: ServedNeighbours, identity: httpx.AsyncClient, admin: dict[str, str], demo: dict[str, str]
 ) -> None:
     path = f"/v3/projects/{cloud.first.project_ids['demo']}"
     await identity.patch(path, json={"project": {"enabled": False}}, headers=admin)
@@ -198,7 +204,7 @@ async def test_a_disabled_project_has_no_tokens(
 
 
 async def test_the_first_users_are_made_once(
-    cloud: Neighbours, identity: httpx.AsyncClient, admin: dict[str, str], demo: dict[str, str]
+    cloud: ServedNeighbours, identity: httpx.AsyncClient, admin: dict[str, str], demo: dict[str, str]
 ) -> None:
     known = await cloud.identity.validate(demo["X-Auth-Token"])
     assert known is not None
@@ -212,7 +218,7 @@ async def test_the_first_users_are_made_once(
     assert [user["name"] for user in users] == ["admin"]
 
 
-async def test_a_locked_database(cloud: Neighbours, identity: httpx.AsyncClient, admin: dict[str, str]) -> None:
+async def test_a_locked_database(cloud: ServedNeighbours, identity: httpx.AsyncClient, admin: dict[str, str]) -> None:
     body = {"project": {"name": "later"}}
     with locked(cloud):
         response = await identity.post("/v3/projects", json=body, headers=admin)
@@ -222,7 +228,7 @@ async def test_a_locked_database(cloud: Neighbours, identity: httpx.AsyncClient,
 
 
 async def test_an_image_whose_row_cannot_be_written_leaves_no_file(
-    cloud: Neighbours, identity: httpx.AsyncClient, images: httpx.AsyncClient, demo: dict[str, str]
+    cloud: ServedNeighbours, identity: httpx.AsyncClient, images: httpx.AsyncClient, demo: dict[str, str]
 ) -> None:
     said = {"name": "x", "disk_format": "raw", "container_format": "bare"}
     image_id = (await images.post("/v2/images", json=said, headers=demo)).json()["id"]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from skep.contracts.eventually import eventually
 from skep.processes.backups import back_up, restore
 from skep.processes.directory import StateDirectory
-from skep.processes.supervisor.plan import Numbers
+from skep.processes.supervisor.plan import ProcessNumbers
 from skep_lab.chaos.load import chaos_config
 from skep_lab.chaos.upgrade import ORDER
 from skep_lab.processes.child import RoleChild
@@ -61,7 +61,7 @@ async def test_guests_of_an_agent_that_cannot_tell_stay(needs: Callable[[Release
     config = chaos_config(tmp_path, 10)
     fake = replace(config.compute.fake, failures=())
     config = replace(config, compute=replace(config.compute, require_signatures=False, fake=fake))
-    cloud = ProcessCloud(tmp_path, config, cells=1, hosts=1, numbers=Numbers(scheduler=1))
+    cloud = ProcessCloud(tmp_path, config, cells=1, hosts=1, numbers=ProcessNumbers(scheduler=1))
     cloud.release = interpreter
     await cloud.start()
     try:

@@ -15,7 +15,7 @@ import httpx
 
 from skep.config.sections import Config
 from skep.contracts.eventually import PATIENCE, eventually
-from skep.contracts.http_cloud import Session, http_config, serving_cloud, signed_in
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Found:
 
 
 @contextlib.asynccontextmanager
-async def running(interpreter: Path, config: Config) -> AsyncIterator[tuple[Session, str]]:
+async def running(interpreter: Path, config: Config) -> AsyncIterator[tuple[ComputeSession, str]]:
     """Run the whole cloud of another release on the state of `config`, until the end of the block."""
     state = Path(config.state.directory)
     log = state.parent / "other-release.log"
@@ -95,7 +95,7 @@ async def found_at(file: Path) -> Found:
     return Found(file, urls["compute"].rstrip("/"), auth["auth_url"], urls["image"])
 
 
-async def build(session: Session, images_url: str) -> str:
+async def build(session: ComputeSession, images_url: str) -> str:
     """Build a server; return its id once it is ACTIVE."""
     found = await session.client.get(f"{images_url}/v2/images", headers={"X-Auth-Token": session.token})
     images = found.json()["images"]
@@ -113,11 +113,11 @@ async def build(session: Session, images_url: str) -> str:
     return uuid
 
 
-async def active(session: Session) -> set[str]:
+async def active(session: ComputeSession) -> set[str]:
     return {one["id"] for one in (await session.ask("GET", "/servers?status=ACTIVE")).json()["servers"]}
 
 
-async def delete(session: Session, uuid: str) -> None:
+async def delete(session: ComputeSession, uuid: str) -> None:
     assert (await session.ask("DELETE", f"/servers/{uuid}")).status_code == 204
 
     async def is_gone() -> bool:

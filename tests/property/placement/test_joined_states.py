@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 
 from skep.domain.cells import HostIntent
 from skep.domain.ids import CellUuid, NodeUuid
-from skep.domain.namespaces import Field, Join, Schema
+from skep.domain.namespaces import Join, NamespaceField, Schema
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
 
 CELL = CellUuid("cell")
-FIELDS = {"size": Field(type="integer"), "ids": Field(type="strings"), "on": Field(type="boolean")}
+FIELDS = {
+    "size": NamespaceField(type="integer"),
+    "ids": NamespaceField(type="strings"),
+    "on": NamespaceField(type="boolean"),
+}
 JOINS = (Join(names="node"), Join(names="host"), Join(names="host", field="ids"), Join(names="node", field="ids"))
 
 NODES = [f"n{number}" for number in range(4)]

@@ -23,7 +23,7 @@ from skep.placement.hosts.levels import Levels
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
 from skep.placement.ranking import ranking, standing
-from skep.placement.ranking.order import Order
+from skep.placement.ranking.order import RowOrder
 from skep.placement.ranking.ranking import NOBODY, Among, Fitting, Ranking
 from skep.placement.ranking.shapes import Shapes
 from skep.placement.registry import pipeline
@@ -189,7 +189,7 @@ moves = st.lists(st.tuples(st.integers(0, 30), st.none() | st.sampled_from([-1.5
 
 @given(moves)
 def test_an_order_that_follows_changes_is_the_order_of_what_is_left(story: list[tuple[int, float | None]]) -> None:
-    order, scores = Order(), dict[int, float]()
+    order, scores = RowOrder(), dict[int, float]()
     for row, score in story:
         if score is None:
             order.discard(row)
@@ -212,7 +212,7 @@ def test_an_order_in_many_pieces_is_one_order(seed: int, different: int) -> None
     dice = np.random.default_rng(seed)
     size = len(HASHES)
     scores = dice.integers(0, different, size).astype(np.float64)
-    order = Order()
+    order = RowOrder()
     order.begin(np.arange(0, size, 2), scores[::2], np.array(HASHES, dtype=np.uint64)[::2])
     for row in range(1, size, 2):
         order.set(row, scores.item(row), HASHES[row])
@@ -231,7 +231,7 @@ def test_an_order_in_many_pieces_is_one_order(seed: int, different: int) -> None
 def test_many_moves_at_once_are_the_same_moves(seed: int, different: int, moved: int) -> None:
     dice = np.random.default_rng(seed)
     scores = dice.integers(0, different, len(HASHES)).astype(np.float64)
-    order = Order()
+    order = RowOrder()
     order.begin(np.arange(len(HASHES)), scores, np.array(HASHES, dtype=np.uint64))
     for _ in range(3):
         rows = dice.choice(len(HASHES), moved, replace=False)
@@ -244,7 +244,7 @@ def test_many_moves_at_once_are_the_same_moves(seed: int, different: int, moved:
 
 
 def test_nobody_is_moved_where_nobody_has_a_place() -> None:
-    order = Order()
+    order = RowOrder()
     order.move_all([], np.zeros(0))
     assert not len(order)
     order.set(3, 1.0, HASHES[3])
@@ -260,7 +260,7 @@ def test_the_best_on_the_way_down_are_the_best_of_all(data: st.DataObject) -> No
     scores = dice.choice(np.array(kinds), size)
     cell = dice.integers(0, 3, size).astype(np.int32)
     hashes = np.array(HASHES[:size], dtype=np.uint64)
-    order = Order()
+    order = RowOrder()
     worth = np.where(scores > NOBODY, scores, dice.integers(0, 5, size))
     order.begin(np.arange(size), worth, hashes)
     fitting = Fitting.of(scores > NOBODY)

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from skep.contracts.neighbours.served import Neighbours, SteppedClock, neighbours, sign_in_body
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, neighbours, sign_in_body
 from skep.domain.ids import new_uuid
 from skep.standalone.identity.app import identity_app
 from skep.standalone.images.app import images_app
@@ -95,7 +95,7 @@ class _Files:
 
 
 async def _things(
-    cloud: Neighbours, identity: httpx.AsyncClient, images: httpx.AsyncClient
+    cloud: ServedNeighbours, identity: httpx.AsyncClient, images: httpx.AsyncClient
 ) -> tuple[Things, tuple[Caller, ...]]:
     tokens = {name: await _token(identity, name, project) for name, project in (("admin", "admin"), ("demo", "demo"))}
     tokens["system"] = await _token(identity, "admin", None, {"system": {"all": True}})

@@ -13,7 +13,7 @@ from skep.domain.hosts import HostUsage
 from skep.domain.ids import CellUuid, GroupUuid, NodeUuid, ProjectId, UserId
 from skep.domain.images import Image
 from skep.domain.lifetimes import Lifetime
-from skep.domain.namespaces import Field, Schema
+from skep.domain.namespaces import NamespaceField, Schema
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.placement.registry import CONFIGURED, FAMILIES, FILTERS
@@ -27,7 +27,7 @@ NODES = tuple(NodeUuid(f"n{number}") for number in range(7))
 HOSTS = tuple(f"host-{number}" for number in range(7))
 CELLS = (CellUuid("cell-0"), CellUuid("cell-1"))
 TRAITS = ("CUSTOM_A", "CUSTOM_B")
-VOLUME = Schema(fields={"free_gb": Field(type="integer"), "volumes": Field(type="strings")})
+VOLUME = Schema(fields={"free_gb": NamespaceField(type="integer"), "volumes": NamespaceField(type="strings")})
 
 numbers = st.integers(0, len(NODES) - 1)
 hosts = st.sampled_from(HOSTS)

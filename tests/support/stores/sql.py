@@ -14,7 +14,7 @@ from skep.config.sections import SynchronizerSettings
 from skep.contracts.synchronizer.store import Store
 from skep.synchronizer.base import Backend
 from skep.synchronizer.sql import make
-from skep.synchronizer.sql.tables import Tables
+from skep.synchronizer.sql.tables import RecordTables
 
 
 class SqliteStore(Store):
@@ -62,7 +62,7 @@ class PostgresStore(Store):
     def __init__(self, url: str, name: str = "skep") -> None:
         super().__init__()
         self.settings = SynchronizerSettings(backend="sql", url=url, name=name)
-        self._tables = [table.name for table in Tables(name).metadata.sorted_tables]
+        self._tables = [table.name for table in RecordTables(name).metadata.sorted_tables]
         self._copies = 0
 
     def make(self) -> Backend:

@@ -19,7 +19,7 @@ from skep.api.schemas.fields import (
     fields,
 )
 from skep.api.schemas.traversal import breakpoints
-from skep.api.schemas.validation import Body, Parameter, Query, Shape
+from skep.api.schemas.validation import AnswerShape, Body, Parameter, Query
 from skep.domain.errors import BadRequest
 
 INNER = fields(
@@ -95,7 +95,7 @@ def test_of_alternatives_the_one_that_was_meant_complains() -> None:
 
 
 def test_an_answer_has_exactly_the_keys_of_its_microversion() -> None:
-    shape = Shape(
+    shape = AnswerShape(
         fields(
             Field(name="id", type=String()),
             Field(name="old", type=String(), until=9),

@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 from skep.api.schemas import server_answers, server_queries, servers
-from skep.api.schemas.validation import Shape
+from skep.api.schemas.validation import AnswerShape
 from skep.domain.errors import BadRequest
 
 UUID = "70a599e0-31e7-49b7-b260-868f441e862b"
 
 
-def whole(shape: Shape, version: int) -> dict[str, Any]:
+def whole(shape: AnswerShape, version: int) -> dict[str, Any]:
     """Return the described keys of a server, of the whole one where it may be partly unknown too."""
     server = shape.schema(version)["properties"]["server"]
     properties: dict[str, Any] = server.get("anyOf", [server])[0]["properties"]
     return properties
 
 
-def keys(shape: Shape, version: int) -> set[str]:
+def keys(shape: AnswerShape, version: int) -> set[str]:
     return set(whole(shape, version))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from skep.cli import cloud_client, greeting
 from skep.cli.cloud_client import CloudClient
-from skep.cli.greeting import Hosts, found, hops, what_next
+from skep.cli.greeting import HostCount, found, hops, what_next
 
 CELLS: list[dict[str, Any]] = [
     {"name": "cell0", "hosts": 0, "hosts_up": 0, "servers": {"error": 1}},
@@ -19,16 +19,16 @@ CELLS: list[dict[str, Any]] = [
 
 
 def test_a_new_cloud() -> None:
-    assert list(found(CELLS, Hosts(6, 5), "http://x/v2.1", first_start=True)) == [
+    assert list(found(CELLS, HostCount(6, 5), "http://x/v2.1", first_start=True)) == [
         "Skep serves at http://x/v2.1: 2 cells, 6 hosts (5 up).",
         "This is a new cloud.",
     ]
 
 
 def test_a_cloud_that_was_there() -> None:
-    _, line = found(CELLS, Hosts(6, 5), "http://x/v2.1", first_start=False)
+    _, line = found(CELLS, HostCount(6, 5), "http://x/v2.1", first_start=False)
     assert line == "Found as it was left: 3 servers (2 active, 1 error)."
-    _, line = found(CELLS[2:], Hosts(3, 2), "http://x/v2.1", first_start=False)
+    _, line = found(CELLS[2:], HostCount(3, 2), "http://x/v2.1", first_start=False)
     assert line == "Found as it was left: 0 servers."
 
 
@@ -72,12 +72,12 @@ async def test_all_hosts_that_were_started_are_waited_for(monkeypatch: pytest.Mo
     monkeypatch.setattr(cloud_client, "POLL_SECONDS", 0.0)
     first, half, whole = [service("a", "up")], [service("b", "down")], [service("b", "up")]
     client = Looked(first, first + half, first + whole)
-    assert await greeting._hosts(frozenset({"a", "b"}), client) == Hosts(known=2, up=2)
+    assert await greeting._hosts(frozenset({"a", "b"}), client) == HostCount(known=2, up=2)
     forced = [service("b", "down", forced_down=True)]
-    assert await greeting._hosts(frozenset({"a", "b"}), Looked(first + forced)) == Hosts(known=2, up=1)
+    assert await greeting._hosts(frozenset({"a", "b"}), Looked(first + forced)) == HostCount(known=2, up=1)
 
 
 async def test_a_host_that_does_not_come_is_waited_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(greeting, "HOSTS_SECONDS", 0.0)
     client = Looked([service("a", "up"), service("elsewhere", "up")])
-    assert await greeting._hosts(frozenset({"a", "b"}), client) == Hosts(known=3, up=2)
+    assert await greeting._hosts(frozenset({"a", "b"}), client) == HostCount(known=3, up=2)

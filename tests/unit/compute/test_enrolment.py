@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from skep.compute.enrolment import Cell, Enrolment, Messaging, begin, complete
+from skep.compute.enrolment import EnrolledCell, Enrolment, Messaging, begin, complete
 from skep.compute.identity import load, load_or_mint
 from skep.config import load as load_config
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import CellUuid
 
 ANSWER = Enrolment(
-    cell=Cell(uuid=CellUuid("0b6c7f0e-1f4e-4f0e-8a57-0d8a3a3a1a01"), name="cell1"),
+    cell=EnrolledCell(uuid=CellUuid("0b6c7f0e-1f4e-4f0e-8a57-0d8a3a3a1a01"), name="cell1"),
     host="h1",
     messaging=Messaging(url='nats://u:p"w@nats:4222', prefix="skep", ca="PEM"),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.compute.identity import IDENTITY_FILE, Identity, load, load_or_mint
+from skep.compute.identity import IDENTITY_FILE, HostIdentity, load, load_or_mint
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import NodeUuid, new_uuid
 
@@ -47,7 +47,7 @@ UUID = "0b6c7f0e-1f4e-4f0e-8a57-0d8a3a3a1a01"
         b"",
         b"{",
         msgspec.json.encode({"node": "x", "host": "h1"}),
-        msgspec.json.encode(Identity(node=NodeUuid(UUID), host="h1", seed=b"short")),
+        msgspec.json.encode(HostIdentity(node=NodeUuid(UUID), host="h1", seed=b"short")),
     ],
 )
 def test_a_damaged_file_is_said_to_be_one(tmp_path: Path, content: bytes) -> None:

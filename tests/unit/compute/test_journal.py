@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from skep.compute import journal as journal_module
-from skep.compute.attempts import Verdict
+from skep.compute.attempts import OrderVerdict
 from skep.compute.compaction import Compaction
 from skep.compute.entries import Acknowledged, BuildAccepted, BuildFailed, GuestBuilt, GuestDestroyed, TerminateAsked
 from skep.compute.flusher import Flusher
@@ -40,7 +40,7 @@ def test_what_was_written_is_known_again(tmp_path: Path) -> None:
     record = again.attempts.get(uuid_of(1))
     assert record is not None
     assert record.open[1].order == ACCEPTED
-    assert record.verdict(1) is Verdict.OPEN
+    assert record.verdict(1) is OrderVerdict.OPEN
     again.close()
 
 

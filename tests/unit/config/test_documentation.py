@@ -8,12 +8,12 @@ import msgspec
 
 from skep.config import Config
 from skep.config.documentation import render
-from skep.config.keys import Key, keys_of
+from skep.config.keys import SettingKey, keys_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
 
-def every_key(section: type[msgspec.Struct], prefix: str = "") -> list[Key]:
+def every_key(section: type[msgspec.Struct], prefix: str = "") -> list[SettingKey]:
     found = []
     for key in keys_of(section, prefix):
         nested = key.section or key.item

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from skep.database.api import cells, destinations, host_mappings, moves, retired_hosts
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.build_requests import store
-from skep.database.api.destinations import Placement
+from skep.database.api.destinations import StagedMember
 from skep.database.api.retired_hosts import RetiredHost
 from skep.database.cell import agents, attempts, builds, reschedules, residents
 from skep.domain.cells import Cell, HostMapping
@@ -22,8 +22,8 @@ NODE, ELSEWHERE = NodeUuid("node-1"), NodeUuid("node-2")
 NOW = 100
 
 
-def placement(node: NodeUuid | None = NODE, *, although_disabled: bool = False) -> Placement:
-    return Placement(instance=ONE, attempt=1, revision=0, node=node, although_disabled=although_disabled)
+def placement(node: NodeUuid | None = NODE, *, although_disabled: bool = False) -> StagedMember:
+    return StagedMember(instance=ONE, attempt=1, revision=0, node=node, although_disabled=although_disabled)
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def test_nothing_is_mapped_or_moved_where_nothing_may_go(api: sa.Connection, shu
     assert mappings.map_to_cell(api, OTHER, [placement(ELSEWHERE)]) == {ONE}, "the build request is still there"
     attempt = moves.take(api, ME, ONE, OTHER, 1, NOW)
     assert attempt is not None
-    again = Placement(instance=ONE, attempt=attempt, revision=0, node=NODE)
+    again = StagedMember(instance=ONE, attempt=attempt, revision=0, node=NODE)
     assert not moves.move(api, again, OTHER, CELL)
 
 

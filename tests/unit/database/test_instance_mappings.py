@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from skep.database import leases as lease_rows
 from skep.database.api import build_requests, cells, moves, server_groups
 from skep.database.api import instance_mappings as mappings
-from skep.database.api.destinations import Placement
+from skep.database.api.destinations import StagedMember
 from skep.database.api.server_groups import ServerGroup
 from skep.database.api.tables import leases, request_specs, requests, server_group_members
 from skep.domain.cells import Cell
@@ -38,8 +38,8 @@ def renamed(instance: Instance) -> Instance:
     return msgspec.structs.replace(instance, name="new name")
 
 
-def placement(uuid: InstanceUuid, attempt: int = 1, revision: int = 0) -> Placement:
-    return Placement(instance=uuid, attempt=attempt, revision=revision, node=None)
+def placement(uuid: InstanceUuid, attempt: int = 1, revision: int = 0) -> StagedMember:
+    return StagedMember(instance=uuid, attempt=attempt, revision=revision, node=None)
 
 
 def mapping(api: sa.Connection, uuid: InstanceUuid) -> mappings.Mapping:
@@ -148,7 +148,7 @@ def test_mapping_moves_a_server_out_of_its_build_request_in_one_piece(api: sa.Co
 
 
 @pytest.mark.parametrize("wrong", [placement(ONE, attempt=0), placement(ONE, attempt=2), placement(ONE, revision=1)])
-def test_a_wrong_attempt_or_revision_maps_nothing(api: sa.Connection, wrong: Placement) -> None:
+def test_a_wrong_attempt_or_revision_maps_nothing(api: sa.Connection, wrong: StagedMember) -> None:
     store(api, ONE)
     mappings.take(api, ME, NOW, 10)
     assert mappings.map_to_cell(api, CELL, [wrong]) == set()

@@ -10,11 +10,11 @@ from skep.database.api import credentials, namespaces
 from skep.domain.clock import SECOND
 from skep.domain.credentials import Credential, Scope, Token, new_token
 from skep.domain.errors import Conflict
-from skep.domain.namespaces import MAX_NAMESPACES, Field, Namespace, Schema
+from skep.domain.namespaces import MAX_NAMESPACES, Namespace, NamespaceField, Schema
 
 NOW = 1_800_000_000 * SECOND
 CELL, VOLUME = Scope("cell", "c"), Scope("namespace", "volume")
-SCHEMA = Schema(fields={"free_gb": Field(type="integer", minimum=0)})
+SCHEMA = Schema(fields={"free_gb": NamespaceField(type="integer", minimum=0)})
 
 
 def made(connection: sa.Connection, scope: Scope = CELL, expires_at: int | None = None) -> Token:
@@ -74,7 +74,7 @@ def test_a_namespace_is_stored_widened_and_never_narrowed(api: sa.Connection) ->
     first = Namespace(name="volume", schema=SCHEMA)
     assert namespaces.put(api, first, NOW)
     assert not namespaces.put(api, first, NOW)
-    wider = replace(first, schema=Schema(fields={**SCHEMA.fields, "kind": Field(type="string")}))
+    wider = replace(first, schema=Schema(fields={**SCHEMA.fields, "kind": NamespaceField(type="string")}))
     assert not namespaces.put(api, wider, NOW)
     assert namespaces.get(api, "volume") == wider
     with pytest.raises(Conflict, match=r"fields\.kind"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.domain.clock import SECOND, Clock, Timestamp
-from skep.domain.heard_time import Difference, HeardTime
+from skep.domain.heard_time import ClockDifference, HeardTime
 
 
 class SetClock(Clock):
@@ -50,21 +50,21 @@ def test_it_counts_on_by_the_steady_clock_so_a_clock_that_is_set_is_noticed() ->
     heard = HeardTime(clock)
     heard.hear(clock.now(), clock.elapsed())
     clock.go_on(500.0)
-    assert heard.difference() == Difference(0.0, 0.0)
+    assert heard.difference() == ClockDifference(0.0, 0.0)
     clock.at = Timestamp(clock.at - 60 * SECOND)
-    assert heard.difference() == Difference(-60.0, 0.0)
+    assert heard.difference() == ClockDifference(-60.0, 0.0)
 
 
 @pytest.mark.parametrize(
     ("difference", "off"),
     [
-        (Difference(2.0, 0.0), True),
-        (Difference(-2.0, 0.0), True),
-        (Difference(1.9, 0.0), False),
-        (Difference(4.0, 3.0), None),
-        (Difference(1.0, 3.0), None),
-        (Difference(-6.0, 3.0), True),
+        (ClockDifference(2.0, 0.0), True),
+        (ClockDifference(-2.0, 0.0), True),
+        (ClockDifference(1.9, 0.0), False),
+        (ClockDifference(4.0, 3.0), None),
+        (ClockDifference(1.0, 3.0), None),
+        (ClockDifference(-6.0, 3.0), True),
     ],
 )
-def test_what_is_uncertain_is_no_verdict(difference: Difference, off: bool | None) -> None:
+def test_what_is_uncertain_is_no_verdict(difference: ClockDifference, off: bool | None) -> None:
     assert difference.is_off is off

@@ -9,8 +9,8 @@ import pytest
 
 from skep.domain.namespaces import (
     RESERVED,
-    Field,
     Join,
+    NamespaceField,
     Schema,
     breaking_change,
     key_fault,
@@ -20,12 +20,12 @@ from skep.domain.namespaces import (
 
 SCHEMA = Schema(
     fields={
-        "size": Field(type="integer", minimum=0, maximum=10),
-        "share": Field(type="number"),
-        "name": Field(type="string", max_length=5),
-        "on": Field(type="boolean"),
-        "ids": Field(type="strings", max_items=2, max_length=3),
-        "must": Field(type="string", required=True),
+        "size": NamespaceField(type="integer", minimum=0, maximum=10),
+        "share": NamespaceField(type="number"),
+        "name": NamespaceField(type="string", max_length=5),
+        "on": NamespaceField(type="boolean"),
+        "ids": NamespaceField(type="strings", max_items=2, max_length=3),
+        "must": NamespaceField(type="string", required=True),
     }
 )
 
@@ -76,7 +76,7 @@ def test_a_value_that_a_schema_does_not_allow_is_named(field: str, value: Any) -
 
 def test_what_is_required_is_missed_and_what_is_too_large_is_said() -> None:
     assert state_fault(SCHEMA, {}) == "must: is required"
-    large = Schema(fields={"ids": Field(type="strings", max_items=4096, max_length=1024)})
+    large = Schema(fields={"ids": NamespaceField(type="strings", max_items=4096, max_length=1024)})
     assert state_fault(large, {"ids": ["x" * 1000] * 60}) is None
     assert (state_fault(large, {"ids": ["x" * 1000] * 70}) or "").startswith("state: ")
 
@@ -100,17 +100,17 @@ def test_bad_names(name: str) -> None:
     ("fault", "schema"),
     [
         ("fields", Schema(fields={})),
-        ("fields", Schema(fields={f"f{number}": Field(type="integer") for number in range(65)})),
-        ("fields", Schema(fields={"A": Field(type="integer")})),
-        ("fields.a.minimum", Schema(fields={"a": Field(type="string", minimum=1)})),
-        ("fields.a.maximum", Schema(fields={"a": Field(type="integer", maximum=float("inf"))})),
-        ("fields.a.minimum", Schema(fields={"a": Field(type="integer", minimum=float("nan"))})),
-        ("fields.a.minimum", Schema(fields={"a": Field(type="integer", minimum=2, maximum=1)})),
-        ("fields.a.max_length", Schema(fields={"a": Field(type="string", max_length=0)})),
-        ("fields.a.max_items", Schema(fields={"a": Field(type="strings", max_items=5000)})),
-        ("join.field", Schema(fields={"a": Field(type="string")}, join=Join(field="b"))),
-        ("join.field", Schema(fields={"a": Field(type="integer")}, join=Join(field="a"))),
-        ("max_states", Schema(fields={"a": Field(type="integer")}, max_states=0)),
+        ("fields", Schema(fields={f"f{number}": NamespaceField(type="integer") for number in range(65)})),
+        ("fields", Schema(fields={"A": NamespaceField(type="integer")})),
+        ("fields.a.minimum", Schema(fields={"a": NamespaceField(type="string", minimum=1)})),
+        ("fields.a.maximum", Schema(fields={"a": NamespaceField(type="integer", maximum=float("inf"))})),
+        ("fields.a.minimum", Schema(fields={"a": NamespaceField(type="integer", minimum=float("nan"))})),
+        ("fields.a.minimum", Schema(fields={"a": NamespaceField(type="integer", minimum=2, maximum=1)})),
+        ("fields.a.max_length", Schema(fields={"a": NamespaceField(type="string", max_length=0)})),
+        ("fields.a.max_items", Schema(fields={"a": NamespaceField(type="strings", max_items=5000)})),
+        ("join.field", Schema(fields={"a": NamespaceField(type="string")}, join=Join(field="b"))),
+        ("join.field", Schema(fields={"a": NamespaceField(type="integer")}, join=Join(field="a"))),
+        ("max_states", Schema(fields={"a": NamespaceField(type="integer")}, max_states=0)),
     ],
 )
 def test_bad_schemas(fault: str, schema: Schema) -> None:
@@ -121,13 +121,13 @@ def test_a_schema_that_stays_or_widens_breaks_nothing() -> None:
     assert namespace_fault("volume", SCHEMA) is None
     assert breaking_change(SCHEMA, SCHEMA) is None
     wide = {
-        "size": Field(type="number", minimum=-1),
-        "share": Field(type="number"),
-        "name": Field(type="string", max_length=6),
-        "on": Field(type="boolean"),
-        "ids": Field(type="strings", max_items=3, max_length=4),
-        "must": Field(type="string"),
-        "more": Field(type="integer"),
+        "size": NamespaceField(type="number", minimum=-1),
+        "share": NamespaceField(type="number"),
+        "name": NamespaceField(type="string", max_length=6),
+        "on": NamespaceField(type="boolean"),
+        "ids": NamespaceField(type="strings", max_items=3, max_length=4),
+        "must": NamespaceField(type="string"),
+        "more": NamespaceField(type="integer"),
     }
     assert breaking_change(SCHEMA, Schema(fields=wide)) is None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skep.domain.capacity import Capacity, Room
+from skep.domain.capacity import Capacity, PartRoom
 from skep.domain.errors import BadRequest
 from skep.domain.ids import CellUuid
 from skep.placement.options import PlacementOptions
@@ -40,8 +40,8 @@ def test_zones_cells_and_aggregates_have_their_own_room(world: Any, spec: Any, f
     world.table.set_aggregate(8, ["nobody"], {})
     found = count(world, spec(flavor=flavor(vcpus=8)))
     assert found.zones == (
-        Room(name="east", servers=4, hosts=2, suitable=2),
-        Room(name="nova", servers=2, hosts=1, suitable=1),
+        PartRoom(name="east", servers=4, hosts=2, suitable=2),
+        PartRoom(name="nova", servers=2, hosts=1, suitable=1),
     )
     assert [(room.name, room.servers) for room in found.cells] == [("cell-1", 4), ("cell-2", 2)]
     assert [(room.name, room.servers) for room in found.aggregates] == [("7", 4)]

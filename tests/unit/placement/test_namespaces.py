@@ -10,15 +10,19 @@ import pytest
 
 from skep.domain.cells import HostIntent
 from skep.domain.ids import CellUuid, NodeUuid
-from skep.domain.namespaces import Field, Join, Schema
+from skep.domain.namespaces import Join, NamespaceField, Schema
 from skep.placement.hosts.view import HostView
 from skep.placement.settings import DEFAULT_FILTERS
 
 Make = Callable[..., Any]
 
-SCHEMA = Schema(fields={"free_gb": Field(type="integer"), "volumes": Field(type="strings")})
+SCHEMA = Schema(fields={"free_gb": NamespaceField(type="integer"), "volumes": NamespaceField(type="strings")})
 POOLS = Schema(
-    fields={"free_gb": Field(type="integer"), "hosts": Field(type="strings"), "fast": Field(type="boolean")},
+    fields={
+        "free_gb": NamespaceField(type="integer"),
+        "hosts": NamespaceField(type="strings"),
+        "fast": NamespaceField(type="boolean"),
+    },
     join=Join(names="host", field="hosts"),
 )
 
@@ -32,7 +36,7 @@ def world(make_world: Make) -> Any:
 
 def test_a_state_finds_its_host_by_name_by_node_and_by_a_field_whoever_comes_first(world: Any) -> None:
     joined = world.table.joined
-    joined.set_schema("rack", Schema(fields={"row": Field(type="integer")}, join=Join(names="node")))
+    joined.set_schema("rack", Schema(fields={"row": NamespaceField(type="integer")}, join=Join(names="node")))
     joined.set_schema("pool", POOLS)
     joined.set_state("pool", "ssd", {"free_gb": 7, "hosts": ["h1", "h3"], "fast": True})
     joined.set_state("volume", "h1", {"free_gb": 10})

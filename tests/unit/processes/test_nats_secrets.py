@@ -12,14 +12,14 @@ from skep.processes import nats_accounts, nats_secrets
 from skep.processes.directory import StateDirectory
 from skep.processes.nats_users import keys
 from skep.processes.rotation import Rotation
-from skep.transport.nats_accounts import Passwords
+from skep.transport.nats_accounts import NatsPasswords
 
 
 def test_users_of_the_first_secret_stay_as_they_are_until_another_is_used(tmp_path: Path) -> None:
     directory = StateDirectory(tmp_path / "state")
     first = nats_accounts.url_above(directory, "nats://one:4222")
     content = directory.nats_key.read_bytes()
-    assert first == f"nats://skep:{Passwords(content).of('skep')}@one:4222", "as every release makes it"
+    assert first == f"nats://skep:{NatsPasswords(content).of('skep')}@one:4222", "as every release makes it"
     rotation = Rotation(directory)
     rotation.advance("nats", 1)
     assert nats_accounts.url_above(directory, "nats://one:4222") == first

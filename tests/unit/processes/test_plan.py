@@ -13,8 +13,8 @@ from skep.config.sections import (
 )
 from skep.domain.cells import Cell
 from skep.domain.ids import CellUuid, new_uuid
-from skep.processes.supervisor.child import Order
-from skep.processes.supervisor.plan import Numbers, orders_above, orders_inside
+from skep.processes.supervisor.child import ChildTask
+from skep.processes.supervisor.plan import ProcessNumbers, orders_above, orders_inside
 
 ABOVE, CELL0, ONE, TWO, STATES = (f"postgresql://db/{name}" for name in ("api", "cell0", "one", "two", "states"))
 CONFIG = Config(
@@ -27,8 +27,8 @@ CELL1 = Cell(uuid=CellUuid(new_uuid()), name="cell1")
 PORTS = {"api": 8774, "identity": 5000, "images": 9292}
 
 
-def orders() -> tuple[Order, ...]:
-    numbers = Numbers(api=2, scheduler=2, cell_conductor=2)
+def orders() -> tuple[ChildTask, ...]:
+    numbers = ProcessNumbers(api=2, scheduler=2, cell_conductor=2)
     above = orders_above(CONFIG, numbers, PORTS, (8774, 40000), "http://identity/v3")
     return (*above, *orders_inside(CONFIG, numbers, CELL1, ("host1", "host2")))
 

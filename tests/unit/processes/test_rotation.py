@@ -11,11 +11,11 @@ import pytest
 from skep.domain.clock import SECOND
 from skep.domain.errors import Misconfigured
 from skep.processes.directory import InUse, StateDirectory
-from skep.processes.rotation import Record, Rotation, Taken, next_step, refusal
+from skep.processes.rotation import Rotation, RotationRecord, StepTaken, next_step, refusal
 
 NOW = 1_800_000_000 * SECOND
-ADDED = Record(key="new", added_at=NOW)
-USED = Record(key="new", added_at=NOW, used_at=NOW)
+ADDED = RotationRecord(key="new", added_at=NOW)
+USED = RotationRecord(key="new", added_at=NOW, used_at=NOW)
 
 
 def test_steps_follow_one_another() -> None:
@@ -33,7 +33,7 @@ def test_steps_follow_one_another() -> None:
     ],
 )
 def test_only_what_the_old_keys_opened_delays_the_last_step(
-    record: Record | None, now: int, needed: dict[str, int], said: str | None
+    record: RotationRecord | None, now: int, needed: dict[str, int], said: str | None
 ) -> None:
     refused = refusal(record, now, 60, needed)
     assert (refused.reason if refused else None) == said
@@ -71,7 +71,7 @@ def test_of_commands_that_begin_a_rotation_at_once_one_does_and_no_key_is_lost(t
     first = Rotation(directory).keys("sealing")
     start = threading.Barrier(8)
 
-    def begin() -> Taken | InUse:
+    def begin() -> StepTaken | InUse:
         start.wait()
         try:
             return Rotation(directory).advance("sealing", NOW, "add")
@@ -80,7 +80,7 @@ def test_of_commands_that_begin_a_rotation_at_once_one_does_and_no_key_is_lost(t
 
     with ThreadPoolExecutor(8) as threads:
         answers = [one.result() for one in [threads.submit(begin) for _ in range(8)]]
-    taken = [one for one in answers if isinstance(one, Taken)]
+    taken = [one for one in answers if isinstance(one, StepTaken)]
     assert [one.step for one in taken] == ["add"]
     assert Rotation(directory).keys("sealing") == (*first, taken[0].key)
     record = Rotation(directory).record("sealing")

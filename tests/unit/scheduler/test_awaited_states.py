@@ -10,7 +10,7 @@ from skep.domain.builds import NotReady, NoValidHost, Placed
 from skep.domain.cells import Cell, HostIntent
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
-from skep.domain.namespaces import Field, Namespace, Schema
+from skep.domain.namespaces import Namespace, NamespaceField, Schema
 from skep.messages.to_scheduler import (
     AssertClaims,
     HostReport,
@@ -29,7 +29,7 @@ from skep.transport.base import SCHEDULER
 from skep.transport.memory import MemoryTransport
 
 CELL, NODE = CellUuid("cell-1"), NodeUuid("n0")
-VOLUME = Namespace(name="volume", schema=Schema(fields={"volumes": Field(type="strings")}))
+VOLUME = Namespace(name="volume", schema=Schema(fields={"volumes": NamespaceField(type="strings")}))
 WANTED = {"same_host_as_volume": "v1"}
 
 

@@ -18,7 +18,7 @@ from skep.placement.hosts.hearing import Hearing
 from skep.placement.knowledge import Knowledge
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.decision_log import files
-from skep.scheduler.decision_log.entries import Applied, Header, Kept, Known, Observed, Unreadable, decode
+from skep.scheduler.decision_log.entries import Applied, Header, Kept, Known, Observed, UnreadableLine, decode
 from skep.scheduler.decision_log.files import DecisionLog
 from skep.scheduler.decision_log.reading import entries, segments
 from skep.scheduler.decision_log.recording import RecordedDeciding, RecordedStates
@@ -105,7 +105,7 @@ def test_a_log_holds_its_settings_a_snapshot_and_what_came_after(tmp_path: Path,
     assert isinstance(header, Header)
     assert (header.release, header.run, header.segment, header.settings) == ("1.2.3", "run-1", 1, SchedulerSettings())
     kinds = [type(entry).__name__ for entry in rest]
-    assert kinds == [*["Kept"] * 10, "Known", "Observed", "LoggedRequest", "Decided", "Decided", "Ended"]
+    assert kinds == [*["Kept"] * 10, "Known", "Observed", "LoggedRequest", "Decided", "Decided", "EndedRequest"]
     assert path.stat().st_mode & 0o777 == 0o600
     tally = replayed(tmp_path)
     assert (tally.decisions, tally.reproduced, tally.changes) == (2, 2, 12)
@@ -180,7 +180,7 @@ def test_a_torn_end_is_left_out(tmp_path: Path, usage: Any, spec: Any) -> None:
         path.write_bytes(whole[:length])
         try:
             tally = replayed(path)
-        except Unreadable as error:
+        except UnreadableLine as error:
             assert "no complete line" in str(error)  # noqa: PT017  # nothing of it had reached the disk
         else:
             assert tally.reproduced == tally.decisions
@@ -274,14 +274,14 @@ def test_long_entries_are_bounded_by_their_bytes(
     [b"", b"[]", b'["decided",1]', b'{"type":"log"}', b'["unheard",1]', b'["applied","compute","n",null,{"cell":1}]'],
 )
 def test_a_line_that_is_none_is_refused(line: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableLine):
         decode(line)
 
 
 def test_a_file_that_is_no_log_is_refused_by_name(tmp_path: Path) -> None:
     other = tmp_path / "other.jsonl.gz"
     other.write_bytes(b"no log at all")
-    with pytest.raises(Unreadable, match=r"other\.jsonl\.gz"):
+    with pytest.raises(UnreadableLine, match=r"other\.jsonl\.gz"):
         list(entries(other))
     with pytest.raises(FileNotFoundError, match="no decision log"):
         segments(tmp_path / "nothing")

@@ -12,7 +12,7 @@ from skep.domain.cells import Cell, HostIntent
 from skep.domain.clock import Clock
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.ids import CellUuid, NodeUuid
-from skep.domain.namespaces import Field, Join, Namespace, Schema
+from skep.domain.namespaces import Join, Namespace, NamespaceField, Schema
 from skep.messages.to_scheduler import (
     AggregatePage,
     AssertClaims,
@@ -45,10 +45,10 @@ VOLUME = Namespace(
     name="volume",
     schema=Schema(
         fields={
-            "free_gb": Field(type="integer", required=True, minimum=0),
-            "volumes": Field(type="strings", max_items=3),
-            "fast": Field(type="boolean"),
-            "kind": Field(type="string"),
+            "free_gb": NamespaceField(type="integer", required=True, minimum=0),
+            "volumes": NamespaceField(type="strings", max_items=3),
+            "fast": NamespaceField(type="boolean"),
+            "kind": NamespaceField(type="string"),
         },
         join=Join(names="host"),
         max_states=20,

@@ -10,7 +10,7 @@ from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim
 from skep.domain.hosts import Report
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
-from skep.domain.namespaces import Field, Namespace, Schema
+from skep.domain.namespaces import Namespace, NamespaceField, Schema
 from skep.messages.to_scheduler import AggregatePage
 from skep.placement.groups import GroupSlot
 from skep.scheduler import records
@@ -61,7 +61,9 @@ SAMPLES: dict[str, tuple[bytes, Any]] = {
     ),
     records.NAMESPACES: (
         b'["e",3,{"name":"volume","schema":{"fields":{"free_gb":{"type":"integer","minimum":0}},"max_states":7}}]',
-        Namespace(name="volume", schema=Schema(fields={"free_gb": Field(type="integer", minimum=0)}, max_states=7)),
+        Namespace(
+            name="volume", schema=Schema(fields={"free_gb": NamespaceField(type="integer", minimum=0)}, max_states=7)
+        ),
     ),
     records.STATES: (
         b'["e",3,{"incarnation":1,"seq":2,"state":{"free_gb":3,"volumes":["v"]}}]',

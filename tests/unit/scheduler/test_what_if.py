@@ -21,7 +21,7 @@ from skep.scheduler.decision_log.files import MEBIBYTE, DecisionLog
 from skep.scheduler.decision_log.reading import entries, segments
 from skep.scheduler.decision_log.recording import RecordedDeciding, RecordedStates
 from skep.scheduler.records import CELLS, COMPUTE, OPERATOR, BeatValue, CellValue, ComputeValue, beat_key
-from skep.simulator.policies import Policy, named
+from skep.simulator.policies import SimulatedPolicy, named
 from skep.simulator.replay import replay
 from skep.simulator.what_if import Comparison, recorded_settings
 from skep.synchronizer.base import Key
@@ -63,7 +63,7 @@ def written(path: Path, settings: SchedulerSettings, usage: Any, spec: Any) -> P
     return path
 
 
-def compared(log: Path, policy: Policy) -> Comparison:
+def compared(log: Path, policy: SimulatedPolicy) -> Comparison:
     comparison = Comparison(policy=policy)
     for path in segments(log):
         replay(entries(path), comparison)
@@ -89,7 +89,7 @@ def test_each_decision_stands_for_itself(log: Path) -> None:
 def test_a_policy_may_refuse_what_was_placed(log: Path) -> None:
     options = PlacementOptions(max_instances_per_host=2)
     strict = SchedulerSettings(filters=("NumInstancesFilter",), options=options)
-    found = compared(log, Policy(name="strict", settings=strict))
+    found = compared(log, SimulatedPolicy(name="strict", settings=strict))
     assert (found.refused_only_by_policy, found.refused_by_policy, found.refused_as_recorded) == (2, 2, 0)
     assert found.decisions == found.same_host + found.other_host + found.refused_by_policy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from skep.domain.clock import SECOND
 from skep.domain.lifetimes import Lifetime
 from skep.simulator.clouds import HostKind, MadeUp, made_up
-from skep.simulator.events import Server, Telling, Trace, with_lifetimes
+from skep.simulator.events import Telling, Trace, TracedServer, with_lifetimes
 from skep.simulator.policies import named
 from skep.simulator.simulation import run
 from skep.simulator.traces.flavors import Requests
@@ -14,9 +14,9 @@ REQUESTS = Requests()
 PLAN = made_up(MadeUp(hosts=(HostKind(count=3, vcpus=4, memory_gib=8),)))
 
 
-def server(name: str, at: int, until: int | None, vcpus: int = 1) -> Server:
+def server(name: str, at: int, until: int | None, vcpus: int = 1) -> TracedServer:
     ends = until * SECOND if until is not None else None
-    return Server(name=name, at=at * SECOND, until=ends, spec=REQUESTS.spec(vcpus, 1024))
+    return TracedServer(name=name, at=at * SECOND, until=ends, spec=REQUESTS.spec(vcpus, 1024))
 
 
 def test_those_of_which_the_end_is_known_tell_it() -> None:

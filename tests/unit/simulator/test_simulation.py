@@ -9,24 +9,24 @@ import pytest
 
 from skep.domain.errors import Misconfigured
 from skep.placement.settings import SchedulerSettings
-from skep.simulator.clouds import HostKind, MadeUp, Plan, made_up
-from skep.simulator.events import AskedFor, HostChange, Server, Trace, first_servers, in_order, requests_of
-from skep.simulator.policies import Policy, named, of_document
+from skep.simulator.clouds import CloudPlan, HostKind, MadeUp, made_up
+from skep.simulator.events import AskedFor, HostEvent, Trace, TracedServer, first_servers, in_order, requests_of
+from skep.simulator.policies import SimulatedPolicy, named, of_document
 from skep.simulator.simulation import Simulation, run
 from skep.simulator.traces.flavors import Requests
 
 REQUESTS = Requests()
 
 
-def server(name: str, at: int, until: int | None = None, vcpus: int = 1, memory_mb: int = 1024) -> Server:
-    return Server(name=name, at=at, until=until, spec=REQUESTS.spec(vcpus, memory_mb))
+def server(name: str, at: int, until: int | None = None, vcpus: int = 1, memory_mb: int = 1024) -> TracedServer:
+    return TracedServer(name=name, at=at, until=until, spec=REQUESTS.spec(vcpus, memory_mb))
 
 
-def trace(*servers: Server, changes: tuple[HostChange, ...] = ()) -> Trace:
+def trace(*servers: TracedServer, changes: tuple[HostEvent, ...] = ()) -> Trace:
     return Trace(name="made up", servers=servers, changes=changes)
 
 
-def cloud(hosts: int = 2, vcpus: int = 4, memory_gib: int = 8) -> Plan:
+def cloud(hosts: int = 2, vcpus: int = 4, memory_gib: int = 8) -> CloudPlan:
     return made_up(MadeUp(hosts=(HostKind(count=hosts, vcpus=vcpus, memory_gib=memory_gib),)))
 
 
@@ -42,14 +42,14 @@ def test_who_does_not_fit_is_refused_with_its_reason() -> None:
 
 
 def test_the_reason_is_the_stage_that_left_nobody_not_one_behind_it() -> None:
-    pinned = Server(
+    pinned = TracedServer(
         name="a", at=0, until=None, spec=REQUESTS.spec(2, 1024, extra_specs=(("hw:cpu_policy", "dedicated"),))
     )
     assert run(trace(pinned), cloud(), named("default")).refused_by == {"capacity": 1}
 
 
 def test_a_host_that_fails_gets_nobody_until_it_is_back() -> None:
-    changes = (HostChange(at=1, host="host-000000", up=False), HostChange(at=3, host="host-000000", up=True))
+    changes = (HostEvent(at=1, host="host-000000", up=False), HostEvent(at=3, host="host-000000", up=True))
     outcome = run(trace(server("a", 2), server("b", 3), changes=changes), cloud(hosts=1), named("default"))
     assert outcome.refused_by == {"being up and enabled": 1}
     assert outcome.placed == 1
@@ -109,9 +109,9 @@ def test_when_a_server_that_is_not_there_goes_nothing_happens() -> None:
 def test_events_of_one_moment_departures_first() -> None:
     events = in_order(trace(server("b", 5, 5), server("a", 5, 9), server("c", 1, 5)))
     assert [type(event).__name__ + getattr(event, "name", getattr(event, "server", "")) for event in events] == [
-        "Serverc",
+        "TracedServerc",
         "Departurec",
-        "Servera",
+        "TracedServera",
         "Departurea",
     ]
 
@@ -131,10 +131,10 @@ def test_what_is_asked_for_most_often() -> None:
     ]
 
 
-def gpu_pod(name: str, at: int, count: int, milli: int, until: int | None = None) -> Server:
+def gpu_pod(name: str, at: int, count: int, milli: int, until: int | None = None) -> TracedServer:
     specs = tuple((f"resources{number}:CUSTOM_GPU_MILLI", str(milli)) for number in range(1, count + 1))
     spec = REQUESTS.spec(1, 1024, extra_specs=(*specs, ("group_policy", "isolate")))
-    return Server(name=name, at=at, until=until, spec=spec)
+    return TracedServer(name=name, at=at, until=until, spec=spec)
 
 
 @pytest.mark.parametrize("policy", ["default", "fill"])
@@ -154,7 +154,7 @@ def test_policies_by_name_and_by_document() -> None:
     policy = of_document(
         "mine", {"filters": ["ComputeFilter"], "weighers": {"RAMWeigher": -2.0}, "host_subset_size": 3}
     )
-    assert policy == Policy(
+    assert policy == SimulatedPolicy(
         name="mine",
         settings=SchedulerSettings(filters=("ComputeFilter",), weighers={"RAMWeigher": -2.0}, host_subset_size=3),
     )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.domain.errors import Unreachable
-from skep.synchronizer.memcached.connection import Connection, Reply
+from skep.synchronizer.memcached.connection import MemcachedConnection, MemcachedReply
 
 LINES = (
     b"HD c17\r\n",
@@ -28,19 +28,19 @@ LINES = (
     b"STAT evictions 3\r\nSTAT version 1.6.18\r\nEND\r\n",
 )
 REPLIES = [
-    Reply(b"HD", 17),
-    Reply(b"HD"),
-    Reply(b"VA", 3, 0, b"ab\r\nc"),
-    Reply(b"VA", 4),
-    Reply(b"VA", 9, 1, b"xy"),
-    Reply(b"HD", 5, 1),
-    Reply(b"EN"),
-    Reply(b"NF"),
-    Reply(b"NS"),
-    Reply(b"EX"),
-    Reply(b"ERROR", value=b"SERVER_ERROR object too large for cache"),
-    Reply(b"ERROR", value=b"ERROR"),
-    Reply(b"END", value=b"STAT evictions 3\nSTAT version 1.6.18"),
+    MemcachedReply(b"HD", 17),
+    MemcachedReply(b"HD"),
+    MemcachedReply(b"VA", 3, 0, b"ab\r\nc"),
+    MemcachedReply(b"VA", 4),
+    MemcachedReply(b"VA", 9, 1, b"xy"),
+    MemcachedReply(b"HD", 5, 1),
+    MemcachedReply(b"EN"),
+    MemcachedReply(b"NF"),
+    MemcachedReply(b"NS"),
+    MemcachedReply(b"EX"),
+    MemcachedReply(b"ERROR", value=b"SERVER_ERROR object too large for cache"),
+    MemcachedReply(b"ERROR", value=b"ERROR"),
+    MemcachedReply(b"END", value=b"STAT evictions 3\nSTAT version 1.6.18"),
 ]
 
 
@@ -59,15 +59,15 @@ class Wire(asyncio.Transport):
         self.gone = True
 
 
-def _connected() -> tuple[Connection, Wire]:
-    connection, wire = Connection(), Wire()
+def _connected() -> tuple[MemcachedConnection, Wire]:
+    connection, wire = MemcachedConnection(), Wire()
     connection.connection_made(wire)
     return connection, wire
 
 
 @given(st.lists(st.integers(0, len(b"".join(LINES))), max_size=20))
 def test_replies_are_the_same_however_they_are_cut(cuts: list[int]) -> None:
-    async def run() -> list[list[Reply]]:
+    async def run() -> list[list[MemcachedReply]]:
         connection, _ = _connected()
         futures = [connection.send([b"x"] * count) for count in (1, 3, len(LINES) - 4)]
         stream = b"".join(LINES)
@@ -107,7 +107,7 @@ async def test_the_answer_of_one_who_went_away_is_nobody_elses() -> None:
     gone.cancel()
     await asyncio.sleep(0)
     connection.data_received(b"HD c1\r\nHD c2\r\n")
-    assert await other == [Reply(b"HD", 2)]
+    assert await other == [MemcachedReply(b"HD", 2)]
 
 
 async def test_what_nobody_asked_for_ends_the_connection() -> None:

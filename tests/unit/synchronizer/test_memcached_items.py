@@ -11,8 +11,8 @@ from skep.synchronizer.memcached.items import (
     DIGEST,
     RING,
     Damaged,
-    Held,
-    Names,
+    HeldItem,
+    ItemNames,
     Root,
     decode_entry,
     decode_held,
@@ -24,7 +24,7 @@ from skep.synchronizer.memcached.items import (
     encode_index,
     encode_root,
 )
-from skep.synchronizer.memcached.reading import Position
+from skep.synchronizer.memcached.reading import MemcachedPosition
 
 MOST_NAME_BYTES = 250
 """Of an item, by memcached's protocol."""
@@ -38,7 +38,7 @@ _writers = st.text("0123456789abcdef", min_size=8, max_size=8)
 @given(_keys, st.integers(0, 2**63), st.binary(min_size=1), st.integers(0, 2**63))
 def test_a_value_is_read_as_it_was_written(key: Key, generation: int, body: bytes, at: int) -> None:
     value = encode_held(key, generation, body, removed_at=at)
-    assert decode_held(value) == Held(Record(key=key, generation=generation, body=body), 0)
+    assert decode_held(value) == HeldItem(Record(key=key, generation=generation, body=body), 0)
     assert decode_held(encode_held(key, generation, b"", removed_at=at)).removed_at == at
 
 
@@ -89,7 +89,7 @@ def test_keys_are_told_apart(one: Key, other: Key) -> None:
 
 @given(_digests, _writers, st.integers(0, 2**63))
 def test_names_are_what_the_protocol_takes(digest: bytes, writer: str, number: int) -> None:
-    names = Names("s" * 31, "e" * 16, 4096)
+    names = ItemNames("s" * 31, "e" * 16, 4096)
     shard = names.shard_of(digest)
     made = {names.value(digest), names.shard(shard), names.head(writer), names.entry(writer, number)}
     assert len(made) == 4
@@ -101,14 +101,14 @@ def test_names_are_what_the_protocol_takes(digest: bytes, writer: str, number: i
 
 
 def test_a_log_is_a_ring() -> None:
-    names = Names("skep", "e", 8)
+    names = ItemNames("skep", "e", 8)
     assert names.entry("w", 1) == names.entry("w", 1 + RING) != names.entry("w", 2)
 
 
 @given(_writers, st.integers(0, 2**63), st.dictionaries(_writers, st.integers(0, 2**63)))
 def test_a_cursor_says_how_far_each_log_was_read(epoch: str, endings: int, read: dict[str, int]) -> None:
-    position = Position(epoch, endings, read)
-    assert Position.parse(position.cursor()) == position
+    position = MemcachedPosition(epoch, endings, read)
+    assert MemcachedPosition.parse(position.cursor()) == position
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_cursor_says_how_far_each_log_was_read(epoch: str, endings: int, read:
     ["", "nonsense", "e/w", "e/0", "e//", "e/0/w", "e/0/w.", "e/0/.1", "e/0/w.-1", "e/0/w.1,", "e/0/w.\u0661", "e/0//"],
 )
 def test_what_is_no_cursor_is_none(cursor: str) -> None:
-    assert Position.parse(Cursor(cursor)) is None
+    assert MemcachedPosition.parse(Cursor(cursor)) is None
 
 
 @pytest.mark.parametrize(
@@ -138,4 +138,4 @@ def test_between_two_positions_nothing_is_left_out(
     ended: list[tuple[str, int]],
     entries: list[tuple[str, int]] | None,
 ) -> None:
-    assert Position("e", 0, read).unread(Position("e", len(ended), heads), ended) == entries
+    assert MemcachedPosition("e", 0, read).unread(MemcachedPosition("e", len(ended), heads), ended) == entries

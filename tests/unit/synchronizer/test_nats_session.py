@@ -7,20 +7,20 @@ import asyncio
 from skep.config.nats_security import NatsSecurity
 from skep.contracts.eventually import PATIENCE
 from skep.domain.errors import Unreachable
-from skep.synchronizer.nats_link import Server
-from skep.synchronizer.nats_lives import Lives
-from skep.synchronizer.nats_session import Held, Session
+from skep.synchronizer.nats_link import NatsServers
+from skep.synchronizer.nats_lives import NatsLives
+from skep.synchronizer.nats_session import HeldLife, NatsSession
 
 
-class Losing(Session):
+class Losing(NatsSession):
     """Loses a cancellation, as a client does whose connection fails in the same moment."""
 
     def __init__(self) -> None:
-        server = Server("nats://127.0.0.1:1", NatsSecurity())
-        super().__init__(server, Lives("cloud", 1), call_seconds=PATIENCE, keep_changes=1)
+        server = NatsServers("nats://127.0.0.1:1", NatsSecurity())
+        super().__init__(server, NatsLives("cloud", 1), call_seconds=PATIENCE, keep_changes=1)
         self.looks = asyncio.Event()
 
-    async def look(self) -> Held:
+    async def look(self) -> HeldLife:
         self.looks.set()
         try:
             await asyncio.Event().wait()

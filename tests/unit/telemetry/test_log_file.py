@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from skep.contracts.eventually import eventually
-from skep.processes.supervisor.child import Child, Order
+from skep.processes.supervisor.child import Child, ChildTask
 from skep.telemetry import logs
 from skep.telemetry.log_file import LogFile
 
@@ -90,7 +90,7 @@ async def test_a_child_of_the_supervisor_logs_into_a_bounded_file(tmp_path: Path
     settings = {"SKEP_TRANSPORT__KIND": "nats", "SKEP_TRANSPORT__URL": "nats://127.0.0.1:9", "SKEP_LOG__FORMAT": "text"}
     settings |= {"SKEP_SYNCHRONIZER__BACKEND": "nats", "SKEP_SYNCHRONIZER__URL": "nats://127.0.0.1:9"}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
-    order = Order("scheduler-1", "scheduler", ("--health-port", "0"))
+    order = ChildTask("scheduler-1", "scheduler", ("--health-port", "0"))
     child = Child(order, kept | settings | {"SKEP_STATE__DIRECTORY": str(tmp_path)}, tmp_path, drain_seconds=5)
 
     async def written() -> int:

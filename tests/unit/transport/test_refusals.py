@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import structlog
 
-from skep.transport.refusals import QUIET_SECONDS, Refusals
+from skep.transport.refusals import QUIET_SECONDS, RefusedMessages
 
 
 def test_all_are_counted_and_a_line_tells_how_many_there_were() -> None:
     now = [100.0]
     told: list[tuple[str, str]] = []
-    refusals = Refusals(lambda kind, reason: told.append((kind, reason)), monotonic=lambda: now[0])
+    refusals = RefusedMessages(lambda kind, reason: told.append((kind, reason)), monotonic=lambda: now[0])
     with structlog.testing.capture_logs() as logged:
         for _ in range(1000):
             refusals.note("cast", "overloaded", "scheduler")

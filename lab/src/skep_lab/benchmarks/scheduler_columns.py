@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from skep.cli.benchmarks.scheduler.loading import Stored
+from skep.cli.benchmarks.scheduler.loading import FileBackend
 from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim
 from skep.domain.hosts import HostUsage, Report
@@ -116,7 +116,7 @@ async def load(options: argparse.Namespace) -> dict[str, Any]:
     """A new scheduler reads all records; the memory is that of a scheduler whose backend is elsewhere."""
     states = HostStates(SchedulerSettings())
     empty = rss_mib()
-    stored = Stored(options.path)
+    stored = FileBackend(options.path)
     began = time.perf_counter()
     reading = await stored.snapshot()
     read = time.perf_counter() - began

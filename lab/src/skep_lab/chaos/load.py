@@ -52,7 +52,7 @@ FAILURES = (
 ACTIONS: tuple[dict[str, object], ...] = ({"os-stop": None}, {"os-start": None}, {"reboot": {"type": "HARD"}})
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a run came to."""
 
     seed: int
@@ -123,7 +123,7 @@ class Load(ABC):
         self._over = asyncio.Event()
         self._deletes: set[asyncio.Task[None]] = set()
 
-    async def run(self) -> tuple[Report, Findings, list[str]]:
+    async def run(self) -> tuple[LoadReport, Findings, list[str]]:
         """Do it all; return the report, what was found, and what the audit says.
 
         Raises ExceptionGroup as soon as a fault cannot be done, or a request cannot be made.
@@ -261,13 +261,13 @@ class Load(ABC):
     def noticed(self, method: str, path: str, status: int | None, text: str) -> None:  # noqa: B027 - most look away
         """Be told of an answer that says the cloud is at fault, or of none (`status` is None)."""
 
-    def _judge(self) -> tuple[Report, Findings, list[str]]:
+    def _judge(self) -> tuple[LoadReport, Findings, list[str]]:
         findings = witness.within(RECOVERY_SECONDS, self._observe)
         statuses = list(self._statuses().values())
         slots = [*self._together(), *self._slots()]
         findings = msgspec.structs.replace(findings, leaked=(*findings.leaked, *slots))
         audit = self._audit()
-        report = Report(
+        report = LoadReport(
             seed=self.seed,
             builds=self.promised,
             kills=self.kills,

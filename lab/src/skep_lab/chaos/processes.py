@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from skep.config.sections import Config
-from skep_lab.chaos.load import HOSTS, Load, Report, chaos_config
+from skep_lab.chaos.load import HOSTS, Load, LoadReport, chaos_config
 from skep_lab.chaos.restore import Restored, RestoreStory
 from skep_lab.processes.child import RoleDied
 from skep_lab.processes.cloud import ProcessCloud
@@ -41,7 +41,7 @@ FAULTS_SHARE = 0.75
 """Of the duration; the rest is for restarts in order, which take as long as they do."""
 
 
-class ProcessReport(Report, frozen=True, kw_only=True):
+class ProcessReport(LoadReport, frozen=True, kw_only=True):
     """What a run over processes came to."""
 
     answers_500: int

@@ -26,7 +26,7 @@ import msgspec
 from skep.config.sections import Config
 from skep.domain.builds import STEPS
 from skep_lab.chaos.beside import FaultsBeside
-from skep_lab.chaos.load import CELLS, HOSTS, Load, Report, chaos_config
+from skep_lab.chaos.load import CELLS, HOSTS, Load, LoadReport, chaos_config
 from skep_lab.chaos.processes import ProcessChaos
 from skep_lab.chaos.upgrade import UpgradeChaos
 from skep_lab.crash.points import points_of
@@ -92,7 +92,7 @@ class Chaos(Load):
                 with self._under_way:
                     self.faults[kind] += await beside.do(kind)
 
-    async def run(self) -> tuple[Report, Findings, list[str]]:
+    async def run(self) -> tuple[LoadReport, Findings, list[str]]:
         """Do it all; return the report, what was found, and what the audit says."""
         report, findings, audit = await super().run()
         told = msgspec.structs.replace(report, faults=dict(self.faults), faults_at_once=self._under_way.most)
@@ -125,7 +125,7 @@ class Chaos(Load):
         self.up.set()
 
 
-def chaos(deployment: str, *, seed: int, builds: int, duration: float, from_release: str = "") -> Report:
+def chaos(deployment: str, *, seed: int, builds: int, duration: float, from_release: str = "") -> LoadReport:
     """Run once in a directory of its own; it is removed when all is well.
 
     `from_release` begins with processes of the release of that version. Raises SystemExit where it is not to be had.

@@ -16,7 +16,7 @@ from skep.api.policy import Policy
 from skep.api.services import ApiServices
 from skep.database.api import build_requests, cells, host_mappings, quotas
 from skep.database.api import instance_mappings as mappings
-from skep.database.api.destinations import Placement
+from skep.database.api.destinations import StagedMember
 from skep.database.api.metadata import metadata as api_metadata
 from skep.database.cell import builds
 from skep.database.cell.builds import Staged
@@ -78,7 +78,7 @@ class ManyCells(ServersUnderTest):
             for one in taken
         ]
         placements = [
-            Placement(instance=one.instance.uuid, attempt=one.attempt, revision=one.revision, node=None)
+            StagedMember(instance=one.instance.uuid, attempt=one.attempt, revision=one.revision, node=None)
             for one in taken
         ]
         now = self.services.clock.now()

@@ -22,7 +22,7 @@ from skep.api.services import ApiServices, ApiSettings, QuotaDefaults
 from skep.contracts.databases import new_database
 from skep.database.api import aggregates, cells, flavors, host_mappings, server_groups
 from skep.database.api import instance_mappings as mappings
-from skep.database.api.destinations import Placement
+from skep.database.api.destinations import StagedMember
 from skep.database.api.server_groups import ServerGroup
 from skep.database.cell import builds as cell_builds
 from skep.database.cell.builds import Staged
@@ -172,7 +172,9 @@ class ServersUnderTest:
 
     async def map(self, taken: mappings.Taken, cell: CellUuid) -> None:
         """Point the mapping at the cell, as hop 4b does."""
-        placement = Placement(instance=taken.instance.uuid, attempt=taken.attempt, revision=taken.revision, node=None)
+        placement = StagedMember(
+            instance=taken.instance.uuid, attempt=taken.attempt, revision=taken.revision, node=None
+        )
         mapped = await self.database.write(partial(mappings.map_to_cell, cell=cell, placements=[placement]))
         assert mapped == {taken.instance.uuid}
 

@@ -22,7 +22,7 @@ import uvloop
 
 from skep.config.sections import Config
 from skep.database.engine import Unit
-from skep.processes.all_in_one import Cloud, make_cloud
+from skep.processes.all_in_one import AllInOneCloud, make_cloud
 from skep.telemetry import logs
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.steps import CrashPoint, Steps
@@ -30,7 +30,7 @@ from skep_lab.crash.forks import take
 from skep_lab.crash.points import Point
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class StartOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What to start: the child reads it from a file."""
 
     config: Config
@@ -98,7 +98,7 @@ def named(unit: Unit[Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
-async def serve(order: Order) -> None:
+async def serve(order: StartOrder) -> None:
     """Run the cloud until the input ends or the switch goes."""
     switch = Switch()
     cloud = make_cloud(
@@ -113,7 +113,7 @@ async def serve(order: Order) -> None:
         await cloud.stop()
 
 
-async def _obey(switch: Switch, cloud: Cloud) -> None:
+async def _obey(switch: Switch, cloud: AllInOneCloud) -> None:
     said = Said(event="started", api_url=cloud.api_url, identity_url=cloud.identity_url, images_url=cloud.images_url)
     say(said)
     lines = asyncio.StreamReader()
@@ -130,6 +130,6 @@ def run_child(order: str, environment: Mapping[str, str], orders: Any, said: Any
     """Be the child: serve what the file `order` says, in its directory, with what `skep_lab.crash.forks` passes."""
     take(environment, orders, said, log)
     os.chdir(Path(order).parent)
-    wanted = msgspec.json.decode(Path(order).read_bytes(), type=Order)
+    wanted = msgspec.json.decode(Path(order).read_bytes(), type=StartOrder)
     logs.configure(wanted.config.log.level, wanted.config.log.format)
     uvloop.run(serve(wanted))

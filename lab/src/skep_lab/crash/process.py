@@ -19,10 +19,10 @@ import msgspec
 
 from skep.config.sections import Config
 from skep.contracts.eventually import PATIENCE
-from skep_lab.crash.child import Order, Said, run_child
+from skep_lab.crash.child import Said, StartOrder, run_child
 from skep_lab.crash.forks import PROCESSES, Passed, environment_without_skep
 from skep_lab.crash.points import Point
-from skep_lab.crash.said import Hearing
+from skep_lab.crash.said import HeardLines
 from skep_lab.witnesses import witness, witness_guests
 from skep_lab.witnesses.witness import HostSeen, Seen
 from skep_lab.witnesses.witness_guests import Life
@@ -47,11 +47,11 @@ class CrashProcess:
         self.headers: dict[str, str] = {}
         self.lives = 0
         self._order = root / "order.json"
-        self._order.write_bytes(msgspec.json.encode(Order(config=config, cells=cells, hosts=hosts)))
+        self._order.write_bytes(msgspec.json.encode(StartOrder(config=config, cells=cells, hosts=hosts)))
         self._child: BaseProcess | None = None
         self._orders: FileIO | None = None
         self._said: FileIO | None = None
-        self._hearing: Hearing | None = None
+        self._hearing: HeardLines | None = None
         self._http: httpx.Client | None = None
         self._images_url = ""
         self._image = ""
@@ -76,7 +76,7 @@ class CrashProcess:
             arguments = (str(self._order), environment_without_skep(), *files)
             self._child = PROCESSES.Process(target=run_child, args=arguments, daemon=True)
             self._child.start()
-        self._hearing = Hearing(self._said.fileno())
+        self._hearing = HeardLines(self._said.fileno())
         self.lives += 1
 
     def start(self) -> None:

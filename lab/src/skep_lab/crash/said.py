@@ -11,7 +11,7 @@ import msgspec
 from skep_lab.crash.child import Said
 
 
-class Hearing:
+class HeardLines:
     """The lines of one life of a child."""
 
     def __init__(self, file: int) -> None:

@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 
 from skep.contracts.eventually import PATIENCE
-from skep.processes.supervisor.child import Order
+from skep.processes.supervisor.child import ChildTask
 from skep_lab.crash.forks import PROCESSES, Passed
 from skep_lab.crash.points import Point
 from skep_lab.crash.role import RoleOrder, run_child
-from skep_lab.crash.said import Hearing
+from skep_lab.crash.said import HeardLines
 
 NOWHERE = Point(way="before")
 """Arming it disarms."""
@@ -32,7 +32,7 @@ class RoleDied(AssertionError):
 class RoleChild:
     """The process of one order of the plan. Its methods block; none is called by two threads at once."""
 
-    def __init__(self, order: Order, environment: Mapping[str, str], logs: Path, *, stop_seconds: float) -> None:
+    def __init__(self, order: ChildTask, environment: Mapping[str, str], logs: Path, *, stop_seconds: float) -> None:
         self.order = order
         self.log = logs / f"{order.name}.log"
         self.clock_offset = 0
@@ -43,7 +43,7 @@ class RoleChild:
         self._child: BaseProcess | None = None
         self._orders: FileIO | None = None
         self._said: FileIO | None = None
-        self._hearing: Hearing | None = None
+        self._hearing: HeardLines | None = None
         self._started = False
 
     @property
@@ -66,7 +66,7 @@ class RoleChild:
             files = [Passed(file.fileno()) for file in (theirs, answers, log)]
             self._child = PROCESSES.Process(target=run_child, args=(order, self._environment, *files), daemon=True)
             self._child.start()
-        self._hearing, self._started = Hearing(self._said.fileno()), False
+        self._hearing, self._started = HeardLines(self._said.fileno()), False
         self.lives += 1
 
     def wait_started(self, seconds: float = PATIENCE) -> None:

@@ -17,7 +17,7 @@ READY_SECONDS = 2.0
 """Who has not said in this time that he is ready gets a request only when nobody has."""
 
 
-class CloudClient:
+class ProcessCloudClient:
     """Asks as the admin whom the first start made. Used by several threads at once."""
 
     def __init__(self, clouds_yaml: Path, api_urls: Sequence[str], identity_url: str, images_url: str) -> None:

@@ -35,11 +35,11 @@ from skep.processes.ports import free_ports
 from skep.processes.process import new_process
 from skep.processes.servers.nats import NatsServer
 from skep.processes.servers.postgres import PostgresServer
-from skep.processes.supervisor.child import Order
-from skep.processes.supervisor.plan import Numbers, orders_above, orders_inside
+from skep.processes.supervisor.child import ChildTask
+from skep.processes.supervisor.plan import ProcessNumbers, orders_above, orders_inside
 from skep_lab.crash.forks import environment_without_skep
 from skep_lab.processes.child import RoleChild, RoleDied
-from skep_lab.processes.client import CloudClient
+from skep_lab.processes.client import ProcessCloudClient
 from skep_lab.processes.clocks import HostClocks
 from skep_lab.processes.links import Link
 from skep_lab.processes.release_child import ReleaseChild
@@ -47,7 +47,7 @@ from skep_lab.witnesses import witness_guests, witness_rows
 from skep_lab.witnesses.witness import HostSeen, Seen
 from skep_lab.witnesses.witness_guests import Life
 
-NUMBERS = Numbers(api=2, super_conductor=2, scheduler=2, cell_conductor=2)
+NUMBERS = ProcessNumbers(api=2, super_conductor=2, scheduler=2, cell_conductor=2)
 HOSTS_SECONDS = 1.5 * PATIENCE
 STOPPING_ORDER = ("api", "super-conductor", "compute", "cell-conductor", "scheduler")
 CONNECTIONS = "400"
@@ -65,7 +65,7 @@ class ProcessCloud:
         *,
         cells: int = 2,
         hosts: int = 3,
-        numbers: Numbers = NUMBERS,
+        numbers: ProcessNumbers = NUMBERS,
         disk_bytes: int = 0,
     ) -> None:
         """Take settings without addresses, and how many cells, and hosts in each.
@@ -99,7 +99,7 @@ class ProcessCloud:
         self._numbers = numbers
         self._environment: dict[str, str] = {}
         self._directory = StateDirectory(self.state)
-        self._client: CloudClient | None = None
+        self._client: ProcessCloudClient | None = None
         self._image = ""
 
     async def start(self) -> None:
@@ -182,7 +182,7 @@ class ProcessCloud:
         interpreter = Path(sys.executable)
         return ReleaseChild(child.order, environment, self.logs, interpreter, stop_seconds=self._patience, what=what)
 
-    def add_child(self, order: Order) -> RoleChild:
+    def add_child(self, order: ChildTask) -> RoleChild:
         """Return one more process, which is not started yet."""
         child = RoleChild(order, self._environment, self.logs, stop_seconds=self._patience)
         self.children[order.name] = child
@@ -193,11 +193,11 @@ class ProcessCloud:
         self.postgres.create_database(name)
         return self.postgres.url(name)
 
-    def orders_of(self, name: str, uuid: str, database_url: str) -> tuple[Order, ...]:
+    def orders_of(self, name: str, uuid: str, database_url: str) -> tuple[ChildTask, ...]:
         """Return the conductor and the host of one more cell, which no link is before."""
         config = replace(self._with_addresses(), cells=(CellSettings(name=name, database_url=database_url),))
         cell = Cell(uuid=CellUuid(uuid), name=name)
-        return orders_inside(config, Numbers(), cell, [f"{name}-host1"])
+        return orders_inside(config, ProcessNumbers(), cell, [f"{name}-host1"])
 
     def host_directory(self, child: RoleChild) -> Path:
         """Return where the host of a compute process keeps its journal."""
@@ -285,7 +285,7 @@ class ProcessCloud:
             planned = self._planned(config, cells, http, ports)
             urls = [f"http://127.0.0.1:{port}/v2.1" for port in ports]
             images = http.images_url.removesuffix("/v2")
-            self._client = CloudClient(self._directory.clouds_yaml, urls, http.identity_url, images)
+            self._client = ProcessCloudClient(self._directory.clouds_yaml, urls, http.identity_url, images)
         finally:
             if http is not None:
                 await http.stop()
@@ -310,7 +310,7 @@ class ProcessCloud:
             scheduler=replace(self.config.scheduler, embedded=False),
         )
 
-    def _planned(self, config: Config, cells: list[Cell], http: HttpServices, ports: list[int]) -> list[Order]:
+    def _planned(self, config: Config, cells: list[Cell], http: HttpServices, ports: list[int]) -> list[ChildTask]:
         """Return the plan with the links in it."""
         linked = tuple(replace(cell, database_url=self._linked(cell.name)) for cell in config.cells)
         above = replace(config, cells=linked)

@@ -16,7 +16,7 @@ from http import HTTPStatus
 
 import httpx
 
-from skep.processes.supervisor.child import Order
+from skep.processes.supervisor.child import ChildTask
 from skep_lab.processes.child import RoleChild
 from skep_lab.processes.faults import Fault, ProcessFaults
 from skep_lab.processes.operator import ASK_AGAIN_SECONDS, asked, asked_until_done
@@ -46,7 +46,7 @@ async def delete_host(faults: ProcessFaults) -> bool:
     name = faults.dice.choice(faults.cloud.names)
     host = f"{name}-{VISITOR}"
     like = next(child.order for child in faults.cloud.of("compute") if child.order.cell == name)
-    order = Order(f"compute-{host}", "compute", ("--host", host), like.settings, name)
+    order = ChildTask(f"compute-{host}", "compute", ("--host", host), like.settings, name)
     with faults.taking([order.name]) as free:
         if free is None:
             return False
@@ -75,7 +75,7 @@ async def delete_cell(faults: ProcessFaults, number: int) -> bool:
     return True
 
 
-async def _visit(faults: ProcessFaults, orders: Sequence[Order], host: str, delete: Attempt) -> None:
+async def _visit(faults: ProcessFaults, orders: Sequence[ChildTask], host: str, delete: Attempt) -> None:
     """Start processes, let their host have servers for a while, and delete it; then they end."""
     children: list[RoleChild] = [faults.cloud.add_child(order) for order in orders]
     with faults.holding([child.order.name for child in children]):

@@ -13,7 +13,7 @@ import httpx
 from skep.config.sections import LOOPBACK
 from skep.contracts.eventually import PATIENCE
 from skep.processes.ports import free_ports
-from skep.processes.supervisor.child import Order
+from skep.processes.supervisor.child import ChildTask
 from skep_lab.processes.child import RoleDied
 
 LOOK_SECONDS = 0.2
@@ -25,7 +25,7 @@ class ReleaseChild:
 
     def __init__(
         self,
-        order: Order,
+        order: ChildTask,
         environment: Mapping[str, str],
         logs: Path,
         interpreter: Path,

@@ -28,7 +28,7 @@ import msgspec
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import Config, TransportSettings
 from skep.contracts.eventually import PATIENCE, eventually
-from skep_lab.chaos.load import Report, chaos_config
+from skep_lab.chaos.load import LoadReport, chaos_config
 from skep_lab.chaos.run import Chaos
 from skep_lab.crash.walk import RECOVERY_SECONDS
 from skep_lab.soak.servers import BACKENDS, SoakServers
@@ -97,7 +97,7 @@ class Soak(Chaos):
         self._beneath = servers
         self._schedulers = [SchedulerChild(root, path, f"scheduler{number}") for number in range(SCHEDULERS)]
 
-    async def run(self) -> tuple[Report, Findings, list[str]]:
+    async def run(self) -> tuple[LoadReport, Findings, list[str]]:
         """Start the schedulers, then do as chaos does."""
         for scheduler in self._schedulers:
             scheduler.start()
@@ -164,7 +164,7 @@ def _scheduler_toml(config: Config) -> str:
     return "\n".join([*lines, ""])
 
 
-async def _turn(root: Path, backend: str, seed: int, seconds: float) -> tuple[dict[str, Any], Report]:
+async def _turn(root: Path, backend: str, seed: int, seconds: float) -> tuple[dict[str, Any], LoadReport]:
     servers = SoakServers(root, backend)
     await servers.start()
     try:
@@ -182,7 +182,7 @@ async def _turn(root: Path, backend: str, seed: int, seconds: float) -> tuple[di
     }, report
 
 
-async def _memory_turn(root: Path, seed: int, seconds: float) -> tuple[dict[str, Any], Report]:
+async def _memory_turn(root: Path, seed: int, seconds: float) -> tuple[dict[str, Any], LoadReport]:
     """Kill the whole process: its memory is the backend, and every start is another epoch."""
     report, findings, audit = await Chaos(root, seed, round(seconds * BUILDS_PER_SECOND), seconds).run()
     if not report.clean:

@@ -85,7 +85,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     leaked: tuple[str, ...]
 
 
-class Connection(Protocol):
+class WitnessConnection(Protocol):
     """As the drivers of SQLite and PostgreSQL have it."""
 
     def execute(self, query: str, values: dict[str, int], /) -> Iterable[tuple[Any, ...]]:
@@ -127,7 +127,7 @@ def read_databases(urls: Mapping[str, str]) -> Rows:
 
 
 @contextmanager
-def _opened(url: str) -> Iterator[Connection]:
+def _opened(url: str) -> Iterator[WitnessConnection]:
     """Connect, and read at one moment."""
     if url.startswith("file:"):
         with closing(sqlite3.connect(url, uri=True)) as file:
@@ -141,7 +141,7 @@ def _opened(url: str) -> Iterator[Connection]:
         yield _Postgresql(connection)
 
 
-def _mapped(connection: Connection) -> dict[str, Mapped]:
+def _mapped(connection: WitnessConnection) -> dict[str, Mapped]:
     found = connection.execute(
         "SELECT m.instance, c.name, m.delete_intent_at IS NOT NULL FROM instance_mappings m "
         "LEFT JOIN cells c ON c.uuid = m.cell WHERE m.deleted_at IS NULL",
@@ -150,7 +150,7 @@ def _mapped(connection: Connection) -> dict[str, Mapped]:
     return {uuid: Mapped(cell=cell, deleting=bool(deleting)) for uuid, cell, deleting in found}
 
 
-def _rows(connection: Connection, cell: str) -> Iterator[Row]:
+def _rows(connection: WitnessConnection, cell: str) -> Iterator[Row]:
     found = connection.execute(
         "SELECT uuid, name, state, task, host, attempt, fault FROM instances WHERE deleted_at IS NULL",
         {},
@@ -160,7 +160,7 @@ def _rows(connection: Connection, cell: str) -> Iterator[Row]:
         yield Row(uuid=uuid, name=name, cell=cell, state=state, task=task, host=host, attempt=attempt, fault=text)
 
 
-def _leaked(connection: Connection, database: str, queries: dict[str, str]) -> Iterator[str]:
+def _leaked(connection: WitnessConnection, database: str, queries: dict[str, str]) -> Iterator[str]:
     now = {"now": time.time_ns() // 1000}
     for what, query in queries.items():
         for (subject,) in connection.execute(query, now if ":now" in query else {}):

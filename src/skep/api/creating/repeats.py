@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from skep.api.requests import ApiRequest
-from skep.database.api.kept_answers import Kept, Question
+from skep.database.api.kept_answers import KeptAnswer, KeyedCreate
 from skep.domain.errors import BadRequest, Conflict
 
 HEADER = "Idempotency-Key"
@@ -25,7 +25,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     admin_password: str
 
 
-def question_of(request: ApiRequest) -> Question | None:
+def question_of(request: ApiRequest) -> KeyedCreate | None:
     """Return under which key a create is sent; None: under none.
 
     Raises BadRequest for a key that is none.
@@ -35,7 +35,7 @@ def question_of(request: ApiRequest) -> Question | None:
         return None
     if not (0 < len(key) <= LONGEST and key.isascii() and key.isprintable()):
         raise BadRequest(f"{HEADER}: expected 1 to {LONGEST} printable ASCII characters.")
-    return Question(
+    return KeyedCreate(
         project_id=request.context.project_id,
         user_id=request.context.user_id,
         key=key,
@@ -43,7 +43,7 @@ def question_of(request: ApiRequest) -> Question | None:
     )
 
 
-def kept_answer(request: ApiRequest, kept: Kept) -> Given:
+def kept_answer(request: ApiRequest, kept: KeptAnswer) -> Given:
     """Return what was answered under the key before.
 
     Raises Conflict when that was to another body, or cannot be opened any more.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from skep.api.cells import read_cell
-from skep.api.handlers.server_lookup import CellUnreadable, Found, find
+from skep.api.handlers.server_lookup import CellUnreadable, LocatedServer, find
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.server_answers import PARTIAL_SINCE
 from skep.api.views import instance_actions as views
@@ -80,11 +80,11 @@ async def _listed(request: ApiRequest) -> list[Action]:
         return [views.known_create(error.mapping, spec.user_id if spec is not None else "")]
 
 
-async def _find(request: ApiRequest) -> Found:
+async def _find(request: ApiRequest) -> LocatedServer:
     return await find(request, deleted=request.version >= OF_DELETED_SINCE)
 
 
-async def _actions(request: ApiRequest, found: Found) -> list[Action]:
+async def _actions(request: ApiRequest, found: LocatedServer) -> list[Action]:
     if found.cell is None:
         return [views.create_of(found.instance)]
     unit = partial(actions.list_of, instance=found.instance.uuid)
@@ -92,7 +92,7 @@ async def _actions(request: ApiRequest, found: Found) -> list[Action]:
     return [views.with_outcome(one, found.instance) if one.action == "create" else one for one in listed]
 
 
-async def _events(request: ApiRequest, found: Found, action: Action) -> list[ActionEvent]:
+async def _events(request: ApiRequest, found: LocatedServer, action: Action) -> list[ActionEvent]:
     if found.cell is None:
         return []
     unit = partial(_read_events, action=action, instance=found.instance)

@@ -10,7 +10,7 @@ import structlog
 
 from skep.api.actions import ROWS_BY_KEY
 from skep.api.cells import write_cell
-from skep.api.handlers.server_lookup import Found, find, refuse_if_locked
+from skep.api.handlers.server_lookup import LocatedServer, find, refuse_if_locked
 from skep.api.requests import Answer, ApiRequest
 from skep.database import Connection
 from skep.database.cell import agents, tasks
@@ -99,7 +99,7 @@ def _conflict(instance: Instance, action: Action, state: str) -> Conflict:
     return Conflict(f"Cannot '{action.record}' instance {instance.uuid} while it is in {state}")
 
 
-async def _tell(request: ApiRequest, found: Found) -> None:
+async def _tell(request: ApiRequest, found: LocatedServer) -> None:
     assert found.cell is not None
     try:
         await request.services.transport.cast(cell_conductor(found.cell), InstancesChanged(), request.context)

@@ -31,7 +31,7 @@ from skep.database.api import (
     server_groups,
 )
 from skep.database.api.build_requests import NewRequest
-from skep.database.api.kept_answers import Kept, Question
+from skep.database.api.kept_answers import KeptAnswer, KeyedCreate
 from skep.domain.destinations import Destination
 from skep.domain.errors import Forbidden, NotFound, OutcomeUnknown, QuotaExceeded, SkepError
 from skep.domain.flavors import Flavor
@@ -66,7 +66,7 @@ async def create(request: ApiRequest) -> Answer:
         stored = await _store(request, wanted, found, question)
     except InvalidHint as error:
         raise error.under(sent_as(request.body)) from error
-    if isinstance(stored, Kept):
+    if isinstance(stored, KeptAnswer):
         return _answer(request, repeats.kept_answer(request, stored), replayed=True)
     await _tell(request)
     return _answer(request, stored)
@@ -179,8 +179,8 @@ async def _check_hypervisors(request: ApiRequest, nodes: list[str], where: Desti
 
 
 async def _store(
-    request: ApiRequest, wanted: CreateRequest, found: Resolved, question: Question | None
-) -> Given | Kept:
+    request: ApiRequest, wanted: CreateRequest, found: Resolved, question: KeyedCreate | None
+) -> Given | KeptAnswer:
     """Store the request in one transaction with its quota, its group, and the answer where that is kept.
 
     Return the answer, or one that was kept under the key meanwhile. Raises OutcomeUnknown with the ids that the servers
@@ -214,9 +214,9 @@ def _write_unless_kept(
     *,
     wanted: CreateRequest,
     new: NewRequest,
-    question: Question | None,
+    question: KeyedCreate | None,
     services: ApiServices,
-) -> Given | Kept:
+) -> Given | KeptAnswer:
     """Write the request and keep its answer under the key, or return what is kept there."""
     kept = None if question is None else kept_answers.find(connection, question, new.now)
     if kept is not None:

@@ -98,7 +98,7 @@ _TAG_FILTERS = {"tags": "tags", "tags-any": "tags_any", "not-tags": "not_tags", 
 DEFAULT_ORDER = (("created_at", "desc"),)
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
+class ServerSelection(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be listed."""
 
     query: ListQuery
@@ -114,7 +114,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return self.order == DEFAULT_ORDER
 
 
-def selection(request: ApiRequest) -> Selection:
+def selection(request: ApiRequest) -> ServerSelection:
     """Read the query of a list.
 
     Raises BadRequest for values that make no sense, Forbidden for what only admins may list.
@@ -140,7 +140,7 @@ def selection(request: ApiRequest) -> Selection:
     values["equal"] = _equal(given)
     addresses = [_pattern(key, given[key]) for key in ("ip", "ip6") if key in given]
     query = ListQuery(**values)
-    return Selection(
+    return ServerSelection(
         query=query,
         order=_order(request),
         nothing=nothing or bool(addresses),

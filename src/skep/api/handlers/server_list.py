@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from skep.api.cells import read_cells
-from skep.api.handlers.server_filters import Selection, ordered, selection
+from skep.api.handlers.server_filters import ServerSelection, ordered, selection
 from skep.api.handlers.server_lookup import CellUnreadable, look_up, settled
 from skep.api.handlers.server_views import view_for
 from skep.api.requests import Answer, ApiRequest
@@ -87,7 +87,7 @@ def _place(one: Listed) -> tuple[int, str]:
     return (one.created_at, one.uuid if isinstance(one, Instance) else one.instance)
 
 
-async def _place_of(request: ApiRequest, chosen: Selection, marker: str) -> tuple[int, str]:
+async def _place_of(request: ApiRequest, chosen: ServerSelection, marker: str) -> tuple[int, str]:
     """Return where in the default order the marker stands: its mapping says so, also when it is deleted by now."""
     mapping = await request.services.database.read(partial(mappings.get, instance=InstanceUuid(marker)))
     if mapping is None or chosen.query.project_id not in (None, mapping.project_id):
@@ -95,7 +95,7 @@ async def _place_of(request: ApiRequest, chosen: Selection, marker: str) -> tupl
     return (mapping.created_at, mapping.instance)
 
 
-async def _marked(request: ApiRequest, chosen: Selection, marker: str) -> Instance:
+async def _marked(request: ApiRequest, chosen: ServerSelection, marker: str) -> Instance:
     """Return the server that a list in another order begins after."""
     try:
         found = await look_up(request.services, InstanceUuid(marker), deleted=True)

@@ -29,7 +29,7 @@ PAUSE_SECONDS = 0.02
 """Between looks at a server that is just being mapped to a cell."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class LocatedServer(msgspec.Struct, frozen=True, kw_only=True):
     """A server and where it is."""
 
     instance: Instance
@@ -54,7 +54,7 @@ class CellUnreadable(Unavailable):
         )
 
 
-async def find(request: ApiRequest, *, deleted: bool = False) -> Found:
+async def find(request: ApiRequest, *, deleted: bool = False) -> LocatedServer:
     """Find the server that the path names and check that the caller may do to it what the route's rule is about.
 
     Raises NotFound (the server is not there, or it is another project's), Forbidden, CellUnreadable.
@@ -77,7 +77,7 @@ def not_found(uuid: str) -> NotFound:
     return NotFound(f"Instance {uuid[:80]} could not be found.")
 
 
-async def look_up(services: ApiServices, uuid: InstanceUuid, *, deleted: bool = False) -> Found | None:
+async def look_up(services: ApiServices, uuid: InstanceUuid, *, deleted: bool = False) -> LocatedServer | None:
     """Find a server, a deleted one only when asked.
 
     Raises CellUnreadable.
@@ -90,7 +90,7 @@ async def look_up(services: ApiServices, uuid: InstanceUuid, *, deleted: bool = 
         if mapping.deleted_at is not None and not deleted:
             return None
         if waiting is not None:
-            return Found(instance=waiting, mapping=mapping, groups=groups)
+            return LocatedServer(instance=waiting, mapping=mapping, groups=groups)
         if mapping.cell is None:
             return None
         try:
@@ -98,7 +98,7 @@ async def look_up(services: ApiServices, uuid: InstanceUuid, *, deleted: bool = 
         except Unavailable as error:
             raise CellUnreadable(mapping, groups) from error
         if row is not None:
-            return Found(instance=_overlaid(row, mapping), mapping=mapping, groups=groups)
+            return LocatedServer(instance=_overlaid(row, mapping), mapping=mapping, groups=groups)
         if not await _moved(services, mapping):
             return None
     return None
@@ -127,7 +127,7 @@ async def find_lost(request: ApiRequest) -> Mapping | None:
     return mapping if row is None and not await _moved(services, mapping) else None
 
 
-async def change(request: ApiRequest, alter: Callable[[Instance], Instance]) -> Found:
+async def change(request: ApiRequest, alter: Callable[[Instance], Instance]) -> LocatedServer:
     """Change the server that the path names, wherever it is, and return it as it is then.
 
     `alter` may raise to refuse. A server that is just being mapped to a cell is waited for.

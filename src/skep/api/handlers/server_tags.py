@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from skep.api.handlers.server_lookup import Found, change, find, refuse_if_locked
+from skep.api.handlers.server_lookup import LocatedServer, change, find, refuse_if_locked
 from skep.api.requests import Answer, ApiRequest
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.instances import Instance
@@ -82,7 +82,7 @@ async def delete_all(request: ApiRequest) -> Answer:
     return Answer()
 
 
-async def _set(request: ApiRequest, tags: tuple[str, ...]) -> Found:
+async def _set(request: ApiRequest, tags: tuple[str, ...]) -> LocatedServer:
     def alter(instance: Instance) -> Instance:
         refuse_if_locked(request, instance)
         return instance if tags == instance.tags else msgspec.structs.replace(instance, tags=tags)

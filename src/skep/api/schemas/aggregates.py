@@ -14,7 +14,7 @@ from skep.api.schemas.shared import (
     asked,
     shown,
 )
-from skep.api.schemas.validation import Body, Shape
+from skep.api.schemas.validation import AnswerShape, Body
 from skep.domain.wording import UNSEEN
 
 HOST = String(min=1, max=255, pattern=r"^[a-zA-Z0-9._-]*$", description="a host's name: letters, digits, `.`, `_`, `-`")
@@ -56,7 +56,7 @@ _BASIC: tuple[Field, ...] = (
 )
 WHOLE = fields(*_BASIC, shown("hosts", Array(item=TEXT)), shown("metadata", Map(value=TEXT)))
 
-CREATED = Shape(fields(shown("aggregate", fields(*_BASIC))))
+CREATED = AnswerShape(fields(shown("aggregate", fields(*_BASIC))))
 """A new aggregate has no hosts and says nothing of its metadata."""
-SHOWN = Shape(fields(shown("aggregate", WHOLE)))
-LISTED = Shape(fields(shown("aggregates", Array(item=WHOLE))))
+SHOWN = AnswerShape(fields(shown("aggregate", WHOLE)))
+LISTED = AnswerShape(fields(shown("aggregates", Array(item=WHOLE))))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from skep.api.schemas.fields import Array, Map, fields
 from skep.api.schemas.shared import TEXT, TEXT_OR_NULL, YES_NO, shown
-from skep.api.schemas.validation import Shape
+from skep.api.schemas.validation import AnswerShape
 
 AGENT = fields(shown("active", YES_NO), shown("available", YES_NO), shown("updated_at", TEXT_OR_NULL))
 """`active`: not disabled; `available`: up."""
 
-ZONES = Shape(
+ZONES = AnswerShape(
     fields(
         shown(
             "availabilityZoneInfo",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skep.api.schemas.fields import Array, fields
 from skep.api.schemas.shared import LINKS, TEXT, shown
-from skep.api.schemas.validation import Shape
+from skep.api.schemas.validation import AnswerShape
 
 EXTENSION = fields(
     shown("alias", TEXT),
@@ -14,5 +14,5 @@ EXTENSION = fields(
     shown("updated", TEXT),
     shown("links", LINKS),
 )
-LISTED = Shape(fields(shown("extensions", Array(item=EXTENSION))))
-SHOWN = Shape(fields(shown("extension", EXTENSION)))
+LISTED = AnswerShape(fields(shown("extensions", Array(item=EXTENSION))))
+SHOWN = AnswerShape(fields(shown("extension", EXTENSION)))

@@ -35,7 +35,7 @@ from skep.api.schemas.shared import (
     page_links,
     shown,
 )
-from skep.api.schemas.validation import Body, Parameter, Query, Shape
+from skep.api.schemas.validation import AnswerShape, Body, Parameter, Query
 
 SOME = Integer(min=1, max=MAX_INT)
 NONE_OR_SOME = Integer(min=0, max=MAX_INT)
@@ -149,9 +149,9 @@ _SIZES: tuple[Field, ...] = (
 """`extra_specs` only for callers allowed `os_compute_api:os-flavor-extra-specs:index`."""
 
 WHOLE: Type = fields(*_SIZES)
-SHOWN = Shape(fields(shown("flavor", WHOLE)))
-DETAILED = Shape(fields(shown("flavors", Array(item=WHOLE)), page_links("flavors")))
-LISTED = Shape(
+SHOWN = AnswerShape(fields(shown("flavor", WHOLE)))
+DETAILED = AnswerShape(fields(shown("flavors", Array(item=WHOLE)), page_links("flavors")))
+LISTED = AnswerShape(
     fields(
         shown(
             "flavors",
@@ -167,6 +167,8 @@ LISTED = Shape(
         page_links("flavors"),
     )
 )
-EXTRA_SPECS_SHOWN = Shape(fields(shown("extra_specs", Map(value=TEXT))))
-EXTRA_SPEC_SHOWN = Shape(Map(value=TEXT))
-ACCESS = Shape(fields(shown("flavor_access", Array(item=fields(shown("flavor_id", TEXT), shown("tenant_id", TEXT))))))
+EXTRA_SPECS_SHOWN = AnswerShape(fields(shown("extra_specs", Map(value=TEXT))))
+EXTRA_SPEC_SHOWN = AnswerShape(Map(value=TEXT))
+ACCESS = AnswerShape(
+    fields(shown("flavor_access", Array(item=fields(shown("flavor_id", TEXT), shown("tenant_id", TEXT)))))
+)

@@ -17,7 +17,7 @@ from skep.api.schemas.shared import (
     page_links,
     shown,
 )
-from skep.api.schemas.validation import Parameter, Query, Shape
+from skep.api.schemas.validation import AnswerShape, Parameter, Query
 
 SERVERS = Array(item=fields(shown("name", TEXT), shown("uuid", UUID)))
 
@@ -84,11 +84,11 @@ _WHOLE: tuple[Field, ...] = (
     *_SERVERS,
 )
 
-LISTED = Shape(fields(shown("hypervisors", Array(item=fields(*_BASIC, *_SERVERS))), page_links("hypervisors")))
-DETAILED = Shape(fields(shown("hypervisors", Array(item=fields(*_WHOLE))), page_links("hypervisors")))
-SHOWN = Shape(fields(shown("hypervisor", fields(*_WHOLE))))
-UPTIME = Shape(fields(shown("hypervisor", fields(*_BASIC, shown("uptime", TEXT)))))
-STATISTICS = Shape(fields(shown("hypervisor_statistics", fields(shown("count", INTEGER), *_FIGURES))))
+LISTED = AnswerShape(fields(shown("hypervisors", Array(item=fields(*_BASIC, *_SERVERS))), page_links("hypervisors")))
+DETAILED = AnswerShape(fields(shown("hypervisors", Array(item=fields(*_WHOLE))), page_links("hypervisors")))
+SHOWN = AnswerShape(fields(shown("hypervisor", fields(*_WHOLE))))
+UPTIME = AnswerShape(fields(shown("hypervisor", fields(*_BASIC, shown("uptime", TEXT)))))
+STATISTICS = AnswerShape(fields(shown("hypervisor_statistics", fields(shown("count", INTEGER), *_FIGURES))))
 
 LIST = Query(
     (

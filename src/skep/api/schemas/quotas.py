@@ -5,7 +5,7 @@ from __future__ import annotations
 from skep.api.microversions import MAXIMUM, MINIMUM
 from skep.api.schemas.fields import Anything, Array, Boolean, Direction, Field, Integer, Map, Type, fields
 from skep.api.schemas.shared import ANY_TEXT, INTEGER, MAX_INT, TEXT, asked, shown
-from skep.api.schemas.validation import Body, Parameter, Query, Shape
+from skep.api.schemas.validation import AnswerShape, Body, Parameter, Query
 
 LIMIT = Integer(min=-1, max=MAX_INT)
 
@@ -66,18 +66,20 @@ CLASS_UPDATE = Body(
 
 QUERY = Query((Parameter(name="user_id", type=ANY_TEXT),), closed_since=75)
 
-SHOWN = Shape(fields(shown("quota_set", fields(shown("id", TEXT), *_AMOUNTS))))
-UPDATED = Shape(fields(shown("quota_set", fields(*_AMOUNTS))))
-DETAILED = Shape(fields(shown("quota_set", fields(shown("id", TEXT), *_each(RESOURCES, _DETAIL, Direction.RESPONSE)))))
-CLASS_SHOWN = Shape(fields(shown("quota_class_set", fields(shown("id", TEXT), *_CLASS_AMOUNTS))))
-CLASS_UPDATED = Shape(fields(shown("quota_class_set", fields(*_CLASS_AMOUNTS))))
+SHOWN = AnswerShape(fields(shown("quota_set", fields(shown("id", TEXT), *_AMOUNTS))))
+UPDATED = AnswerShape(fields(shown("quota_set", fields(*_AMOUNTS))))
+DETAILED = AnswerShape(
+    fields(shown("quota_set", fields(shown("id", TEXT), *_each(RESOURCES, _DETAIL, Direction.RESPONSE))))
+)
+CLASS_SHOWN = AnswerShape(fields(shown("quota_class_set", fields(shown("id", TEXT), *_CLASS_AMOUNTS))))
+CLASS_UPDATED = AnswerShape(fields(shown("quota_class_set", fields(*_CLASS_AMOUNTS))))
 
 # --- limits ----------------------------------------------------------------------------------------
 
 LIMITS_QUERY = Query(
     (Parameter(name="tenant_id", type=ANY_TEXT), Parameter(name="reserved", type=ANY_TEXT)), closed_since=75
 )
-LIMITS = Shape(
+LIMITS = AnswerShape(
     fields(
         shown(
             "limits",

@@ -41,7 +41,7 @@ from skep.api.schemas.shared import (
     page_links,
     shown,
 )
-from skep.api.schemas.validation import Shape
+from skep.api.schemas.validation import AnswerShape
 
 EMBEDDED_FLAVOR = fields(
     shown("original_name", TEXT),
@@ -198,19 +198,23 @@ SERVER_CREATED = fields(
     shown("adminPass", TEXT, required=False),
 )
 
-CREATED = Shape(fields(shown("server", SERVER_CREATED, required=False), shown("reservation_id", TEXT, required=False)))
+CREATED = AnswerShape(
+    fields(shown("server", SERVER_CREATED, required=False), shown("reservation_id", TEXT, required=False))
+)
 """`{"reservation_id": ...}` alone where the request had `return_reservation_id`."""
-SHOWN = Shape(fields(shown("server", ServerOrUnknown(SERVER_SHOWN.fields))))
-UPDATED = Shape(fields(shown("server", SERVER_UPDATED)))
-DETAILED = Shape(fields(shown("servers", Array(item=ServerOrUnknown(SERVER_DETAILED.fields))), page_links("servers")))
-LISTED = Shape(fields(shown("servers", Array(item=ServerOrUnknown(SERVER_LISTED.fields))), page_links("servers")))
+SHOWN = AnswerShape(fields(shown("server", ServerOrUnknown(SERVER_SHOWN.fields))))
+UPDATED = AnswerShape(fields(shown("server", SERVER_UPDATED)))
+DETAILED = AnswerShape(
+    fields(shown("servers", Array(item=ServerOrUnknown(SERVER_DETAILED.fields))), page_links("servers"))
+)
+LISTED = AnswerShape(fields(shown("servers", Array(item=ServerOrUnknown(SERVER_LISTED.fields))), page_links("servers")))
 
 # --- sub-resources ---------------------------------------------------------------------------------
 
-METADATA = Shape(fields(shown("metadata", Map(value=TEXT))))
-METADATA_ITEM = Shape(fields(shown("meta", Map(value=TEXT))))
-TAGS = Shape(fields(shown("tags", Array(item=TEXT))))
-ADDRESSES = Shape(fields(shown("addresses", Map(value=Anything()))))
+METADATA = AnswerShape(fields(shown("metadata", Map(value=TEXT))))
+METADATA_ITEM = AnswerShape(fields(shown("meta", Map(value=TEXT))))
+TAGS = AnswerShape(fields(shown("tags", Array(item=TEXT))))
+ADDRESSES = AnswerShape(fields(shown("addresses", Map(value=Anything()))))
 
 EVENT = fields(
     shown("event", TEXT),
@@ -232,9 +236,11 @@ _ACTION: tuple[Field, ...] = (
     shown("message", TEXT_OR_NULL),
     shown("updated_at", TEXT_OR_NULL, since=58),
 )
-ACTIONS = Shape(
+ACTIONS = AnswerShape(
     fields(shown("instanceActions", Array(item=fields(*_ACTION))), shown("links", LINKS, since=58, required=False))
 )
-ACTION = Shape(fields(shown("instanceAction", fields(*_ACTION, shown("events", Array(item=EVENT), required=False)))))
+ACTION = AnswerShape(
+    fields(shown("instanceAction", fields(*_ACTION, shown("events", Array(item=EVENT), required=False))))
+)
 """Before 2.51 only callers allowed `os_compute_api:os-instance-actions:events` see events; since then everybody does,
 without tracebacks."""

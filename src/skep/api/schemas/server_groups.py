@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skep.api.schemas.fields import Anything, Array, Field, Integer, Map, String, fields
 from skep.api.schemas.shared import ANY_TEXT, COUNT, MAX_INT, NAME, TEXT, UUID, asked, shown
-from skep.api.schemas.validation import Body, Parameter, Query, Shape
+from skep.api.schemas.validation import AnswerShape, Body, Parameter, Query
 
 HARD = ("anti-affinity", "affinity")
 ALL = (*HARD, "soft-anti-affinity", "soft-affinity")
@@ -45,5 +45,5 @@ _GROUP: tuple[Field, ...] = (
     shown("policy", TEXT, since=64),
     shown("rules", Map(value=Anything()), since=64),
 )
-SHOWN = Shape(fields(shown("server_group", fields(*_GROUP))))
-LISTED = Shape(fields(shown("server_groups", Array(item=fields(*_GROUP)))))
+SHOWN = AnswerShape(fields(shown("server_group", fields(*_GROUP))))
+LISTED = AnswerShape(fields(shown("server_groups", Array(item=fields(*_GROUP)))))

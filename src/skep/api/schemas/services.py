@@ -6,7 +6,7 @@ from skep.api.schemas.aggregates import HOST
 from skep.api.schemas.fields import Array, Boolean, Field, String, fields
 from skep.api.schemas.hypervisors import IDENTIFIER
 from skep.api.schemas.shared import ANY_TEXT, NAME, TEXT, TEXT_OR_NULL, YES_NO, asked, shown
-from skep.api.schemas.validation import Body, Parameter, Query, Shape
+from skep.api.schemas.validation import AnswerShape, Body, Parameter, Query
 
 REASON = String(
     min=1, max=255, pattern=r"^[^\x00-\x1f\x7f]*$", description="why it is disabled, up to 255 printable characters"
@@ -40,9 +40,9 @@ _SERVICE: tuple[Field, ...] = (
     shown("disabled_reason", TEXT_OR_NULL),
     shown("forced_down", YES_NO, since=11),
 )
-LISTED = Shape(fields(shown("services", Array(item=fields(*_SERVICE)))))
-SHOWN = Shape(fields(shown("service", fields(*_SERVICE))))
-CHANGED = Shape(
+LISTED = AnswerShape(fields(shown("services", Array(item=fields(*_SERVICE)))))
+SHOWN = AnswerShape(fields(shown("service", fields(*_SERVICE))))
+CHANGED = AnswerShape(
     fields(
         shown(
             "service",

@@ -123,7 +123,7 @@ class Query:
         return {one.name for one in self.parameters if one.since <= version <= one.until}
 
 
-class Shape:
+class AnswerShape:
     """The description of an answer's body."""
 
     def __init__(self, description: Type) -> None:

@@ -35,7 +35,7 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
     """One request for all."""
 
 
-class Load(msgspec.Struct, kw_only=True):
+class BuildLoad(msgspec.Struct, kw_only=True):
     """What came of it. `posts` are the milliseconds of each POST; of a rate, from when it was due."""
 
     seconds: float
@@ -45,7 +45,7 @@ class Load(msgspec.Struct, kw_only=True):
     stuck: int
 
 
-async def offer(cloud: CloudProcess, compute: str, token: str, offered: Offered, progress: Progress) -> Load:
+async def offer(cloud: CloudProcess, compute: str, token: str, offered: Offered, progress: Progress) -> BuildLoad:
     """Create all servers and wait until they are settled."""
     headers = {**_HEADERS, "X-Auth-Token": token}
     # A client that costs little: a slow one would measure itself.
@@ -68,7 +68,7 @@ async def offer(cloud: CloudProcess, compute: str, token: str, offered: Offered,
             watching.cancel()
         seconds = time.perf_counter() - began
         cloud.end_counting()
-        return Load(
+        return BuildLoad(
             seconds=seconds,
             posts=posts.milliseconds,
             active=watch.count("ACTIVE"),

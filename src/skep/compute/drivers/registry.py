@@ -16,10 +16,10 @@ from skep.compute.drivers.base import Driver
 from skep.config.compute import ComputeSettings
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured
-from skep.entry_points import Group
+from skep.entry_points import EntryPointGroup
 
 GROUP = "skep.drivers"
-DRIVERS = Group(name=GROUP, setting="compute.driver", noun="driver", page="docs/drivers.md")
+DRIVERS = EntryPointGroup(name=GROUP, setting="compute.driver", noun="driver", page="docs/drivers.md")
 
 OptionsT = TypeVar("OptionsT", bound=msgspec.Struct)
 

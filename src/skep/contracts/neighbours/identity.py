@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.contracts.neighbours.served import Neighbours, SteppedClock, neighbours, sign_in_body, token
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, neighbours, sign_in_body, token
 from skep.domain.clock import SECOND
 from skep.domain.ids import RequestId
 from skep.neighbours.identity.base import IdentityService
@@ -29,19 +29,19 @@ class IdentityContract(abc.ABC):
         return SteppedClock()
 
     @pytest.fixture
-    async def cloud(self, tmp_path: Path, clock: SteppedClock) -> AsyncIterator[Neighbours]:
+    async def cloud(self, tmp_path: Path, clock: SteppedClock) -> AsyncIterator[ServedNeighbours]:
         """Give the service that knows the users."""
         async with neighbours(tmp_path, clock) as opened, opened.served():
             yield opened
 
     @pytest.fixture
     @abc.abstractmethod
-    async def identity(self, cloud: Neighbours, clock: SteppedClock) -> AsyncIterator[IdentityService]:
+    async def identity(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[IdentityService]:
         """Give a service that judges tokens of the users of `cloud`, by `clock`."""
         yield  # type: ignore[misc]  # abstract: inheritors give the service
 
     async def test_a_project_token_says_user_project_roles_and_end(
-        self, cloud: Neighbours, identity: IdentityService, clock: SteppedClock
+        self, cloud: ServedNeighbours, identity: IdentityService, clock: SteppedClock
     ) -> None:
         """Roles that others imply are among them."""
         known = await identity.validate(await _token(cloud, "demo", "demo"))
@@ -56,14 +56,14 @@ class IdentityContract(abc.ABC):
         assert (context.project_id, context.user_id, context.is_admin) == (known.project_id, known.user_id, False)
 
     async def test_an_unscoped_token_has_no_project_and_no_roles(
-        self, cloud: Neighbours, identity: IdentityService
+        self, cloud: ServedNeighbours, identity: IdentityService
     ) -> None:
         """It is a token all the same."""
         known = await identity.validate(await _token(cloud, "demo", None))
         assert known is not None
         assert (known.project_id, known.roles) == (None, ())
 
-    async def test_a_system_token_is_an_admin_s(self, cloud: Neighbours, identity: IdentityService) -> None:
+    async def test_a_system_token_is_an_admin_s(self, cloud: ServedNeighbours, identity: IdentityService) -> None:
         """Its scope is the system."""
         body = sign_in_body("admin", None)
         body["auth"]["scope"] = {"system": {"all": True}}
@@ -80,7 +80,7 @@ class IdentityContract(abc.ABC):
         assert await identity.validate(forged) is None
 
     async def test_a_token_with_one_character_changed_is_refused(
-        self, cloud: Neighbours, identity: IdentityService
+        self, cloud: ServedNeighbours, identity: IdentityService
     ) -> None:
         """Tokens cannot be guessed from others."""
         good = await _token(cloud, "demo", "demo")
@@ -89,7 +89,7 @@ class IdentityContract(abc.ABC):
         assert await identity.validate(changed) is None
 
     async def test_an_expired_token_is_refused(
-        self, cloud: Neighbours, identity: IdentityService, clock: SteppedClock
+        self, cloud: ServedNeighbours, identity: IdentityService, clock: SteppedClock
     ) -> None:
         """Also one that was good when it was last asked about."""
         good = await _token(cloud, "demo", "demo")
@@ -97,13 +97,13 @@ class IdentityContract(abc.ABC):
         clock.advance(3600)
         assert await identity.validate(good) is None
 
-    async def test_projects_are_there_or_not(self, cloud: Neighbours, identity: IdentityService) -> None:
+    async def test_projects_are_there_or_not(self, cloud: ServedNeighbours, identity: IdentityService) -> None:
         """A name that is a path leads nowhere."""
         assert await identity.project_exists(cloud.first.project_ids["demo"]) is True
         assert await identity.project_exists("absent") is False
         assert await identity.project_exists("../users") is False
 
 
-async def _token(cloud: Neighbours, user: str, project: str | None) -> str:
+async def _token(cloud: ServedNeighbours, user: str, project: str | None) -> str:
     async with cloud.identity_client() as client:
         return await token(client, user, project)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.contracts.neighbours.served import Neighbours, SteppedClock, neighbours
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, neighbours
 from skep.database.api.images import Viewer
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound
@@ -28,18 +28,18 @@ class ImagesContract(abc.ABC):
         return SteppedClock()
 
     @pytest.fixture
-    async def cloud(self, tmp_path: Path, clock: SteppedClock) -> AsyncIterator[Neighbours]:
+    async def cloud(self, tmp_path: Path, clock: SteppedClock) -> AsyncIterator[ServedNeighbours]:
         """Give the service that holds the images."""
         async with neighbours(tmp_path, clock) as opened, opened.served():
             yield opened
 
     @pytest.fixture
     @abc.abstractmethod
-    async def images(self, cloud: Neighbours, clock: SteppedClock) -> AsyncIterator[ImageService]:
+    async def images(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[ImageService]:
         """Give a service that tells of the images of `cloud`."""
         yield  # type: ignore[misc]  # abstract: inheritors give the service
 
-    async def test_an_image_says_what_a_build_has_to_know(self, cloud: Neighbours, images: ImageService) -> None:
+    async def test_an_image_says_what_a_build_has_to_know(self, cloud: ServedNeighbours, images: ImageService) -> None:
         """Before and after its bytes are there."""
         image_id = await _made(cloud, "mine", "private")
         assert (await images.get(image_id, _context("mine"))).status == "queued"
@@ -52,7 +52,7 @@ class ImagesContract(abc.ABC):
         assert image.properties == {"hw_rng_model": "virtio"}
 
     @pytest.mark.parametrize("visibility", ["public", "community", "shared", "private"])
-    async def test_who_may_use_an_image(self, cloud: Neighbours, images: ImageService, visibility: str) -> None:
+    async def test_who_may_use_an_image(self, cloud: ServedNeighbours, images: ImageService, visibility: str) -> None:
         """Its owner and admins, and all projects where it is public or of the community."""
         image_id = await _made(cloud, "theirs", visibility)
         for context in (_context("theirs"), _context("mine", "admin")):
@@ -75,7 +75,7 @@ def _context(project_id: str, *roles: str) -> RequestContext:
     return RequestContext(request_id=RequestId("req-1"), project_id=ProjectId(project_id), roles=roles)
 
 
-async def _made(cloud: Neighbours, project_id: str, visibility: str) -> str:
+async def _made(cloud: ServedNeighbours, project_id: str, visibility: str) -> str:
     said = {
         "name": visibility,
         "visibility": visibility,

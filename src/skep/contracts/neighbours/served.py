@@ -111,7 +111,7 @@ def address(listener: socket.socket) -> str:
     return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-class Neighbours:
+class ServedNeighbours:
     """Identity and images with their first users; `identity_url` and `images_url` answer while they are served."""
 
     def __init__(
@@ -177,9 +177,9 @@ class Neighbours:
 
 
 @contextlib.asynccontextmanager
-async def neighbours(directory: Path, clock: Clock, **images_settings: Any) -> AsyncIterator[Neighbours]:
+async def neighbours(directory: Path, clock: Clock, **images_settings: Any) -> AsyncIterator[ServedNeighbours]:
     """Open both services on a directory."""
-    opened = Neighbours(directory, clock, **images_settings)
+    opened = ServedNeighbours(directory, clock, **images_settings)
     try:
         await opened.open()
         yield opened

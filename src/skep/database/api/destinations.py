@@ -18,7 +18,7 @@ from skep.domain.ids import CELL0, CellUuid, InstanceUuid, NodeUuid
 cell_row, host_row = cells.c, host_mappings.c
 
 
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
+class StagedMember(msgspec.Struct, frozen=True, kw_only=True):
     """A member that stands staged in a cell and waits to be mapped to it."""
 
     instance: InstanceUuid
@@ -30,7 +30,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Its host may be disabled: an administrator named it, or no filter looks at that."""
 
 
-def still_open(connection: sa.Connection, cell: CellUuid, placements: Sequence[Placement]) -> list[Placement]:
+def still_open(connection: sa.Connection, cell: CellUuid, placements: Sequence[StagedMember]) -> list[StagedMember]:
     """Return those of a cell's placements whose cell and host take builds."""
     if not cell_is_open(connection, cell):
         return []

@@ -11,7 +11,7 @@ import structlog
 
 from skep.database import leases as lease_rows
 from skep.database.api import destinations, resting
-from skep.database.api.destinations import Placement
+from skep.database.api.destinations import StagedMember
 from skep.database.api.living import lives
 from skep.database.api.tables import (
     build_requests,
@@ -308,7 +308,7 @@ def give_back(
     connection.execute(instance_mappings.update().where(mine, mappings.cell.is_(None)).values(**values))
 
 
-def map_to_cell(connection: sa.Connection, cell: CellUuid, placements: Sequence[Placement]) -> set[InstanceUuid]:
+def map_to_cell(connection: sa.Connection, cell: CellUuid, placements: Sequence[StagedMember]) -> set[InstanceUuid]:
     """Map staged servers to their cell and remove their build requests; return those for which it was so.
 
     A server is left alone when its attempt was raised, its build request changed since it was copied, somebody wants

@@ -14,7 +14,7 @@ KEPT_SECONDS = 24 * 3600
 row = kept_answers.c
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class KeyedCreate(msgspec.Struct, frozen=True, kw_only=True):
     """A create with a key: whose it is, and what tells its body from others."""
 
     project_id: ProjectId
@@ -24,7 +24,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A digest of what was asked for."""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptAnswer(msgspec.Struct, frozen=True):
     """An answer that was given under the key."""
 
     same: bool
@@ -33,13 +33,13 @@ class Kept(msgspec.Struct, frozen=True):
     """Sealed."""
 
 
-def find(connection: sa.Connection, question: Question, now: int) -> Kept | None:
+def find(connection: sa.Connection, question: KeyedCreate, now: int) -> KeptAnswer | None:
     """Return what was answered under this key; None when there is nothing, or it is a day old."""
     found = connection.execute(sa.select(row.asked, row.answer).where(*_mine(question), row.expires_at > now)).first()
-    return None if found is None else Kept(same=found.asked == question.asked, answer=found.answer)
+    return None if found is None else KeptAnswer(same=found.asked == question.asked, answer=found.answer)
 
 
-def keep(connection: sa.Connection, question: Question, answer: bytes, now: int) -> None:
+def keep(connection: sa.Connection, question: KeyedCreate, answer: bytes, now: int) -> None:
     """Keep an answer under a key that `find` knows nothing of, in the transaction that it speaks of."""
     connection.execute(sa.delete(kept_answers).where(*_mine(question)))
     values = {**msgspec.structs.asdict(question), "answer": answer, "expires_at": now + KEPT_SECONDS * SECOND}
@@ -59,5 +59,5 @@ def sealed(connection: sa.Connection, now: int) -> list[bytes]:
     return list(connection.scalars(sa.select(row.answer).where(row.expires_at > now)))
 
 
-def _mine(question: Question) -> tuple[sa.ColumnElement[bool], ...]:
+def _mine(question: KeyedCreate) -> tuple[sa.ColumnElement[bool], ...]:
     return row.project_id == question.project_id, row.user_id == question.user_id, row.key == question.key

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from skep.database import leases as lease_rows
 from skep.database.api import destinations
-from skep.database.api.destinations import Placement
+from skep.database.api.destinations import StagedMember
 from skep.database.api.tables import instance_mappings, leases
 from skep.domain.ids import CellUuid, Incarnation, InstanceUuid
 
@@ -35,7 +35,7 @@ def take(
     ).scalar_one_or_none()
 
 
-def move(connection: sa.Connection, placement: Placement, before: CellUuid, after: CellUuid) -> bool:
+def move(connection: sa.Connection, placement: StagedMember, before: CellUuid, after: CellUuid) -> bool:
     """Point the mapping at another cell.
 
     False when I was replaced, somebody wants the server deleted, or the cell or the host takes no builds any more.

@@ -20,7 +20,7 @@ from skep.database.api.tables import (
 )
 from skep.database.api.time_tables import recovering_servers, time
 from skep.database.stored import dump, load
-from skep.database.timelines import Recovery
+from skep.database.timelines import RecoveryRow
 from skep.database.upsert import insert
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
@@ -32,7 +32,7 @@ mappings = instance_mappings.c
 held = recovering_servers.c
 
 
-class Mapped(msgspec.Struct, frozen=True, kw_only=True):
+class MappedServer(msgspec.Struct, frozen=True, kw_only=True):
     """A server as its cell knows it."""
 
     instance: Instance
@@ -56,7 +56,7 @@ def begin_if_lost(connection: sa.Connection, seen: Moment, who: str, now: int) -
     return True
 
 
-def under_way(connection: sa.Connection) -> Recovery | None:
+def under_way(connection: sa.Connection) -> RecoveryRow | None:
     """Return how the recovery stands; None when there is none."""
     return timelines.recovery(connection, time)
 
@@ -123,7 +123,7 @@ def end(connection: sa.Connection, timeline: int) -> bool:
     return not undecided(connection, "", 1) and timelines.end(connection, time, timeline)
 
 
-def store_mapped(connection: sa.Connection, server: Mapped, cell: CellUuid) -> None:
+def store_mapped(connection: sa.Connection, server: MappedServer, cell: CellUuid) -> None:
     """Store a server anew that its cell has and that nothing is known of here; a repeat changes nothing."""
     instance, context = server.instance, server.context
     rows = (
@@ -164,7 +164,7 @@ def store_mapped(connection: sa.Connection, server: Mapped, cell: CellUuid) -> N
         connection.execute(member.on_conflict_do_nothing())
 
 
-def follow_row(connection: sa.Connection, server: Mapped, before: Mapping | None, cell: CellUuid) -> bool:
+def follow_row(connection: sa.Connection, server: MappedServer, before: Mapping | None, cell: CellUuid) -> bool:
     """Have the mapping of a server name the cell that has its row, and its project be charged for it.
 
     `before`: the mapping as it was read. False, and nothing done, when it changed since.

@@ -9,14 +9,14 @@ from skep.database.api.identity_tables import role_assignments, roles, system_ro
 from skep.domain.errors import Conflict
 
 
-class Role(msgspec.Struct, frozen=True, kw_only=True):
+class UserRole(msgspec.Struct, frozen=True, kw_only=True):
     """A name that policy rules ask for."""
 
     id: str
     name: str
 
 
-class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+class RoleAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """One role of one user in one project, or in the whole system where `project_id` is None."""
 
     user_id: str
@@ -24,7 +24,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     role_id: str
 
 
-def insert(connection: sa.Connection, role: Role) -> None:
+def insert(connection: sa.Connection, role: UserRole) -> None:
     """Store a new role.
 
     Raises Conflict when the name is taken.
@@ -39,61 +39,61 @@ def delete(connection: sa.Connection, role_id: str) -> bool:
     return connection.execute(roles.delete().where(roles.c.id == role_id)).rowcount > 0
 
 
-def get(connection: sa.Connection, role_id: str) -> Role | None:
+def get(connection: sa.Connection, role_id: str) -> UserRole | None:
     """Return one role by its id."""
     row = connection.execute(roles.select().where(roles.c.id == role_id)).first()
-    return None if row is None else Role(id=row.id, name=row.name)
+    return None if row is None else UserRole(id=row.id, name=row.name)
 
 
-def by_name(connection: sa.Connection, name: str) -> Role | None:
+def by_name(connection: sa.Connection, name: str) -> UserRole | None:
     """Return one role by its name."""
     row = connection.execute(roles.select().where(roles.c.name == name)).first()
-    return None if row is None else Role(id=row.id, name=row.name)
+    return None if row is None else UserRole(id=row.id, name=row.name)
 
 
-def select(connection: sa.Connection, *, name: str | None = None) -> list[Role]:
+def select(connection: sa.Connection, *, name: str | None = None) -> list[UserRole]:
     """Return all roles by name, or the one called `name`."""
     query = roles.select().order_by(roles.c.name)
     if name is not None:
         query = query.where(roles.c.name == name)
-    return [Role(id=row.id, name=row.name) for row in connection.execute(query)]
+    return [UserRole(id=row.id, name=row.name) for row in connection.execute(query)]
 
 
-def assign(connection: sa.Connection, assignment: Assignment) -> None:
+def assign(connection: sa.Connection, assignment: RoleAssignment) -> None:
     """Give a role; giving it again changes nothing."""
     if not is_assigned(connection, assignment):
         connection.execute(_table(assignment).insert().values(_values(assignment)))
 
 
-def unassign(connection: sa.Connection, assignment: Assignment) -> bool:
+def unassign(connection: sa.Connection, assignment: RoleAssignment) -> bool:
     """Take a role away; false when it was not given."""
     return connection.execute(_table(assignment).delete().where(_is(assignment))).rowcount > 0
 
 
-def is_assigned(connection: sa.Connection, assignment: Assignment) -> bool:
+def is_assigned(connection: sa.Connection, assignment: RoleAssignment) -> bool:
     """Tell whether exactly this was given (roles that others imply do not count)."""
     table = _table(assignment)
     return connection.execute(sa.select(table.c.role_id).where(_is(assignment))).first() is not None
 
 
-def in_project(connection: sa.Connection, user_id: str, project_id: str) -> list[Role]:
+def in_project(connection: sa.Connection, user_id: str, project_id: str) -> list[UserRole]:
     """Return the roles that were given to a user in a project."""
     query = (
         sa.select(roles)
         .join(role_assignments, role_assignments.c.role_id == roles.c.id)
         .where(role_assignments.c.user_id == user_id, role_assignments.c.project_id == project_id)
     )
-    return [Role(id=row.id, name=row.name) for row in connection.execute(query)]
+    return [UserRole(id=row.id, name=row.name) for row in connection.execute(query)]
 
 
-def in_system(connection: sa.Connection, user_id: str) -> list[Role]:
+def in_system(connection: sa.Connection, user_id: str) -> list[UserRole]:
     """Return the roles that were given to a user in the whole system."""
     query = (
         sa.select(roles)
         .join(system_role_assignments, system_role_assignments.c.role_id == roles.c.id)
         .where(system_role_assignments.c.user_id == user_id)
     )
-    return [Role(id=row.id, name=row.name) for row in connection.execute(query)]
+    return [UserRole(id=row.id, name=row.name) for row in connection.execute(query)]
 
 
 def projects_of(connection: sa.Connection, user_id: str) -> set[str]:
@@ -102,30 +102,30 @@ def projects_of(connection: sa.Connection, user_id: str) -> set[str]:
     return set(connection.execute(query).scalars())
 
 
-def assignments(connection: sa.Connection) -> list[Assignment]:
+def assignments(connection: sa.Connection) -> list[RoleAssignment]:
     """Return every assignment, of projects first and then of the system."""
     given = [
-        Assignment(user_id=row.user_id, project_id=row.project_id, role_id=row.role_id)
+        RoleAssignment(user_id=row.user_id, project_id=row.project_id, role_id=row.role_id)
         for row in connection.execute(role_assignments.select())
     ]
     given += [
-        Assignment(user_id=row.user_id, project_id=None, role_id=row.role_id)
+        RoleAssignment(user_id=row.user_id, project_id=None, role_id=row.role_id)
         for row in connection.execute(system_role_assignments.select())
     ]
     return given
 
 
-def _table(assignment: Assignment) -> sa.Table:
+def _table(assignment: RoleAssignment) -> sa.Table:
     return system_role_assignments if assignment.project_id is None else role_assignments
 
 
-def _values(assignment: Assignment) -> dict[str, str]:
+def _values(assignment: RoleAssignment) -> dict[str, str]:
     values = {"user_id": assignment.user_id, "role_id": assignment.role_id}
     if assignment.project_id is not None:
         values["project_id"] = assignment.project_id
     return values
 
 
-def _is(assignment: Assignment) -> sa.ColumnElement[bool]:
+def _is(assignment: RoleAssignment) -> sa.ColumnElement[bool]:
     table = _table(assignment)
     return sa.and_(*(table.c[name] == value for name, value in _values(assignment).items()))

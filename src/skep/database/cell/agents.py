@@ -18,7 +18,7 @@ from skep.domain.ids import NodeUuid
 row = agents.c
 
 
-class Agent(AgentIdentity, frozen=True, kw_only=True):
+class RegisteredAgent(AgentIdentity, frozen=True, kw_only=True):
     """An agent that has registered with the cell."""
 
     incarnation: int
@@ -47,7 +47,7 @@ def register(
     now: int,
     understands: Collection[str] = (),
     capabilities: Collection[str] | None = None,
-) -> Agent:
+) -> RegisteredAgent:
     """Write an agent: a new process raises the incarnation, a repeat of the same one does not.
 
     A node that comes under another host's name, or a host that comes with another node, is a new identity: the row is
@@ -101,7 +101,7 @@ def _said(process: str, understands: Collection[str], capabilities: Collection[s
     return {"understands": json.dumps(sorted(understands)), "understood_of": process, "capabilities": able}
 
 
-def get(connection: sa.Connection, node: NodeUuid) -> Agent | None:
+def get(connection: sa.Connection, node: NodeUuid) -> RegisteredAgent | None:
     """Return the agent of a node."""
     found = connection.execute(sa.select(agents).where(row.node == node)).first()
     return None if found is None else _agent(found)
@@ -138,7 +138,7 @@ def note_stale(connection: sa.Connection, node: NodeUuid, incarnation: int, now:
     connection.execute(agents.update().where(row.node == node).values(stale_incarnation=incarnation, stale_at=now))
 
 
-def noted(connection: sa.Connection) -> list[Agent]:
+def noted(connection: sa.Connection) -> list[RegisteredAgent]:
     """Return the agents of fenced hosts, marked ones too, and those beside which an older one spoke."""
     where = sa.or_(row.stale_at.is_not(None), row.fenced_at.is_not(None), row.fence_marked_at.is_not(None))
     return [_agent(found) for found in connection.execute(sa.select(agents).where(where))]
@@ -155,12 +155,12 @@ def raise_incarnation(connection: sa.Connection, node: NodeUuid, process: str, a
     return connection.execute(sa.select(row.incarnation).where(mine)).scalar_one_or_none()
 
 
-def list_all(connection: sa.Connection) -> list[Agent]:
+def list_all(connection: sa.Connection) -> list[RegisteredAgent]:
     """Return all agents of the cell."""
     return [_agent(found) for found in connection.execute(sa.select(agents).order_by(row.host))]
 
 
-def unmapped(connection: sa.Connection) -> list[Agent]:
+def unmapped(connection: sa.Connection) -> list[RegisteredAgent]:
     """Return the agents whose node the API database does not map to this cell yet."""
     return [_agent(found) for found in connection.execute(sa.select(agents).where(row.mapped.is_(False)))]
 
@@ -192,7 +192,7 @@ def retire(connection: sa.Connection, node: NodeUuid, process: str) -> bool:
     return False
 
 
-def begin_deletion(connection: sa.Connection, node: NodeUuid, now: int) -> Agent | None:
+def begin_deletion(connection: sa.Connection, node: NodeUuid, now: int) -> RegisteredAgent | None:
     """Mark a host as being deleted: no build is sent there from now on; return its agent if the cell knows it."""
     connection.execute(agents.update().where(row.node == node).values(deleting_at=now))
     return get(connection, node)
@@ -204,7 +204,7 @@ def take_deletion_back(connection: sa.Connection, node: NodeUuid, began_at: int)
     connection.execute(agents.update().where(mine).values(deleting_at=None))
 
 
-def deleting(connection: sa.Connection) -> list[Agent]:
+def deleting(connection: sa.Connection) -> list[RegisteredAgent]:
     """Return the agents of hosts that are being deleted."""
     return [_agent(found) for found in connection.execute(sa.select(agents).where(row.deleting_at.is_not(None)))]
 
@@ -222,8 +222,8 @@ def _after_retirement(connection: sa.Connection, node: NodeUuid) -> int:
     return (connection.execute(forgotten).scalar_one_or_none() or 0) + 1
 
 
-def _agent(found: Any) -> Agent:
-    return Agent(
+def _agent(found: Any) -> RegisteredAgent:
+    return RegisteredAgent(
         node=found.node,
         host=found.host,
         incarnation=found.incarnation,

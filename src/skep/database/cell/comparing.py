@@ -37,7 +37,7 @@ class Living(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class CellServer(msgspec.Struct, frozen=True, kw_only=True):
     """What one cell says of one server."""
 
     uuid: InstanceUuid
@@ -71,7 +71,7 @@ def server(connection: sa.Connection, uuid: InstanceUuid) -> Work | None:
     return work(connection, uuid)
 
 
-def say(connection: sa.Connection, uuids: Sequence[str]) -> list[Said]:
+def say(connection: sa.Connection, uuids: Sequence[str]) -> list[CellServer]:
     """Return what is known here of servers."""
     rows = {
         one.uuid: one
@@ -89,7 +89,7 @@ def say(connection: sa.Connection, uuids: Sequence[str]) -> list[Said]:
         told = [] if lives else _hosts_with(connection, uuid)
         numbers = (tried.get(uuid, 0), heard.get(uuid, 0), one.attempt if one is not None else 0)
         said.append(
-            Said(
+            CellServer(
                 uuid=InstanceUuid(uuid),
                 living=_living(one) if lives else None,
                 hosts=tuple(told),

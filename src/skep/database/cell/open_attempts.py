@@ -32,7 +32,7 @@ class OpenAttempt(msgspec.Struct, frozen=True, kw_only=True):
     deleted_at: int | None
 
 
-class Guests(msgspec.Struct, frozen=True):
+class NodeGuests(msgspec.Struct, frozen=True):
     """What a cell believes to run on a node."""
 
     built: int = 0
@@ -40,7 +40,7 @@ class Guests(msgspec.Struct, frozen=True):
     """Something is being built, undone or done there, so that figures may differ for a while."""
 
 
-class Seat(msgspec.Struct, frozen=True):
+class OpenMember(msgspec.Struct, frozen=True):
     """A member of a group whose current attempt is open on a node."""
 
     key: ClaimKey
@@ -72,7 +72,7 @@ def on_nodes(connection: sa.Connection, uuids: Sequence[str]) -> set[tuple[str, 
     return {(one.instance, one.attempt, one.node) for one in connection.execute(query)}
 
 
-def guests_by_node(connection: sa.Connection) -> dict[NodeUuid, Guests]:
+def guests_by_node(connection: sa.Connection) -> dict[NodeUuid, NodeGuests]:
     """Return what the cell believes to run on each node that has an open attempt."""
     built = sa.func.coalesce(attempt.outcome == "built", sa.false())
     quiet = sa.and_(built, attempt.attempt == row.attempt, row.task.is_(None), row.deleted_at.is_(None))
@@ -86,10 +86,10 @@ def guests_by_node(connection: sa.Connection) -> dict[NodeUuid, Guests]:
         .where(attempt.open)
         .group_by(attempt.node)
     )
-    return {NodeUuid(one.node): Guests(built=one.built, busy=not one.quiet) for one in connection.execute(query)}
+    return {NodeUuid(one.node): NodeGuests(built=one.built, busy=not one.quiet) for one in connection.execute(query)}
 
 
-def seats(connection: sa.Connection, cell: CellUuid) -> list[Seat]:
+def seats(connection: sa.Connection, cell: CellUuid) -> list[OpenMember]:
     """Return the members of groups in this database, which is that of `cell`, with their current attempts."""
     query = (
         sa.select(row.uuid, row.spec, attempt.attempt, attempt.node, attempt.host)
@@ -101,7 +101,7 @@ def seats(connection: sa.Connection, cell: CellUuid) -> list[Seat]:
         spec = unreadable.or_none(one, spec_of)
         if spec is not None and spec.group is not None:
             key = ClaimKey(one.uuid, one.attempt, one.node, spec.group.uuid)
-            found.append(Seat(key, one.host, spec.group, cell))
+            found.append(OpenMember(key, one.host, spec.group, cell))
     return found
 
 

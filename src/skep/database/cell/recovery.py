@@ -22,7 +22,7 @@ from skep.database.cell.tables import (
 )
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.stored import dump, load
-from skep.database.timelines import Recovery
+from skep.database.timelines import RecoveryRow
 from skep.database.upsert import insert
 from skep.domain.guests import state_after
 from skep.domain.ids import InstanceUuid, NodeUuid
@@ -72,7 +72,7 @@ def begin_if_lost(connection: sa.Connection, seen: Moment, who: str, now: int) -
     return True
 
 
-def under_way(connection: sa.Connection) -> Recovery | None:
+def under_way(connection: sa.Connection) -> RecoveryRow | None:
     """Return how the recovery stands; None when there is none."""
     return timelines.recovery(connection, time)
 

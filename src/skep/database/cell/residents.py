@@ -53,7 +53,7 @@ class OnNode(msgspec.Struct, frozen=True, kw_only=True):
     """Servers on their way to it, or away from it, that nobody sees yet."""
 
 
-class InCell(msgspec.Struct, frozen=True, kw_only=True):
+class LeftInCell(msgspec.Struct, frozen=True, kw_only=True):
     """What the database of a cell still has."""
 
     servers: int
@@ -88,7 +88,7 @@ def on_node(connection: sa.Connection, node: NodeUuid) -> OnNode:
     )
 
 
-def in_cell(connection: sa.Connection) -> InCell:
+def in_cell(connection: sa.Connection) -> LeftInCell:
     """Return what the database of a cell still has."""
     row, attempt = instances.c, attempts.c
     living = sa.select(row.state == State.STAGED.value, sa.func.count()).where(row.deleted_at.is_(None))
@@ -98,4 +98,6 @@ def in_cell(connection: sa.Connection) -> InCell:
         .select_from(attempts.join(instances, row.uuid == attempt.instance, isouter=True))
         .where(attempt.open, row.state.is_distinct_from(State.STAGED.value))
     )
-    return InCell(servers=counts.get(False, 0), staged=counts.get(True, 0), held=connection.execute(held).scalar_one())
+    return LeftInCell(
+        servers=counts.get(False, 0), staged=counts.get(True, 0), held=connection.execute(held).scalar_one()
+    )

@@ -18,7 +18,7 @@ async def whole(pieces: AsyncIterator[bytes], image: Image, most: int) -> AsyncI
     """
     if image.size > most:
         raise TooLarge(f"image {image.id} has {image.size} bytes, at most {most} are possible")
-    counted = Counted(pieces, image.size)
+    counted = CountedBytes(pieces, image.size)
     try:
         async for piece in counted:
             yield piece
@@ -27,7 +27,7 @@ async def whole(pieces: AsyncIterator[bytes], image: Image, most: int) -> AsyncI
     counted.compare(image)
 
 
-class Counted:
+class CountedBytes:
     """Bytes on their way to somewhere."""
 
     def __init__(self, pieces: AsyncIterator[bytes], most: int) -> None:

@@ -14,7 +14,7 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.ids import is_uuid
 from skep.domain.images import Image
-from skep.neighbours.images.checked import Counted, whole
+from skep.neighbours.images.checked import CountedBytes, whole
 from skep.neighbours.service_session import ServiceSession, decode
 
 BASE_FIELDS = frozenset(
@@ -79,14 +79,14 @@ class GlanceImages:
         before = await self.get(image_id, context)
         if not context.is_admin and before.owner != context.project_id:
             raise Forbidden(f"image {image_id} is of another project")
-        counted = Counted(pieces, most)
+        counted = CountedBytes(pieces, most)
         try:
             return await self._fill(before, counted, context)
         except Unavailable:
             await self._leave_no_bytes(before, context)
             raise
 
-    async def _fill(self, image: Image, counted: Counted, context: RequestContext) -> Image:
+    async def _fill(self, image: Image, counted: CountedBytes, context: RequestContext) -> Image:
         response = await self._session.put(await self._url(f"/images/{image.id}/file"), aiter(counted))
         refused = REFUSED.get(response.status_code)
         if refused is not None:

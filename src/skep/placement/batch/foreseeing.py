@@ -42,7 +42,7 @@ class States:
         """What each weigher would give it, before the multiplier."""
 
 
-class Host(msgspec.Struct, eq=False, gc=False):
+class ForeseenHost(msgspec.Struct, eq=False, gc=False):
     """One candidate, and what it is with the members that it has got."""
 
     row: int
@@ -77,15 +77,16 @@ class Foreseeing:
         self._weighers = weighers
         self._names = [weigher.name for weigher, _ in weighers]
 
-    def begin(self, rows: list[int], places: list[int]) -> list[Host]:
+    def begin(self, rows: list[int], places: list[int]) -> list[ForeseenHost]:
         """Look at hosts that fit now."""
         states = self._look(rows, 0, _FIRST_STATES)
         starts = range(0, len(rows) * _FIRST_STATES, _FIRST_STATES)
         return [
-            Host(row, place, states, at, _FIRST_STATES) for row, place, at in zip(rows, places, starts, strict=True)
+            ForeseenHost(row, place, states, at, _FIRST_STATES)
+            for row, place, at in zip(rows, places, starts, strict=True)
         ]
 
-    def take(self, host: Host) -> int:
+    def take(self, host: ForeseenHost) -> int:
         """Let a host have one more member; return the filter that rejects it from then on, PASSED if none does."""
         host.after += 1
         host.at += 1
@@ -95,13 +96,13 @@ class Foreseeing:
             host.known *= 2
         return host.states.stages[host.at]
 
-    def shown(self, host: Host) -> dict[str, float]:
+    def shown(self, host: ForeseenHost) -> dict[str, float]:
         """Return what each weigher gives a host now, before its multiplier. Callers must not change it."""
         if host.shown is None:
             host.shown = dict(zip(self._names, host.states.parts[host.at].tolist(), strict=True))
         return host.shown
 
-    def alternate(self, host: Host) -> Alternate:
+    def alternate(self, host: ForeseenHost) -> Alternate:
         """Return a host as an alternate."""
         if host.alternate is None:
             host.alternate = alternate(self._table, host.row)

@@ -12,7 +12,7 @@ from itertools import islice
 
 import numpy as np
 
-from skep.placement.batch.foreseeing import Foreseeing, Host
+from skep.placement.batch.foreseeing import Foreseeing, ForeseenHost
 from skep.placement.hosts.table import HostTable
 from skep.placement.ranking.shapes import PASSED
 
@@ -46,7 +46,7 @@ class Merging:
         self._salt = np.uint64(salt)
         self._need = others + 1
         self._together = min(max(2 * members, _FEWEST_MET), _MOST_MET)
-        self._hosts: dict[int, Host] = {}
+        self._hosts: dict[int, ForeseenHost] = {}
         self._lines: dict[int, list[int]] = {}
         """By cell: the keys of those that may get the next member, ascending. A key is score, place, row."""
         self._heads: list[int] = []
@@ -57,7 +57,7 @@ class Merging:
         if fitting:
             self._meet()
 
-    def best(self) -> list[Host] | None:
+    def best(self) -> list[ForeseenHost] | None:
         """Return the best host and after it the best others of its cell; empty: nobody fits.
 
         None where that is not known, because the way down ended early.
@@ -75,7 +75,7 @@ class Merging:
         hosts = self._hosts
         return [hosts[key & _ROW] for key in line[: -need - 1 : -1]]
 
-    def take(self, host: Host) -> int:
+    def take(self, host: ForeseenHost) -> int:
         """Let the best host have a member; return the filter that rejects it from then on, PASSED if none does."""
         key = self._heads.pop()
         line = self._lines[self._cell[key & _ROW]]
@@ -110,5 +110,5 @@ class Merging:
         return bool(met)
 
 
-def _key(host: Host) -> int:
+def _key(host: ForeseenHost) -> int:
     return host.states.ranks[host.at] << _PLACE_BITS | host.place << _ROW_BITS | host.row

@@ -8,7 +8,7 @@ from skep.placement.batch.merging import Merging
 from skep.placement.choice import Choice, choice_with
 from skep.placement.explain.multiplying import Multiplying
 from skep.placement.hosts.table import HostTable
-from skep.placement.ranking.order import Order
+from skep.placement.ranking.order import RowOrder
 from skep.placement.ranking.shapes import PASSED, Evaluated
 
 _MOST_PASSED = 256
@@ -19,7 +19,7 @@ _MOST_PASSED_EACH = 4
 def together(
     table: HostTable,
     shared: Evaluated,
-    order: Order,
+    order: RowOrder,
     foreseeing: Foreseeing,
     multiplying: Multiplying,
     alternates: int,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from skep.domain.builds import Change
+from skep.domain.builds import SuggestedChange
 from skep.domain.resources import Resources
 from skep.placement.explain.amounts import lacking, nearest, shortage
 from skep.placement.explain.failures import INSIDE, Failures, FilterSet, RowNumbers
@@ -49,12 +49,12 @@ Relaxing = Callable[[HostTable, PlacementRequest, RowNumbers], Part | None]
 
 def smallest_changes(
     table: HostTable, request: PlacementRequest, failures: Failures, by_one: Sequence[RowNumbers]
-) -> tuple[Change, ...]:
+) -> tuple[SuggestedChange, ...]:
     """Return what would fit if one thing were changed; where nothing would, the best of two things.
 
     `by_one`: of each filter, some of the hosts that it alone rejects; of capacity the nearest, nearest first.
     """
-    found: dict[tuple[str, ...], tuple[tuple[object, ...], Change]] = {}
+    found: dict[tuple[str, ...], tuple[tuple[object, ...], SuggestedChange]] = {}
     for number, entry in enumerate(failures.filters):
         is_capacity = 1 << number == failures.capacity
         rows = by_one[number]
@@ -63,7 +63,7 @@ def smallest_changes(
             is_known = is_capacity or entry.name in INSIDE or part.hosts < len(rows)
             of_all = part.hosts if is_known else failures.hosts(1 << number)
             order = (entry.name in _OF_OPERATOR, len(part.words), not is_capacity, -of_all)
-            found.setdefault(part.words, (order, Change(parts=part.words, hosts=of_all)))
+            found.setdefault(part.words, (order, SuggestedChange(parts=part.words, hosts=of_all)))
     if found:
         best = sorted(found.values(), key=lambda item: item[0])
         return tuple(change for _, change in best[:MOST_CHANGES])
@@ -77,7 +77,7 @@ def _is_pair(failures: Failures, failed: FilterSet) -> bool:
     return failed.bit_count() == 2 or failures.things(failed) == 2
 
 
-def _both(table: HostTable, request: PlacementRequest, failures: Failures, failed: FilterSet) -> Change | None:
+def _both(table: HostTable, request: PlacementRequest, failures: Failures, failed: FilterSet) -> SuggestedChange | None:
     """Return what must be changed about two things for some of the hosts that fail on both."""
     rows = failures.some(failed)
     if failed & failures.capacity:
@@ -97,10 +97,12 @@ def _both(table: HostTable, request: PlacementRequest, failures: Failures, faile
             if found is None:
                 return None
             words += found.words
-    return Change(parts=tuple(words), hosts=1)
+    return SuggestedChange(parts=tuple(words), hosts=1)
 
 
-def _less_of_the_rest(table: HostTable, request: PlacementRequest, rows: RowNumbers, part: str) -> Change | None:
+def _less_of_the_rest(
+    table: HostTable, request: PlacementRequest, rows: RowNumbers, part: str
+) -> SuggestedChange | None:
     """Leave out what the filter of this name judges, and ask for less of the rest."""
     rest = without(request, part)
     for row in rows.tolist():
@@ -108,7 +110,7 @@ def _less_of_the_rest(table: HostTable, request: PlacementRequest, rows: RowNumb
         whole = any(lacks.get(name) == rest.resources.get(name) for name in _NEEDED if name in lacks)
         if lacks and not whole and (rest.inside is None or has_room(table, rest.inside, row)):
             words = _words(request, lacks, rest.resources)
-            return Change(parts=(*words, _without_part(request, part)), hosts=1)
+            return SuggestedChange(parts=(*words, _without_part(request, part)), hosts=1)
     return None
 
 

@@ -10,7 +10,7 @@ from skep.placement.hosts.view import HostView
 from skep.placement.request import PlacementRequest
 
 
-class Capacity:
+class HasCapacity:
     """The question whether everything is free that is asked for."""
 
     def __call__(self, hosts: HostView, request: PlacementRequest) -> Mask:
@@ -33,7 +33,7 @@ class Capacity:
         return table.limits.allow(record.row, record.usage, record.claims, request.resources)
 
 
-CAPACITY = Capacity()
+CAPACITY = HasCapacity()
 
 FILTER = Filter(
     name="CapacityFilter",

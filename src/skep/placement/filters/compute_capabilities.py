@@ -14,10 +14,10 @@ from skep.placement.filters.extra_spec_values import matches
 from skep.placement.hosts.attributes import PASSING, Values, attribute
 from skep.placement.hosts.columns import Mask
 from skep.placement.hosts.view import HostView
-from skep.placement.request import Capability
+from skep.placement.request import RequiredAttribute
 
 
-def _passes(hosts: HostView, capabilities: tuple[Capability, ...]) -> Mask:
+def _passes(hosts: HostView, capabilities: tuple[RequiredAttribute, ...]) -> Mask:
     """Let through hosts with all of them. A key without a scope is anybody's where the host has no such attribute."""
     mask = hosts.all()
     for capability in capabilities:
@@ -27,7 +27,7 @@ def _passes(hosts: HostView, capabilities: tuple[Capability, ...]) -> Mask:
     return mask
 
 
-def _if_empty(hosts: HostView, capabilities: tuple[Capability, ...]) -> Mask | None:
+def _if_empty(hosts: HostView, capabilities: tuple[RequiredAttribute, ...]) -> Mask | None:
     passing = any(capability.path[0] in PASSING for capability in capabilities)
     return None if passing else _passes(hosts, capabilities)
 
@@ -40,7 +40,7 @@ def _lacking(values: Values) -> Mask:
     return ~values.judge(lambda _: True)
 
 
-def _stage(capabilities: tuple[Capability, ...]) -> str:
+def _stage(capabilities: tuple[RequiredAttribute, ...]) -> str:
     """Name the attributes: they come from the flavor, which the user chose."""
     wanted = ", ".join(f"{':'.join(capability.path)} {capability.wanted}" for capability in capabilities)
     return f"capabilities ({wanted})"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from skep.domain.host_queries import Attribute, Compared, Constant, Joined, Operand, Query, parse
+from skep.domain.host_queries import Attribute, Compared, ConstantValue, Joined, Operand, Query, parse
 from skep.placement.filters.base import Filter
 from skep.placement.hosts.attributes import PASSING, Values, attribute
 from skep.placement.hosts.columns import Mask
@@ -87,7 +87,7 @@ class _Asked:
                 if operand not in self._found:
                     self._found[operand] = attribute(self._hosts, path)
                 return self._found[operand]
-            case Constant(value):
+            case ConstantValue(value):
                 return Values([value], np.zeros(len(self._hosts), dtype=np.intp))
 
 

@@ -19,7 +19,7 @@ KEY = "max_instances_per_host"
 
 
 @dataclass(frozen=True, slots=True)
-class AtMost:
+class AtMostServers:
     """The question whether fewer than so many servers are there or claimed."""
 
     most: int
@@ -44,7 +44,7 @@ class AtMost:
 
 
 @dataclass(frozen=True, slots=True)
-class AtMostByAggregate:
+class AtMostServersByAggregate:
     """The same question where metadata of aggregates set the limit; a default holds for hosts of none that does."""
 
     default: int
@@ -66,7 +66,7 @@ class AtMostByAggregate:
 
 def made(options: PlacementOptions) -> tuple[Filter, ...]:
     """Return the filter with one limit for all hosts."""
-    below = AtMost(options.max_instances_per_host)
+    below = AtMostServers(options.max_instances_per_host)
     return (
         Filter(
             name="NumInstancesFilter",
@@ -81,7 +81,7 @@ def made(options: PlacementOptions) -> tuple[Filter, ...]:
 
 def made_by_aggregate(options: PlacementOptions) -> tuple[Filter, ...]:
     """Return the filter whose limit metadata of aggregates set for their hosts."""
-    below = AtMostByAggregate(options.max_instances_per_host)
+    below = AtMostServersByAggregate(options.max_instances_per_host)
     return (
         Filter(
             name="AggregateNumInstancesFilter",

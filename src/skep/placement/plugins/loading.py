@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from skep.entry_points import Group
+from skep.entry_points import EntryPointGroup
 from skep.placement.filters.base import Filter
 from skep.placement.weighers.base import Weigher
 
-FILTERS = Group(name="skep.filters", setting="scheduler", noun="filter", page="docs/plugins.md")
-WEIGHERS = Group(name="skep.weighers", setting="scheduler", noun="weigher", page="docs/plugins.md")
+FILTERS = EntryPointGroup(name="skep.filters", setting="scheduler", noun="filter", page="docs/plugins.md")
+WEIGHERS = EntryPointGroup(name="skep.weighers", setting="scheduler", noun="weigher", page="docs/plugins.md")
 
 
 def load_filter(name: str, shipped: Iterable[str]) -> Filter:
@@ -34,7 +34,7 @@ def load_weigher(name: str, shipped: Iterable[str]) -> Weigher:
     return replace(loaded, name=name, plugin=True)
 
 
-def _load(group: Group, name: str, shipped: Iterable[str]) -> Any:
+def _load(group: EntryPointGroup, name: str, shipped: Iterable[str]) -> Any:
     loaded = group.load(name, shipped)
     if getattr(loaded, "shaped_by", None) is not None:
         raise group.broken(name, "shaped_by is for Skep's own filters; expected per_request=True instead")

@@ -67,7 +67,7 @@ def of_one_cell(passing: Iterable[int], met: list[int], cell: memoryview, others
     return found
 
 
-class Order:
+class RowOrder:
     """Rows by score, then by hash. A key is one number: the score's bits, the hash, the row."""
 
     def __init__(self) -> None:
@@ -335,7 +335,7 @@ class Order:
             del self._chunks[number], self._firsts[number]
 
 
-class PartOrder(Order):
+class PartOrder(RowOrder):
     """The best of some rows of another order, with the scores that they have there."""
 
     def __init__(self) -> None:
@@ -356,7 +356,7 @@ class PartOrder(Order):
         """Whether there are rows that would have a place here if they were better."""
         return self._lowest > 0
 
-    def begin_from(self, other: Order, fits: memoryview, yes: int, most: int) -> None:
+    def begin_from(self, other: RowOrder, fits: memoryview, yes: int, most: int) -> None:
         """Hold the best `most` rows at which `fits` is `yes` and those with the score of the last, and no others.
 
         Where there is no row beyond these, this holds whoever comes to fit later, too.
@@ -375,7 +375,7 @@ class PartOrder(Order):
         self._few = self._key_of = _FewKeys((key & _ROW, key) for key in keys)
         self._hold(keys)
 
-    def follow(self, other: Order, rows: Iterable[int], fits: memoryview, yes: int) -> None:
+    def follow(self, other: RowOrder, rows: Iterable[int], fits: memoryview, yes: int) -> None:
         """Hold, of `rows`, those at which `fits` is `yes` and that are good enough."""
         mine, theirs, lowest = self._few, other._by_row, self._lowest
         for row in rows:

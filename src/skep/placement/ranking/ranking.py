@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from skep.placement.hosts.columns import Floats, Hashes, Mask
 from skep.placement.ranking.narrowing import Narrowing
-from skep.placement.ranking.order import Order, of_one_cell
+from skep.placement.ranking.order import RowOrder, of_one_cell
 
 NOBODY = -np.inf
 """The score of a host that does not fit."""
@@ -53,13 +53,13 @@ class Fitting(msgspec.Struct, frozen=True, eq=False):
 
 
 def best_of_one_cell(
-    order: Order, fits: memoryview, yes: int, count: int, cell: memoryview, others: int, salt: int
+    order: RowOrder, fits: memoryview, yes: int, count: int, cell: memoryview, others: int, salt: int
 ) -> list[int] | None:
     """Return the best row and the best `others` of its cell; None where the way is too long. As `Order.first`."""
     return order.first(salt, fits, yes, cell, others, count, _LONGEST_WALK)
 
 
-class Walk:
+class RankingWalk:
     """The way down from the best host, as far as it was gone: a decision asks for its host, then for alternates."""
 
     __slots__ = ("_count", "_passing", "_rows")
@@ -71,7 +71,7 @@ class Walk:
         self._count = count
 
     @classmethod
-    def down(cls, order: Order, fitting: Fitting, salt: int, narrowing: Narrowing | None) -> Walk:
+    def down(cls, order: RowOrder, fitting: Fitting, salt: int, narrowing: Narrowing | None) -> RankingWalk:
         """Go down an order in which all that fit have a place. It must not be changed while the walk is used."""
         if narrowing is None:
             return cls([], order.walk(salt, fitting.column, fitting.yes, _LONGEST_WALK), fitting.count)
@@ -120,7 +120,7 @@ class Ranking:
         salt: int,
         fitting: Fitting,
         score: Callable[[], Floats],
-        order: Order | None = None,
+        order: RowOrder | None = None,
         narrowing: Narrowing | None = None,
     ) -> None:
         """`score`: of each row, NOBODY for those that do not fit; asked for when all must be looked at.
@@ -136,7 +136,7 @@ class Ranking:
         self._all: Floats | None = None
         self._narrowing = narrowing
         self._left = fitting.count if narrowing is None else narrowing.left
-        self._walk = Walk.down(order, fitting, salt, narrowing) if order is not None else None
+        self._walk = RankingWalk.down(order, fitting, salt, narrowing) if order is not None else None
 
     def has(self, row: int) -> bool:
         """Tell whether a row may be chosen at all."""
@@ -215,7 +215,7 @@ class Listed:
 
     def best(self, most: int = 1, *, among: Among = ANY, without: tuple[int, ...] = ()) -> list[int]:
         """Return at most so many rows, best first, of those that may be chosen and are not `without`."""
-        walk = Walk(self._rows, iter(()), len(self._rows))
+        walk = RankingWalk(self._rows, iter(()), len(self._rows))
         return walk.first(most, self._cell.data, among, without) if most > 0 else []
 
 

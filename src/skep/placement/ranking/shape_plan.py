@@ -17,7 +17,7 @@ FIRST_FILTER = 1
 """In the stage column: rejected by the first shared filter; the others follow."""
 
 
-class Plan(msgspec.Struct, frozen=True, eq=False):
+class ShapePlan(msgspec.Struct, frozen=True, eq=False):
     """What of the pipeline concerns one shape."""
 
     steady: tuple[tuple[int, Stage], ...]
@@ -36,7 +36,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     """Whether every host that passes has a place in the order that all shapes share."""
 
 
-def plan_of(pipeline: Pipeline, standing: Standing, request: PlacementRequest) -> Plan:
+def plan_of(pipeline: Pipeline, standing: Standing, request: PlacementRequest) -> ShapePlan:
     """Return the plan of the request's shape."""
     running = [
         (number, entry)
@@ -44,7 +44,7 @@ def plan_of(pipeline: Pipeline, standing: Standing, request: PlacementRequest) -
         if explain.runs(entry, request)
     ]
     varying = tuple(item for item in running if not item[1].steady)
-    return Plan(
+    return ShapePlan(
         steady=tuple(item for item in running if item[1].steady),
         varying=varying,
         stages=tuple((number, entry.stage(request), entry.asked) for number, entry in running),

@@ -21,9 +21,9 @@ from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
 from skep.placement.pipeline import Pipeline
 from skep.placement.ranking.narrowing import Narrowing
-from skep.placement.ranking.order import Order
+from skep.placement.ranking.order import RowOrder
 from skep.placement.ranking.ranking import NOBODY, Fitting, Listed, Ranking, best_of_one_cell
-from skep.placement.ranking.shape_plan import Plan, plan_of
+from skep.placement.ranking.shape_plan import ShapePlan, plan_of
 from skep.placement.ranking.standing import OwnOrder, Standing
 from skep.placement.request import PlacementRequest
 from skep.placement.weighers.base import weighted
@@ -59,7 +59,7 @@ class Evaluated:
         "steady",
     )
 
-    def __init__(self, plan: Plan, room: int, crossed: Crossed, log: ChangeLog) -> None:
+    def __init__(self, plan: ShapePlan, room: int, crossed: Crossed, log: ChangeLog) -> None:
         self.plan = plan
         self.log = log
         """Of the changes to look at beside."""
@@ -176,7 +176,7 @@ class Shapes:
             if rows is not None or shared.own is None or not shared.own.begin_again():
                 return rows
 
-    def order(self, shared: Evaluated, request: PlacementRequest) -> Order | None:
+    def order(self, shared: Evaluated, request: PlacementRequest) -> RowOrder | None:
         """Return an order in which every row has a place that fits, if there is one. Callers must not change it."""
         return self._order(shared, request) if shared.plan.in_order else None
 
@@ -227,7 +227,7 @@ class Shapes:
             order = self._order(shared, request)
         return Ranking(table.node_hash, table.cell, salt, fitting, score, order, narrowing)
 
-    def _order(self, shared: Evaluated, request: PlacementRequest) -> Order:
+    def _order(self, shared: Evaluated, request: PlacementRequest) -> RowOrder:
         """Return an order in which every row has a place that fits."""
         if shared.own is None:
             return self._standing.order(request)
@@ -342,7 +342,7 @@ class Shapes:
         known.crossed.clear()
         known.score = None
 
-    def _judge_facts(self, plan: Plan, hosts: HostView, request: PlacementRequest) -> Stages:
+    def _judge_facts(self, plan: ShapePlan, hosts: HostView, request: PlacementRequest) -> Stages:
         alive = hosts.mapped.copy()
         stage = np.where(alive, np.uint8(PASSED), np.uint8(NOT_MAPPED))
         for number, entry in plan.steady:
@@ -351,7 +351,7 @@ class Shapes:
             alive = passed
         return stage
 
-    def _judge(self, plan: Plan, steady: Stages, rows: Rows | slice, request: PlacementRequest) -> Stages:
+    def _judge(self, plan: ShapePlan, steady: Stages, rows: Rows | slice, request: PlacementRequest) -> Stages:
         hosts = HostView(self._table, rows)
         stage = steady
         for number, entry in plan.varying:

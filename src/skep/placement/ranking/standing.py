@@ -12,7 +12,7 @@ from skep.placement.hosts.columns import Floats, Mask
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
 from skep.placement.pipeline import Pipeline
-from skep.placement.ranking.order import Order, PartOrder
+from skep.placement.ranking.order import PartOrder, RowOrder
 from skep.placement.ranking.ranking import Fitting
 from skep.placement.request import PlacementRequest
 from skep.placement.weighers.base import ScoreOfRow, Weigher, weighted
@@ -59,7 +59,7 @@ class Standing:
 
     def __init__(self, table: HostTable, pipeline: Pipeline) -> None:
         self._table = table
-        self._order = Order()
+        self._order = RowOrder()
         self._filters = [entry for entry in pipeline.shared_filters if entry.of_host and entry.steady]
         self.filters = frozenset(entry.name for entry in self._filters)
         """Who is rejected by one of these has no place in the order."""
@@ -98,7 +98,7 @@ class Standing:
             self._moved = table.moved
         return self._asked
 
-    def order(self, request: PlacementRequest) -> Order:
+    def order(self, request: PlacementRequest) -> RowOrder:
         """Return the order as of now. Nothing but hosts is looked at, so it is the same for every request."""
         table = self._table
         if self._position != table.log.position:
@@ -111,7 +111,7 @@ class Standing:
             self._position = table.position
         return self._order
 
-    def order_of(self, own: OwnOrder, fitting: Fitting, request: PlacementRequest) -> Order:
+    def order_of(self, own: OwnOrder, fitting: Fitting, request: PlacementRequest) -> RowOrder:
         """Return one shape's order as of now."""
         table, order = self._table, own.order
         if own.position != table.position:

@@ -16,7 +16,7 @@ from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
 from skep.placement.options import PlacementOptions
 from skep.placement.request import PlacementRequest
-from skep.placement.slots import Hosts, Kind, Worth, Worthing
+from skep.placement.slots import HostAmounts, ServerKind, Worth, Worthing
 from skep.placement.weighers.base import Weigher
 
 _FEW_CHANGES = 16
@@ -42,11 +42,11 @@ class _Learned:
         # Parts are parts of what the host has as a whole, so they say nothing more about the size of a kind.
         self.worth = Worth(kinds, how, mean_flat=mean, mean_part=np.zeros(len(self.part_classes)))
 
-    def _kind(self, kind: AskedKind, count: float) -> Kind:
+    def _kind(self, kind: AskedKind, count: float) -> ServerKind:
         resources = dict(kind.resources)
         parts, asked = parts_asked(kind.nested)
         amounts = dict(asked)
-        return Kind(
+        return ServerKind(
             flat=tuple(resources.get(name, 0) for name in self.classes),
             part=tuple(amounts.get(name, 0) for name in self.part_classes),
             parts=max(parts, 1),
@@ -60,9 +60,9 @@ class _Learned:
         before = self._before(hosts)
         if not self.part_classes:
             inside = np.zeros((len(hosts), 0, 0), dtype=np.int64)
-            return np.arange(len(hosts)), before - self._worth_of(Hosts(free - taken, capacity, inside, inside))
+            return np.arange(len(hosts)), before - self._worth_of(HostAmounts(free - taken, capacity, inside, inside))
         _, inside_capacity, host, after = parts_of(hosts, self.part_classes, request.nested)
-        left = self._worth_of(Hosts(free[host] - taken, capacity[host], after, inside_capacity[host]))
+        left = self._worth_of(HostAmounts(free[host] - taken, capacity[host], after, inside_capacity[host]))
         return host, before[host] - left
 
     def _before(self, hosts: HostView) -> Floats:
@@ -90,17 +90,17 @@ class _Learned:
             inside, inside_capacity, _, _ = parts_of(hosts, self.part_classes, None)
         else:
             inside = inside_capacity = np.zeros((len(hosts), 0, 0), dtype=np.int64)
-        return self._worth_of(Hosts(free, capacity, inside, inside_capacity))
+        return self._worth_of(HostAmounts(free, capacity, inside, inside_capacity))
 
     def _flat(self, hosts: HostView) -> tuple[Ints, Ints]:
         free = _columns([hosts.free(name) for name in self.classes], len(hosts))
         return free, _columns([hosts.capacity(name) for name in self.classes], len(hosts))
 
-    def _worth_of(self, hosts: Hosts) -> Floats:
+    def _worth_of(self, hosts: HostAmounts) -> Floats:
         worth = np.zeros(len(hosts.flat), dtype=np.float64)
         for begin in range(0, len(worth), self._together):
             rows = slice(begin, begin + self._together)
-            some = Hosts(hosts.flat[rows], hosts.flat_capacity[rows], hosts.part[rows], hosts.part_capacity[rows])
+            some = HostAmounts(hosts.flat[rows], hosts.flat_capacity[rows], hosts.part[rows], hosts.part_capacity[rows])
             worth[rows] = self.worth.of(some)
         return worth
 

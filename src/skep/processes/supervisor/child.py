@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Order:
+class ChildTask:
     """What one child does."""
 
     name: str
@@ -40,7 +40,7 @@ class Order:
 class Child:
     """Runs `skep serve` for an order, with the log `LOGS/NAME.log`, until it is stopped."""
 
-    def __init__(self, order: Order, environment: Mapping[str, str], logs: Path, drain_seconds: float) -> None:
+    def __init__(self, order: ChildTask, environment: Mapping[str, str], logs: Path, drain_seconds: float) -> None:
         self.order = order
         self.log = logs / f"{order.name}.log"
         self.starts = 0

@@ -32,8 +32,8 @@ from skep.processes.installation import (
 from skep.processes.ports import free_ports
 from skep.processes.process import new_process
 from skep.processes.stopping import stop_part
-from skep.processes.supervisor.child import Child, Order
-from skep.processes.supervisor.plan import Numbers, orders_above, orders_inside, settings_above
+from skep.processes.supervisor.child import Child, ChildTask
+from skep.processes.supervisor.plan import ProcessNumbers, orders_above, orders_inside, settings_above
 from skep.processes.supervisor.servers import LocalServers
 from skep.processes.wiring import MEMORY
 from skep.reconciler.loop import Loop
@@ -51,13 +51,13 @@ NOT_FOR_ALL = ("SKEP_DATABASE__API_URL", "SKEP_DATABASE__CELL0_URL", "SKEP_CELLS
 log = get_logger(__name__)
 
 
-class ProcessCloud:
+class SupervisedCloud:
     """All processes of one cloud. What NATS and PostgreSQL are not configured is started here, and kept."""
 
     def __init__(
         self,
         config: Config,
-        numbers: Numbers,
+        numbers: ProcessNumbers,
         *,
         cells: int | None = None,
         hosts: int | None = None,
@@ -161,7 +161,7 @@ class ProcessCloud:
         await self._until_answered()
         self._cells_kept.start()
 
-    def _launch(self, orders: Sequence[Order]) -> None:
+    def _launch(self, orders: Sequence[ChildTask]) -> None:
         environment = self._environment()
         for order in orders:
             child = Child(order, environment, self.logs, self.config.process.drain_seconds)

@@ -10,11 +10,11 @@ import msgspec
 from skep.config.nats_security import NatsSecurity
 from skep.config.sections import CellSettings, Config
 from skep.domain.cells import Cell
-from skep.processes.supervisor.child import Order
+from skep.processes.supervisor.child import ChildTask
 
 
 @dataclass(frozen=True)
-class Numbers:
+class ProcessNumbers:
     """How many processes of each role; cell conductors are for each cell."""
 
     api: int = 1
@@ -24,8 +24,8 @@ class Numbers:
 
 
 def orders_above(
-    config: Config, numbers: Numbers, ports: Mapping[str, int], api_ports: Sequence[int], identity_url: str
-) -> tuple[Order, ...]:
+    config: Config, numbers: ProcessNumbers, ports: Mapping[str, int], api_ports: Sequence[int], identity_url: str
+) -> tuple[ChildTask, ...]:
     """Return the children above the cells; `ports` are those that clients know, `api_ports` one for each API process.
 
     `config` names every database and every cell.
@@ -33,30 +33,32 @@ def orders_above(
     above = (*_shared(config), *_above(config))
     return (
         *(
-            Order(f"scheduler-{number}", "scheduler", settings=_scheduler(config))
+            ChildTask(f"scheduler-{number}", "scheduler", settings=_scheduler(config))
             for number in _count(numbers.scheduler)
         ),
         *(
-            Order(f"super-conductor-{number}", "super-conductor", settings=above)
+            ChildTask(f"super-conductor-{number}", "super-conductor", settings=above)
             for number in _count(numbers.super_conductor)
         ),
         *(
-            Order(f"api-{number}", "api", settings=(*above, *_ports(ports, port, identity_url)))
+            ChildTask(f"api-{number}", "api", settings=(*above, *_ports(ports, port, identity_url)))
             for number, port in enumerate(api_ports, 1)
         ),
     )
 
 
-def orders_inside(config: Config, numbers: Numbers, cell: Cell, hosts: Sequence[str]) -> tuple[Order, ...]:
+def orders_inside(config: Config, numbers: ProcessNumbers, cell: Cell, hosts: Sequence[str]) -> tuple[ChildTask, ...]:
     """Return the children of one cell: its conductors, and the agents of its hosts."""
     inside = (*_shared(config), ("SKEP_CELLS", _cells(config, cell.name)))
     host = (*_shared(config), *_host(config, cell))
     return (
         *(
-            Order(f"cell-conductor-{cell.name}-{number}", "cell-conductor", ("--cell", cell.name), inside, cell.name)
+            ChildTask(
+                f"cell-conductor-{cell.name}-{number}", "cell-conductor", ("--cell", cell.name), inside, cell.name
+            )
             for number in _count(numbers.cell_conductor)
         ),
-        *(Order(f"compute-{name}", "compute", ("--host", name), host, cell.name) for name in hosts),
+        *(ChildTask(f"compute-{name}", "compute", ("--host", name), host, cell.name) for name in hosts),
     )
 
 

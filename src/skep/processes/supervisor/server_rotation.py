@@ -38,7 +38,7 @@ TAKE_SECONDS = 30.0
 POLL_SECONDS = 0.1
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class ServerStep(msgspec.Struct, frozen=True, kw_only=True):
     """What was done."""
 
     steps: tuple[Step, ...]
@@ -92,7 +92,7 @@ class ServerRotation:
             return f"processes sign in by the new user of NATS for another {math.ceil(left)} s"
         return None
 
-    def advance(self, step: Step | None = None) -> Taken:
+    def advance(self, step: Step | None = None) -> ServerStep:
         """Take the next step, `step`: only if it is this one; of a cloud that does not run, both. Blocks.
 
         Raises Unreachable when the cloud that runs does not take it, InUse when something else uses the directory or
@@ -107,12 +107,12 @@ class ServerRotation:
                     self._change(one)
             finally:
                 self._directory.close()
-            return Taken(steps=steps, running=False)
+            return ServerStep(steps=steps, running=False)
         if step == "use":
             self._change("use")
             expected = sign_in(self._passwords.known)
             self._await(lambda: self._sign_in.read_text(encoding="utf-8").strip() == expected)
-            return Taken(steps=("use",), running=True)
+            return ServerStep(steps=("use",), running=True)
         old = nats_old(self._passwords.known)
         if old is None:
             raise step_is_taken(step)
@@ -120,7 +120,7 @@ class ServerRotation:
         self._change("drop")
         port = int((self._directory.servers / "nats.port").read_text(encoding="ascii"))
         self._await(lambda: not is_accepted(port, user, password))
-        return Taken(steps=("drop",), running=True)
+        return ServerStep(steps=("drop",), running=True)
 
     def _change(self, step: Step) -> None:
         """Write down what follows from a step, unless another command was first. Raises InUse."""

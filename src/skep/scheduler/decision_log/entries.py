@@ -89,7 +89,7 @@ class LoggedRequest(msgspec.Struct, frozen=True, array_like=True, tag="asked"):
     seed: int
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class LoggedAnswer(msgspec.Struct, frozen=True, array_like=True):
     """What one decision found."""
 
     claim: Claim | None
@@ -108,7 +108,7 @@ class Decided(msgspec.Struct, frozen=True, array_like=True, tag="decided"):
     member: int
     shunned: tuple[NodeUuid, ...]
     """Where the member's group had no place for it."""
-    answer: Answer
+    answer: LoggedAnswer
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True, tag="found"):
@@ -129,7 +129,7 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True, tag="dropped"):
     node: NodeUuid
 
 
-class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
+class EndedRequest(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """A request is over: none of its choices counts any longer, unless a record holds it."""
 
     number: int
@@ -137,12 +137,25 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """Of the choices, by member."""
 
 
-Entry = Header | Kept | Known | Applied | Begun | Observed | Shared | LoggedRequest | Decided | Found | Dropped | Ended
+Entry = (
+    Header
+    | Kept
+    | Known
+    | Applied
+    | Begun
+    | Observed
+    | Shared
+    | LoggedRequest
+    | Decided
+    | Found
+    | Dropped
+    | EndedRequest
+)
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[str, msgspec.json.Decoder[Any]] = {
     str(kind.__struct_config__.tag): msgspec.json.Decoder(kind)
-    for kind in (Header, Known, Begun, Observed, Shared, LoggedRequest, Decided, Found, Dropped, Ended)
+    for kind in (Header, Known, Begun, Observed, Shared, LoggedRequest, Decided, Found, Dropped, EndedRequest)
 }
 _kept = msgspec.json.Decoder(tuple[str, str, str, msgspec.Raw])
 _applied = msgspec.json.Decoder(tuple[str, str, str, float | None, msgspec.Raw])
@@ -151,7 +164,7 @@ _values: dict[str, msgspec.json.Decoder[Any]] = {
 }
 
 
-class Unreadable(ValueError):
+class UnreadableLine(ValueError):
     """A line is none of a decision log that this release reads."""
 
 
@@ -174,8 +187,8 @@ def decode(line: bytes) -> Entry:
             entry: Entry = _decoders[tag].decode(line)
             return entry
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable(f"a line of the kind {tag!r} cannot be read: {error}") from error
-    raise Unreadable(f"expected a line of a decision log, got {line[:20]!r}")
+        raise UnreadableLine(f"a line of the kind {tag!r} cannot be read: {error}") from error
+    raise UnreadableLine(f"expected a line of a decision log, got {line[:20]!r}")
 
 
 def _tag(line: bytes) -> str:

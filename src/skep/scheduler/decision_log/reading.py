@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from skep.scheduler.decision_log.entries import SCHEMA, Entry, Header, Unreadable, decode
+from skep.scheduler.decision_log.entries import SCHEMA, Entry, Header, UnreadableLine, decode
 from skep.scheduler.decision_log.files import SUFFIX
 
 _BLOCK = 1024 * 1024
@@ -33,20 +33,20 @@ def entries(path: Path) -> Iterator[Entry]:
     for number, line in enumerate(_lines(path), 1):
         try:
             entry = decode(line)
-        except Unreadable as error:
-            raise Unreadable(f"{path}, line {number}: {error}") from error
+        except UnreadableLine as error:
+            raise UnreadableLine(f"{path}, line {number}: {error}") from error
         if number == 1:
             _check_header(path, entry)
         yield entry
     if number == 0:
-        raise Unreadable(f"{path}: the file has no complete line")
+        raise UnreadableLine(f"{path}: the file has no complete line")
 
 
 def _check_header(path: Path, entry: Entry) -> None:
     if not isinstance(entry, Header):
-        raise Unreadable(f"{path}: the first line is not the header of a decision log")
+        raise UnreadableLine(f"{path}: the first line is not the header of a decision log")
     if entry.schema != SCHEMA:
-        raise Unreadable(f"{path}: expected format {SCHEMA} of the decision log, got {entry.schema}")
+        raise UnreadableLine(f"{path}: expected format {SCHEMA} of the decision log, got {entry.schema}")
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -58,6 +58,6 @@ def _lines(path: Path) -> Iterator[bytes]:
             try:
                 data = stream.decompress(block)
             except zlib.error as error:
-                raise Unreadable(f"{path}: the file is not compressed or is damaged: {error}") from error
+                raise UnreadableLine(f"{path}: the file is not compressed or is damaged: {error}") from error
             *lines, rest = (rest + data).split(b"\n")
             yield from lines

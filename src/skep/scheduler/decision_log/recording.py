@@ -12,15 +12,15 @@ from skep.placement.choice import NoHost
 from skep.placement.deciding import Deciding, Seat
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler.decision_log.entries import (
-    Answer,
     Applied,
     Begun,
     Decided,
     Dropped,
-    Ended,
+    EndedRequest,
     Entry,
     Found,
     Known,
+    LoggedAnswer,
     LoggedRequest,
     Observed,
     Shared,
@@ -132,7 +132,7 @@ class RecordedDeciding(Deciding):
         self._ends = True
         super().drop_all()
         nodes = tuple(seat.claim.node if seat.claim is not None else None for seat in self.seats)
-        self._note(Ended(self._logged.number, nodes))
+        self._note(EndedRequest(self._logged.number, nodes))
 
     def _decide_together(self, seats: list[Seat]) -> int:
         decided = super()._decide_together(seats)
@@ -157,16 +157,16 @@ class RecordedDeciding(Deciding):
         log.note(entry)
 
 
-def answer_of(seat: Seat) -> Answer:
+def answer_of(seat: Seat) -> LoggedAnswer:
     """Return what was found for a member that has just been decided."""
     choice = seat.choice
     if choice is not None:
         claim: Claim | None = seat.claim
         alternates = tuple(one.node for one in choice.alternates)
-        return Answer(claim, alternates, choice.explanation.considered, choice.explanation.stages)
+        return LoggedAnswer(claim, alternates, choice.explanation.considered, choice.explanation.stages)
     if isinstance(seat.no, NoHost):
-        return Answer(None, (), seat.no.considered, seat.no.stages, seat.no.reason)
-    return Answer(None, (), 0, (), seat.no.reason if seat.no is not None else "")
+        return LoggedAnswer(None, (), seat.no.considered, seat.no.stages, seat.no.reason)
+    return LoggedAnswer(None, (), 0, (), seat.no.reason if seat.no is not None else "")
 
 
 def found_of(number: int, member: int, seat: Seat) -> Found:

@@ -10,7 +10,16 @@ from skep.placement.deciding import Deciding, Seat
 from skep.placement.groups import GroupSlot
 from skep.placement.knowledge import Knowledge
 from skep.placement.settings import SchedulerSettings
-from skep.scheduler.decision_log.entries import Answer, Applied, Begun, Kept, Known, LoggedRequest, Observed, Shared
+from skep.scheduler.decision_log.entries import (
+    Applied,
+    Begun,
+    Kept,
+    Known,
+    LoggedAnswer,
+    LoggedRequest,
+    Observed,
+    Shared,
+)
 from skep.scheduler.records import BEATS, HEARING
 from skep.scheduler.seating import seats_of
 from skep.scheduler.states import NOT_APPLICABLE, Held, HostStates
@@ -76,7 +85,7 @@ class RetoldDeciding(Deciding):
         """Find the claim that an earlier call of the same attempt made; tell whether there is one."""
         return self._find(seat)
 
-    def follow(self, seat: Seat, answer: Answer) -> None:
+    def follow(self, seat: Seat, answer: LoggedAnswer) -> None:
         """Let count what was decided instead of what is."""
         self.drop(seat)
         if answer.claim is not None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from skep.simulator.events import Server, Trace
+from skep.simulator.events import Trace, TracedServer
 from skep.simulator.traces.flavors import Requests
-from skep.simulator.traces.rows import Row, rows_of
+from skep.simulator.traces.rows import TraceRow, rows_of
 
 COLUMNS = ("vmId", "tenantId", "cores", "ram", "starttime", "endtime")
 HUNDREDTHS = 100
@@ -23,7 +23,7 @@ def read(path: Path) -> Trace:
     requests = Requests()
     rows = sorted(rows_of(path, COLUMNS), key=lambda row: row.number("starttime"))
     servers = [
-        Server(
+        TracedServer(
             name=row.name("vmId"),
             at=max(0, row.time("starttime", seconds=DAY_SECONDS)),
             until=_end(row),
@@ -36,5 +36,5 @@ def read(path: Path) -> Trace:
     return Trace(name=path.stem, servers=tuple(servers), units={"VCPU": HUNDREDTHS})
 
 
-def _end(row: Row) -> int | None:
+def _end(row: TraceRow) -> int | None:
     return None if row.number("endtime") == math.inf else row.time("endtime", seconds=DAY_SECONDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from skep.simulator.events import Server, Trace
+from skep.simulator.events import Trace, TracedServer
 from skep.simulator.traces.flavors import Requests
 from skep.simulator.traces.rows import rows_of
 
@@ -18,7 +18,7 @@ def read(path: Path) -> Trace:
     for row in rows_of(path, COLUMNS):
         at = row.time("at")
         servers.append(
-            Server(
+            TracedServer(
                 name=row.name("vmid"),
                 at=at,
                 until=at + row.time("lt"),

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from skep.domain.nested.reading import MOST_GROUPS
 from skep.domain.nested.wanted import GROUP_POLICY
-from skep.simulator.events import Server, Trace
+from skep.simulator.events import Trace, TracedServer
 from skep.simulator.traces.flavors import GPU_MILLI, Requests
-from skep.simulator.traces.rows import Row, rows_of
+from skep.simulator.traces.rows import TraceRow, rows_of
 
 COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "creation_time", "deletion_time")
 THOUSANDTHS = 1000
@@ -22,7 +22,7 @@ def read(path: Path) -> Trace:
     """Read the pods. Raises BadTrace naming line and column, OSError as the disk does."""
     requests = Requests()
     servers = [
-        Server(
+        TracedServer(
             name=row.name("name"),
             at=row.time("creation_time"),
             until=row.time("deletion_time") if row.text("deletion_time") else None,
@@ -33,7 +33,7 @@ def read(path: Path) -> Trace:
     return Trace(name=path.stem, servers=tuple(servers), units={"VCPU": THOUSANDTHS})
 
 
-def _gpus(row: Row) -> tuple[tuple[str, str], ...]:
+def _gpus(row: TraceRow) -> tuple[tuple[str, str], ...]:
     """Return what is asked of GPUs: as much of each of so many different ones, of one of the models that are named."""
     count = row.amount("num_gpu")
     if not count:

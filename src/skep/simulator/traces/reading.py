@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from skep.simulator.events import HostChange, Trace
+from skep.simulator.events import HostEvent, Trace
 from skep.simulator.traces import azure, huawei, openb
 from skep.simulator.traces.rows import BadTrace, header_of, rows_of
 
@@ -34,15 +34,15 @@ def read(path: Path) -> Trace:
     raise BadTrace(f"{path}, line 1: these are the columns of no format ({known})")
 
 
-def read_outages(path: Path) -> tuple[HostChange, ...]:
+def read_outages(path: Path) -> tuple[HostEvent, ...]:
     """Read when hosts fail: `host,from,until`, in seconds; without `until` for ever. Raises as `read`."""
     changes = []
     for row in rows_of(path, OUTAGES):
         host, begin = row.name("host"), row.time("from")
-        changes.append(HostChange(at=begin, host=host, up=False))
+        changes.append(HostEvent(at=begin, host=host, up=False))
         if row.text("until"):
             end = row.time("until")
             if end <= begin:
                 raise row.refuse("until", "expected a time after the beginning of the outage")
-            changes.append(HostChange(at=end, host=host, up=True))
+            changes.append(HostEvent(at=end, host=host, up=True))
     return tuple(changes)

@@ -18,7 +18,7 @@ class BadTrace(ValueError):
     """A file is no trace, or one of its values is none."""
 
 
-class Row:
+class TraceRow:
     """One line of a file, by the names of its columns."""
 
     def __init__(self, path: Path, line: int, values: dict[str, str]) -> None:
@@ -74,7 +74,7 @@ def header_of(path: Path) -> tuple[str, ...]:
             raise BadTrace(f"{path}, line 1: {error}") from error
 
 
-def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[Row]:
+def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[TraceRow]:
     """Yield the rows of a file that has the wanted columns. Raises BadTrace, OSError as the disk does."""
     columns = header_of(path)
     missing = [name for name in wanted if name not in columns]
@@ -91,7 +91,7 @@ def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[Row]:
                     raise BadTrace(
                         f"{path}, line {reader.line_num}: expected {len(columns)} values, found {len(values)}"
                     )
-                yield Row(path, reader.line_num, dict(zip(columns, values, strict=True)))
+                yield TraceRow(path, reader.line_num, dict(zip(columns, values, strict=True)))
         except UnicodeDecodeError as error:
             raise BadTrace(f"{path}, line {reader.line_num + 1} or soon after it: {NO_TEXT}") from error
         except csv.Error as error:

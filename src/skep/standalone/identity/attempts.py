@@ -75,7 +75,7 @@ class _Counts(Generic[KeyT]):
 
 
 @dataclass
-class Attempts:
+class SignInAttempts:
     """What is remembered of wrong and right passwords. Only failures count.
 
     No failure from one address delays a user at another one: the delays are of an address, or of a user at an address.

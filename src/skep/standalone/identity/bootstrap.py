@@ -11,7 +11,7 @@ import msgspec
 from skep.database import Connection
 from skep.database.api import projects, roles, users
 from skep.database.api.projects import Project
-from skep.database.api.roles import Assignment, Role
+from skep.database.api.roles import RoleAssignment, UserRole
 from skep.database.api.users import User
 from skep.database.engine import Database
 from skep.domain.clock import Clock
@@ -78,7 +78,7 @@ def _ensure(connection: Connection, now: int, fresh: dict[str, str], hashes: dic
 def _role(connection: Connection, name: str) -> str:
     role = roles.by_name(connection, name)
     if role is None:
-        role = Role(id=uuid.uuid4().hex, name=name)
+        role = UserRole(id=uuid.uuid4().hex, name=name)
         roles.insert(connection, role)
     return role.id
 
@@ -92,4 +92,4 @@ def _project(connection: Connection, name: str, description: str, now: int) -> s
 
 
 def _assign(connection: Connection, user_id: str, project_id: str | None, role_id: str) -> None:
-    roles.assign(connection, Assignment(user_id=user_id, project_id=project_id, role_id=role_id))
+    roles.assign(connection, RoleAssignment(user_id=user_id, project_id=project_id, role_id=role_id))

@@ -77,7 +77,7 @@ class SystemScope(msgspec.Struct, frozen=True):
     all: bool
 
 
-class Scope(msgspec.Struct, frozen=True):
+class TokenScope(msgspec.Struct, frozen=True):
     """What the token shall be good for."""
 
     project: ProjectReference | None = None
@@ -90,7 +90,7 @@ class Auth(msgspec.Struct, frozen=True):
     """Proof and scope; without a scope it is the user's default project, if he has a role there."""
 
     identity: Proof
-    scope: Scope | str | None = None
+    scope: TokenScope | str | None = None
 
 
 class AuthBody(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ def check(auth: Auth) -> None:
     _check_scope(auth.scope)
 
 
-def _check_scope(scope: Scope | str | None) -> None:
+def _check_scope(scope: TokenScope | str | None) -> None:
     if isinstance(scope, str):
         if scope != "unscoped":
             raise BadRequest("auth.scope: expected an object or `unscoped`")

@@ -7,7 +7,7 @@ import msgspec
 from skep.database import Connection
 from skep.database.api import projects, revoked_tokens, roles, users
 from skep.database.api.projects import Project
-from skep.database.api.roles import Role
+from skep.database.api.roles import UserRole
 from skep.database.api.users import User
 from skep.domain.ids import ProjectId, UserId
 from skep.neighbours.identity.base import Identity
@@ -21,7 +21,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     payload: TokenPayload
     user: User
     project: Project | None
-    roles: tuple[Role, ...]
+    roles: tuple[UserRole, ...]
     """Those included that others imply."""
     identity: Identity
 
@@ -46,7 +46,9 @@ def load(connection: Connection, payload: TokenPayload) -> Grant | None:
     )
 
 
-def effective_roles(connection: Connection, user_id: str, project_id: str | None, *, system: bool) -> tuple[Role, ...]:
+def effective_roles(
+    connection: Connection, user_id: str, project_id: str | None, *, system: bool
+) -> tuple[UserRole, ...]:
     """Return the roles of a user in a project or in the system, with those they imply."""
     if system:
         given = roles.in_system(connection, user_id)
@@ -58,7 +60,7 @@ def effective_roles(connection: Connection, user_id: str, project_id: str | None
     return tuple(role for role in roles.select(connection) if role.name in names)
 
 
-def _identity(payload: TokenPayload, user: User, project: Project | None, held: tuple[Role, ...]) -> Identity:
+def _identity(payload: TokenPayload, user: User, project: Project | None, held: tuple[UserRole, ...]) -> Identity:
     return Identity(
         user_id=UserId(user.id),
         user_name=user.name,

@@ -17,8 +17,8 @@ from skep.neighbours.identity.base import Identity
 from skep.neighbours.identity.token_cache import TokenCache
 from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.identity import credentials, grants
-from skep.standalone.identity.attempts import Applicant, Attempts, Rules, network_of
-from skep.standalone.identity.credentials import Auth, ProjectReference, Scope, UserPassword
+from skep.standalone.identity.attempts import Applicant, Rules, SignInAttempts, network_of
+from skep.standalone.identity.credentials import Auth, ProjectReference, TokenScope, UserPassword
 from skep.standalone.identity.grants import Grant
 from skep.standalone.identity.passwords import Passwords
 from skep.standalone.identity.settings import IdentitySettings
@@ -52,7 +52,9 @@ class StandaloneIdentity:
         Raises Misconfigured when the key file cannot be used.
         """
         self._said = said
-        self._attempts = Attempts(Rules(free=settings.sign_in_failures, longest_delay=settings.sign_in_longest_delay))
+        self._attempts = SignInAttempts(
+            Rules(free=settings.sign_in_failures, longest_delay=settings.sign_in_longest_delay)
+        )
         self.settings = settings
         self.database = database
         self.clock = clock
@@ -214,7 +216,7 @@ def _find_user(connection: Connection, given: UserPassword) -> User | None:
     return users.by_name(connection, given.name)
 
 
-def _scope(connection: Connection, scope: Scope | str | None, user: User) -> tuple[str | None, bool] | None:
+def _scope(connection: Connection, scope: TokenScope | str | None, user: User) -> tuple[str | None, bool] | None:
     """Return (project id, system) of the scope asked for; None when there is no such project."""
     if isinstance(scope, str) or (scope is not None and scope.unscoped is not None):
         return None, False

@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from skep.database.api.projects import Project
-from skep.database.api.roles import Role
+from skep.database.api.roles import UserRole
 from skep.database.api.users import User
 from skep.domain.clock import isoformat_micro
 from skep.standalone.identity.grants import Grant
@@ -52,7 +52,7 @@ def project(value: Project, base: str) -> dict[str, Any]:
     }
 
 
-def role(value: Role, base: str) -> dict[str, Any]:
+def role(value: UserRole, base: str) -> dict[str, Any]:
     """Show a role."""
     return {
         "id": value.id,

@@ -10,7 +10,7 @@ from skep.database.api.images import StoredImage, Viewer
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound
 from skep.domain.images import Image
-from skep.neighbours.images.checked import Counted, whole
+from skep.neighbours.images.checked import CountedBytes, whole
 from skep.standalone.images.files import PIECE
 from skep.standalone.images.service import StandaloneImages
 
@@ -36,7 +36,7 @@ class EmbeddedImages:
 
     async def upload(self, image_id: str, pieces: AsyncIterator[bytes], context: RequestContext, *, most: int) -> Image:
         """Store the bytes of an image of the caller's project."""
-        counted = Counted(pieces, most)
+        counted = CountedBytes(pieces, most)
         # Nothing is asked for after it: what failed then would leave bytes that nobody knows of.
         return _image(await self._images.upload(image_id.lower(), aiter(counted), _viewer(context)))
 

@@ -58,7 +58,7 @@ BODY_PATCH_BEFORE = "application/openstack-images-v2.0-json-patch"
 Path = Annotated[str, Meta(pattern=r"^/[^\x00]+\Z")]
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PatchOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One step of a JSON patch, as far as the images API allows: on whole fields."""
 
     op: Literal["add", "replace", "remove"]
@@ -74,7 +74,7 @@ class OperationBefore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     remove: Path | UnsetType = UNSET
     value: Any = UNSET
 
-    def operation(self) -> Operation:
+    def operation(self) -> PatchOperation:
         """Return the same step in today's form.
 
         Raises BadRequest unless it says exactly one thing.
@@ -84,7 +84,7 @@ class OperationBefore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         if len(said) != 1:
             raise BadRequest("op: expected `add`, `replace` or `remove`")
         ((word, path),) = said
-        return Operation(op=word, path=path, value=self.value)
+        return PatchOperation(op=word, path=path, value=self.value)
 
 
 def with_fields(image: StoredImage, said: dict[str, Any], settings: ImagesSettings) -> StoredImage:
@@ -96,7 +96,7 @@ def with_fields(image: StoredImage, said: dict[str, Any], settings: ImagesSettin
     return _with(image, values, {**image.properties, **properties}, settings)
 
 
-def patched(image: StoredImage, operations: list[Operation], settings: ImagesSettings) -> StoredImage:
+def patched(image: StoredImage, operations: list[PatchOperation], settings: ImagesSettings) -> StoredImage:
     """Return the image after a JSON patch.
 
     Raises as `with_fields`, and Conflict when a property to replace or remove is not there.

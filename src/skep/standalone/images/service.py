@@ -18,7 +18,7 @@ from skep.database.api.images import ImagePage, ImageQuery, StoredImage, Viewer
 from skep.database.engine import Database
 from skep.domain.clock import Clock
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, SkepError
-from skep.standalone.images.fields import Operation, patched, with_fields
+from skep.standalone.images.fields import PatchOperation, patched, with_fields
 from skep.standalone.images.files import ImageFiles, Received, Space, file_name
 from skep.standalone.images.quotas import Arriving, check_bytes, check_number, has_room, kept_free
 from skep.standalone.images.refusals import Beyond, told
@@ -105,7 +105,7 @@ class StandaloneImages:
         await self._database.write(unit, intake=True)
         return image
 
-    async def patch(self, image_id: str, operations: list[Operation], viewer: Viewer) -> StoredImage:
+    async def patch(self, image_id: str, operations: list[PatchOperation], viewer: Viewer) -> StoredImage:
         """Change an image.
 
         Raises BadRequest naming the field, Forbidden, NotFound, Conflict.

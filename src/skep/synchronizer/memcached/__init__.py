@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from skep.config.sections import SynchronizerSettings
 from skep.domain.errors import Misconfigured
 from skep.synchronizer.memcached.backend import MemcachedBackend
-from skep.synchronizer.memcached.connection import Connection
+from skep.synchronizer.memcached.connection import MemcachedConnection
 
 DEFAULT_PORT = 11211
 
@@ -42,5 +42,7 @@ def make(settings: SynchronizerSettings) -> MemcachedBackend:
     if not host:
         raise Misconfigured("synchronizer.url: expected memcached://HOST:PORT")
     return MemcachedBackend(
-        connect=partial(Connection.open, host, port), name=settings.name, expected_hosts=settings.expected_hosts
+        connect=partial(MemcachedConnection.open, host, port),
+        name=settings.name,
+        expected_hosts=settings.expected_hosts,
     )

@@ -14,12 +14,12 @@ from skep.domain.errors import Misconfigured, StorageUnavailable, Unavailable
 from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Epoch, Published, Refusal, Snapshot, Write, refuse_all
 from skep.synchronizer.memcached import capacity, commands
 from skep.synchronizer.memcached.healing import Healer
-from skep.synchronizer.memcached.lives import Life, LifeEnded, Lives
+from skep.synchronizer.memcached.lives import LifeEnded, MemcachedLife, MemcachedLives
 from skep.synchronizer.memcached.losses import Losses
-from skep.synchronizer.memcached.reading import Position, Reader
-from skep.synchronizer.memcached.server import Connect, Server
+from skep.synchronizer.memcached.reading import MemcachedPosition, Reader
+from skep.synchronizer.memcached.server import Connect, MemcachedClient
 from skep.synchronizer.memcached.trimming import Trimmer
-from skep.synchronizer.memcached.writing import Writer
+from skep.synchronizer.memcached.writing import MemcachedWriter
 
 FIRST_PAUSE = 0.004
 LONGEST_PAUSE = 0.025
@@ -49,11 +49,11 @@ class MemcachedBackend:
         self._name = name
         self._expected_hosts = expected_hosts
         self._monotonic = monotonic
-        self._server = Server(connect)
-        self._lives = Lives(self._server, name, expected_hosts)
+        self._server = MemcachedClient(connect)
+        self._lives = MemcachedLives(self._server, name, expected_hosts)
         self._losses = Losses(self._server, self._lives)
         self._reader = Reader(self._server, self._lives, self._losses)
-        self._writer = Writer(self._server, self._lives, self._losses, clock)
+        self._writer = MemcachedWriter(self._server, self._lives, self._losses, clock)
         self._healer = Healer(self._server, self._lives, self._losses, self._reader, self._writer, monotonic=monotonic)
         self._trimmer = Trimmer(
             self._server,
@@ -105,7 +105,7 @@ class MemcachedBackend:
 
     async def changes(self, cursor: Cursor, *, wait: float = 0.0) -> Changes | CursorTooOld:
         """Return what changed after `cursor`; wait up to `wait` seconds for a change if there is none."""
-        position = Position.parse(cursor)
+        position = MemcachedPosition.parse(cursor)
         if position is None:
             return CursorTooOld()
         end = self._monotonic() + wait
@@ -123,7 +123,7 @@ class MemcachedBackend:
     ) -> tuple[Published | Refusal, ...]:
         """Try each write by compare-and-swap, many in one round trip."""
 
-        async def write(life: Life) -> tuple[Published | Refusal, ...]:
+        async def write(life: MemcachedLife) -> tuple[Published | Refusal, ...]:
             if epoch is not None and life.epoch != epoch:
                 life = await self._lives.join()
                 if life.epoch != epoch:
@@ -140,13 +140,13 @@ class MemcachedBackend:
         """Look now for what was not told and for what was lost; `changes` does it by itself every second."""
         await self._in_a_life(self._healer.look)
 
-    async def _changes(self, life: Life, position: Position) -> Changes | CursorTooOld:
+    async def _changes(self, life: MemcachedLife, position: MemcachedPosition) -> Changes | CursorTooOld:
         if position.epoch != life.epoch:
             return CursorTooOld()
         await self._healer.look_if_due(life)
         return await self._reader.changes(life, position)
 
-    async def _in_a_life(self, operation: Callable[[Life], Awaitable[T]]) -> T:
+    async def _in_a_life(self, operation: Callable[[MemcachedLife], Awaitable[T]]) -> T:
         """Do it in the current life; in the next one when that ends meanwhile."""
         for _ in range(MOST_LIVES):
             with contextlib.suppress(LifeEnded):

@@ -18,7 +18,7 @@ CALL_SECONDS = 5.0
 """A pipeline that is not answered in this time has failed, and its connection is given up."""
 
 
-class Reply(NamedTuple):
+class MemcachedReply(NamedTuple):
     """What the server answered to one command."""
 
     status: bytes
@@ -32,12 +32,12 @@ class Reply(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    future: asyncio.Future[list[Reply]]
-    replies: list[Reply]
+    future: asyncio.Future[list[MemcachedReply]]
+    replies: list[MemcachedReply]
     expected: int
 
 
-class Connection(asyncio.Protocol):
+class MemcachedConnection(asyncio.Protocol):
     """A connection that is used until it fails; then another is made."""
 
     def __init__(self, server: str = "memcached") -> None:
@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
         """Whether nothing can be sent any more."""
         return self._transport is None
 
-    def send(self, commands: Sequence[bytes]) -> asyncio.Future[list[Reply]]:
+    def send(self, commands: Sequence[bytes]) -> asyncio.Future[list[MemcachedReply]]:
         """Hand the commands to the kernel at once, in order; the future has one reply for each.
 
         Raises Unreachable, as does the future, when the connection is gone: which commands were executed is not known
@@ -77,19 +77,19 @@ class Connection(asyncio.Protocol):
         """
         if self._transport is None:
             raise self._gone()
-        future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[list[MemcachedReply]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(future, [], len(commands)))
         self._transport.write(b"".join(commands))
         return future
 
-    async def execute(self, commands: Sequence[bytes]) -> list[Reply]:
+    async def execute(self, commands: Sequence[bytes]) -> list[MemcachedReply]:
         """Send the commands and wait for their replies.
 
         Raises Unreachable when they do not come in time.
         """
         return await self.answer(self.send(commands))
 
-    async def answer(self, future: asyncio.Future[list[Reply]]) -> list[Reply]:
+    async def answer(self, future: asyncio.Future[list[MemcachedReply]]) -> list[MemcachedReply]:
         """Wait for the replies of what was sent.
 
         Raises Unreachable when they do not come in time.
@@ -163,12 +163,12 @@ class Connection(asyncio.Protocol):
             self._statistics.append(line)
         elif line == b"END":
             statistics, self._statistics = self._statistics, []
-            self._answer(Reply(line, value=b"\n".join(statistics)))
+            self._answer(MemcachedReply(line, value=b"\n".join(statistics)))
         else:
-            self._answer(Reply(b"ERROR", value=line))
+            self._answer(MemcachedReply(b"ERROR", value=line))
         return after
 
-    def _answer(self, reply: Reply) -> None:
+    def _answer(self, reply: MemcachedReply) -> None:
         waiting = self._waiting[0]
         waiting.replies.append(reply)
         if len(waiting.replies) == waiting.expected:
@@ -180,8 +180,8 @@ class Connection(asyncio.Protocol):
         return Unreachable(f"{self._server}: the connection ended")
 
 
-def _reply(status: bytes, marks: bytes, value: bytes) -> Reply:
+def _reply(status: bytes, marks: bytes, value: bytes) -> MemcachedReply:
     if marks.startswith(b"c") and b" " not in marks:
-        return Reply(status, int(marks[1:]), 0, value)
+        return MemcachedReply(status, int(marks[1:]), 0, value)
     numbers = {mark[:1]: int(mark[1:]) for mark in marks.split()}
-    return Reply(status, numbers.get(b"c", 0), numbers.get(b"f", 0), value)
+    return MemcachedReply(status, numbers.get(b"c", 0), numbers.get(b"f", 0), value)

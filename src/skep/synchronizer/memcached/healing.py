@@ -13,11 +13,11 @@ import structlog
 
 from skep.synchronizer.memcached import commands, logs
 from skep.synchronizer.memcached.items import Damaged, decode_entry
-from skep.synchronizer.memcached.lives import Life, Lives
+from skep.synchronizer.memcached.lives import MemcachedLife, MemcachedLives
 from skep.synchronizer.memcached.losses import Losses
 from skep.synchronizer.memcached.reading import Reader
-from skep.synchronizer.memcached.server import Server
-from skep.synchronizer.memcached.writing import Writer
+from skep.synchronizer.memcached.server import MemcachedClient
+from skep.synchronizer.memcached.writing import MemcachedWriter
 
 LOOK_SECONDS = 1.0
 """How often a handle looks after writers that were cut off, and walks a bit further."""
@@ -40,11 +40,11 @@ class Healer:
 
     def __init__(
         self,
-        server: Server,
-        lives: Lives,
+        server: MemcachedClient,
+        lives: MemcachedLives,
         losses: Losses,
         reader: Reader,
-        writer: Writer,
+        writer: MemcachedWriter,
         *,
         monotonic: Callable[[], float],
     ) -> None:
@@ -54,11 +54,11 @@ class Healer:
         self._writer = writer
         self._losses = losses
         self._monotonic = monotonic
-        self._life: Life | None = None
+        self._life: MemcachedLife | None = None
         self._due = monotonic() + LOOK_SECONDS
         self._begin(None)
 
-    def _begin(self, life: Life | None) -> None:
+    def _begin(self, life: MemcachedLife | None) -> None:
         self._life = life
         self._unfinished: dict[Entry, tuple[float, bool]] = {}
         """Entries after heads: since when they are known, whether they were told."""
@@ -69,7 +69,7 @@ class Healer:
         self._counted = life.root.losses if life else 0
         self._hurried = self._monotonic() - HURRY_SECONDS
 
-    async def look_if_due(self, life: Life) -> None:
+    async def look_if_due(self, life: MemcachedLife) -> None:
         """Look, unless it was just done.
 
         Raises LifeEnded when something was lost.
@@ -78,7 +78,7 @@ class Healer:
             self._due = self._monotonic() + LOOK_SECONDS
             await self.look(life)
 
-    async def look(self, life: Life) -> None:
+    async def look(self, life: MemcachedLife) -> None:
         """Look once.
 
         Raises LifeEnded when something was lost.
@@ -88,7 +88,7 @@ class Healer:
         await self._look_after_writers(life)
         await self._walk(life, await self._parts(life))
 
-    async def end_logs(self, life: Life, writers: Set[str]) -> None:
+    async def end_logs(self, life: MemcachedLife, writers: Set[str]) -> None:
         """Have logs no longer followed; what they have not told is told first.
 
         Raises LifeEnded when the life is over.
@@ -101,7 +101,7 @@ class Healer:
         if late:
             await self._writer.tell(life, late)
 
-    async def _look_after_writers(self, life: Life) -> None:
+    async def _look_after_writers(self, life: MemcachedLife) -> None:
         """Tell what entries after heads name when they are seen for the second time; later end the log."""
         now = self._monotonic()
         found = await self._after_heads(life)
@@ -118,7 +118,7 @@ class Healer:
         if cut_off:
             await self.end_logs(life, cut_off)
 
-    async def _after_heads(self, life: Life) -> dict[Entry, list[bytes]]:
+    async def _after_heads(self, life: MemcachedLife) -> dict[Entry, list[bytes]]:
         position, _ = await self._reader.position(life)
         entries = [(writer, head + 1) for writer, head in position.read.items()]
         replies = await self._server.read_all([commands.get(life.names.entry(*entry)) for entry in entries])
@@ -135,7 +135,7 @@ class Healer:
                 found[entry] = named
         return found
 
-    async def _parts(self, life: Life) -> range:
+    async def _parts(self, life: MemcachedLife) -> range:
         """Return which parts of the index are to be walked now."""
         losses = await self._server.losses()
         now = self._monotonic()
@@ -148,7 +148,7 @@ class Healer:
         self._next = last
         return range(first, last)
 
-    async def _walk(self, life: Life, parts: range) -> None:
+    async def _walk(self, life: MemcachedLife, parts: range) -> None:
         """Compare tokens with those that are known; what two looks did not know is told."""
         listed = {digest for part in await self._losses.index(life, parts) for digest in part}
         suspects = [*listed, *(digest for digest in self._unknown if digest not in listed)]
@@ -166,12 +166,12 @@ class Healer:
             await self._writer.tell(life, list(hidden))
         self._unknown = {digest: token for digest, token in unknown.items() if digest not in hidden}
 
-    async def _tokens(self, life: Life, digests: Sequence[bytes]) -> list[int]:
+    async def _tokens(self, life: MemcachedLife, digests: Sequence[bytes]) -> list[int]:
         """Return the token of each value; 0: there is none."""
         looks = [commands.look(life.names.value(digest)) for digest in digests]
         return [reply.cas for reply in await self._server.read_all(looks)]
 
 
-def _knows(life: Life, digest: bytes, token: int) -> bool:
+def _knows(life: MemcachedLife, digest: bytes, token: int) -> bool:
     known = life.known.get(digest)
     return known is not None and known.cas == token

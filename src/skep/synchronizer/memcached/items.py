@@ -51,7 +51,7 @@ class Root(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         return self.forgotten + len(self.ended)
 
 
-class Held(NamedTuple):
+class HeldItem(NamedTuple):
     """A value: a record, or (generation 0) that there is none any more."""
 
     record: Record
@@ -59,7 +59,7 @@ class Held(NamedTuple):
     """Microseconds since 1970; 0: it was not removed."""
 
 
-class Names:
+class ItemNames:
     """What the items of one epoch are called."""
 
     def __init__(self, name: str, epoch: str, shards: int) -> None:
@@ -124,7 +124,7 @@ def encode_held(key: Key, generation: int, body: bytes, *, removed_at: int) -> b
     return b"".join((head, namespace, name, body))
 
 
-def decode_held(value: bytes) -> Held:
+def decode_held(value: bytes) -> HeldItem:
     """Read a record's value.
 
     Raises Damaged when it is none.
@@ -137,7 +137,7 @@ def decode_held(value: bytes) -> Held:
         raise Damaged(f"not a record: {error}") from error
     if form != FORMAT or len(value) < start + named:
         raise Damaged("not a record")
-    return Held(Record(key=key, generation=generation, body=value[start + named :]), removed_at)
+    return HeldItem(Record(key=key, generation=generation, body=value[start + named :]), removed_at)
 
 
 def encode_entry(number: int, digests: list[bytes]) -> bytes:

@@ -14,10 +14,10 @@ from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import new_uuid
 from skep.synchronizer.base import Epoch
 from skep.synchronizer.memcached import capacity, commands
-from skep.synchronizer.memcached.connection import Connection, Reply
+from skep.synchronizer.memcached.connection import MemcachedConnection, MemcachedReply
 from skep.synchronizer.memcached.items import (
     Damaged,
-    Names,
+    ItemNames,
     Root,
     decode_index,
     decode_root,
@@ -25,7 +25,7 @@ from skep.synchronizer.memcached.items import (
     encode_root,
     root_name,
 )
-from skep.synchronizer.memcached.server import Server
+from skep.synchronizer.memcached.server import MemcachedClient
 
 MOST_TRIES = 50
 
@@ -36,7 +36,7 @@ class LifeEnded(Exception):  # it tells what happened; no caller of the backend 
     """The epoch in which something was tried is over: it has to be tried in the current one."""
 
 
-class Known(NamedTuple):
+class KnownValue(NamedTuple):
     """What a handle knows of a value: enough to swap it without reading it first."""
 
     generation: int
@@ -45,7 +45,7 @@ class Known(NamedTuple):
 
 
 @dataclass(slots=True)
-class Life:
+class MemcachedLife:
     """One epoch as one handle knows it."""
 
     root: Root
@@ -53,8 +53,8 @@ class Life:
     """The root as the server has it: while it is the same, so is the life. A token alone would not say it, since a
     server that starts anew counts its tokens from 1 again."""
     cas: int
-    names: Names
-    known: dict[bytes, Known] = field(default_factory=dict)
+    names: ItemNames
+    known: dict[bytes, KnownValue] = field(default_factory=dict)
     """By digest; a wrong one is noticed by the server and costs a round trip."""
     complete: bool = False
     """Whether all records were read, so that one which is not known is news."""
@@ -68,18 +68,18 @@ class Life:
         """Remember a value; replies of two connections may cross, the older one of them says nothing."""
         known = self.known.get(digest)
         if known is None or generation >= known.generation or known.removed:
-            self.known[digest] = Known(generation, cas, removed)
+            self.known[digest] = KnownValue(generation, cas, removed)
 
 
-class Lives:
+class MemcachedLives:
     """The current life, and the way into the next."""
 
-    def __init__(self, server: Server, name: str, expected_hosts: int) -> None:
+    def __init__(self, server: MemcachedClient, name: str, expected_hosts: int) -> None:
         self._server = server
         self._name = name
         self._root = root_name(name)
         self._shards = capacity.shards_for(expected_hosts)
-        self._life: Life | None = None
+        self._life: MemcachedLife | None = None
         self._lock = asyncio.Lock()
 
     @property
@@ -87,19 +87,19 @@ class Lives:
         """The command whose reply `look` takes: it belongs to the end of whatever must have happened in one life."""
         return commands.get(self._root)
 
-    async def current(self) -> Life:
+    async def current(self) -> MemcachedLife:
         """Return the life that this handle knows, without asking whether it is over."""
         return self._life or await self.join()
 
-    async def join(self) -> Life:
+    async def join(self) -> MemcachedLife:
         """Ask which life it is; begin one where there is none."""
         return await self._join(unless=None)
 
-    async def begin(self, expected: str) -> Life:
+    async def begin(self, expected: str) -> MemcachedLife:
         """Begin another life, unless it is no longer `expected`; return the current one."""
         return await self._join(unless=expected)
 
-    def look(self, life: Life, reply: Reply) -> None:
+    def look(self, life: MemcachedLife, reply: MemcachedReply) -> None:
         """Compare the root with the life in which something was done.
 
         Raises LifeEnded when it is another one now, or when the root is gone.
@@ -111,13 +111,13 @@ class Lives:
                 self._life = None
             raise LifeEnded
 
-    async def lost(self, life: Life, reason: str) -> LifeEnded:
+    async def lost(self, life: MemcachedLife, reason: str) -> LifeEnded:
         """Begin another life, since this one has lost something; return what its finder has to raise."""
         log.warning("memcached lost records: new epoch", reason=reason, epoch=life.epoch)
         await self.begin(life.epoch)
         return LifeEnded()
 
-    async def change_root(self, life: Life, change: Callable[[Root], Root]) -> None:
+    async def change_root(self, life: MemcachedLife, change: Callable[[Root], Root]) -> None:
         """Change what the root says beside the epoch.
 
         Raises LifeEnded when the life is over.
@@ -133,19 +133,21 @@ class Lives:
             _, reply = await connection.execute([commands.swap(self._root, encode_root(root), life.cas), self.watch])
         raise StorageUnavailable("the root changes too fast to be written")
 
-    def _adopt(self, reply: Reply) -> Life:
+    def _adopt(self, reply: MemcachedReply) -> MemcachedLife:
         try:
             root = decode_root(reply.value)
         except Damaged as error:
             raise StorageUnavailable(f"memcached: {self._root.decode()}: {error}") from error
         life = self._life
         if life is None or life.epoch != root.epoch:
-            life = self._life = Life(root, reply.value, reply.cas, Names(self._name, root.epoch, root.shards))
+            life = self._life = MemcachedLife(
+                root, reply.value, reply.cas, ItemNames(self._name, root.epoch, root.shards)
+            )
         elif reply.cas > life.cas:  # a token never goes down while the server lives, and with the server ends the epoch
             life.root, life.value, life.cas = root, reply.value, reply.cas
         return life
 
-    async def _join(self, unless: str | None) -> Life:
+    async def _join(self, unless: str | None) -> MemcachedLife:
         """Return the current life if there is one and it is not that of `unless`; otherwise make one."""
         async with self._lock:
             connection = await self._server.connection("reading")
@@ -158,14 +160,14 @@ class Lives:
                 await self._make(connection, reply)
             raise StorageUnavailable("memcached does not store the root, or loses it repeatedly")
 
-    async def _make(self, connection: Connection, old: Reply) -> None:
+    async def _make(self, connection: MemcachedConnection, old: MemcachedReply) -> None:
         """Try to put another root in the place of the old one; the index first, so that a life always has its index.
 
         All on one connection: another server process, after a restart, counts its tokens from 1 again.
         """
         losses = capacity.losses(await connection.statistics())
         root = Root(epoch=new_uuid().replace("-", "")[:16], shards=self._shards, losses=losses)
-        names = Names(self._name, root.epoch, root.shards)
+        names = ItemNames(self._name, root.epoch, root.shards)
         shards = [names.shard(number) for number in range(root.shards)]
         made = await connection.execute([commands.add(shard, encode_index([])) for shard in shards])
         if any(reply.status != b"HD" for reply in made):
@@ -183,7 +185,7 @@ class Lives:
 
     async def _sweep(self, root: Root) -> None:
         """Remove what the ended life has stored. What is missed here gives way when the server needs its place."""
-        names = Names(self._name, root.epoch, root.shards)
+        names = ItemNames(self._name, root.epoch, root.shards)
         shards = [names.shard(number) for number in range(root.shards)]
         for shard in await self._server.read_all([commands.get(shard) for shard in shards]):
             listed = set(decode_index(shard.value)) if shard.status == b"VA" else set()

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Set
 from msgspec.structs import replace
 
 from skep.synchronizer.memcached import commands
-from skep.synchronizer.memcached.connection import Reply
+from skep.synchronizer.memcached.connection import MemcachedReply
 from skep.synchronizer.memcached.items import Damaged, Root, decode_entry
-from skep.synchronizer.memcached.lives import Life, Lives
-from skep.synchronizer.memcached.server import Server
+from skep.synchronizer.memcached.lives import MemcachedLife, MemcachedLives
+from skep.synchronizer.memcached.server import MemcachedClient
 
 KEEP_ENDED = 32
 """Ends of logs that the root keeps; who has missed more of them takes a snapshot."""
@@ -19,7 +19,7 @@ HEAD_SECONDS = 3600
 """The head of a log that ended stays for readers who have just read the root that named it."""
 
 
-async def follow(lives: Lives, life: Life, writer: str) -> None:
+async def follow(lives: MemcachedLives, life: MemcachedLife, writer: str) -> None:
     """Have everybody follow a log; its head has to be there.
 
     Raises LifeEnded when the life is over.
@@ -29,7 +29,7 @@ async def follow(lives: Lives, life: Life, writer: str) -> None:
     )
 
 
-async def end(server: Server, lives: Lives, life: Life, writers: Set[str]) -> list[bytes]:
+async def end(server: MemcachedClient, lives: MemcachedLives, life: MemcachedLife, writers: Set[str]) -> list[bytes]:
     """Have logs no longer followed, but to where they are; return what was written to them at the very moment.
 
     A writer that still lives finds, after its next entry, that its log is no longer followed, and begins another. What
@@ -53,7 +53,7 @@ async def end(server: Server, lives: Lives, life: Life, writers: Set[str]) -> li
     return digests
 
 
-def _numbers(writers: Iterable[str], replies: list[Reply]) -> dict[str, int]:
+def _numbers(writers: Iterable[str], replies: list[MemcachedReply]) -> dict[str, int]:
     return {writer: int(reply.value) for writer, reply in zip(writers, replies, strict=True) if reply.value.isdigit()}
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from skep.synchronizer.memcached import commands
 from skep.synchronizer.memcached.items import Damaged, decode_index
-from skep.synchronizer.memcached.lives import Life, Lives
-from skep.synchronizer.memcached.server import Server
+from skep.synchronizer.memcached.lives import MemcachedLife, MemcachedLives
+from skep.synchronizer.memcached.server import MemcachedClient
 
 LOOK_AGAIN_SECONDS = (0.02, 0.1, 0.5)
 """A new key is listed a moment before its value is there; so often it is looked at before a value counts as lost."""
@@ -16,11 +16,11 @@ LOOK_AGAIN_SECONDS = (0.02, 0.1, 0.5)
 class Losses:
     """Judges what is missing."""
 
-    def __init__(self, server: Server, lives: Lives) -> None:
+    def __init__(self, server: MemcachedClient, lives: MemcachedLives) -> None:
         self._server = server
         self._lives = lives
 
-    async def judge(self, life: Life, digests: Sequence[bytes], *, surely: bool = False) -> None:
+    async def judge(self, life: MemcachedLife, digests: Sequence[bytes], *, surely: bool = False) -> None:
         """Judge values that are not there. A value is lost when its key is listed, and either somebody has seen it
         (`surely`) or the server has lost items since the epoch began. A key whose value was never written, since its
         writer was cut off, is listed too: it counts as absent.
@@ -40,7 +40,7 @@ class Losses:
                 return
         raise await self._lives.lost(life, f"{len(missing)} listed values are missing")
 
-    async def index(self, life: Life, numbers: Sequence[int]) -> list[list[bytes]]:
+    async def index(self, life: MemcachedLife, numbers: Sequence[int]) -> list[list[bytes]]:
         """Read parts of the index.
 
         Raises LifeEnded when one is gone or damaged; another life has begun then.
@@ -54,7 +54,7 @@ class Losses:
             reason = str(error)
         raise await self._lives.lost(life, reason)
 
-    async def _listed(self, life: Life, digests: list[bytes]) -> list[bytes]:
+    async def _listed(self, life: MemcachedLife, digests: list[bytes]) -> list[bytes]:
         shards = sorted({life.names.shard_of(digest) for digest in digests})
         listed = {digest for part in await self.index(life, shards) for digest in part}
         return [digest for digest in digests if digest in listed]

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Record, Snapshot
 from skep.synchronizer.memcached import commands
-from skep.synchronizer.memcached.connection import Reply
+from skep.synchronizer.memcached.connection import MemcachedReply
 from skep.synchronizer.memcached.items import RING, Damaged, Root, decode_entry, decode_held
-from skep.synchronizer.memcached.lives import Life, Lives
+from skep.synchronizer.memcached.lives import MemcachedLife, MemcachedLives
 from skep.synchronizer.memcached.losses import Losses
-from skep.synchronizer.memcached.server import Server
+from skep.synchronizer.memcached.server import MemcachedClient
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class MemcachedPosition:
     """A cursor, taken apart."""
 
     epoch: str
@@ -30,7 +30,7 @@ class Position:
         return Cursor(f"{self.epoch}/{self.endings}/{read}")
 
     @staticmethod
-    def parse(cursor: Cursor) -> Position | None:
+    def parse(cursor: Cursor) -> MemcachedPosition | None:
         """Read a cursor; None when it is not one of ours."""
         parts = cursor.split("/")
         if len(parts) != 3 or not _is_number(parts[1]):
@@ -41,9 +41,9 @@ class Position:
             if not writer or not _is_number(number):
                 return None
             read[writer] = int(number)
-        return Position(parts[0], int(parts[1]), read)
+        return MemcachedPosition(parts[0], int(parts[1]), read)
 
-    def unread(self, now: Position, ended: Sequence[tuple[str, int]]) -> list[tuple[str, int]] | None:
+    def unread(self, now: MemcachedPosition, ended: Sequence[tuple[str, int]]) -> list[tuple[str, int]] | None:
         """Return the entries between this position and a later one, between which these logs have ended.
 
         None when they are no longer kept, or when this position cannot have been.
@@ -63,12 +63,12 @@ class Position:
 class Reader:
     """What a handle does to read."""
 
-    def __init__(self, server: Server, lives: Lives, losses: Losses) -> None:
+    def __init__(self, server: MemcachedClient, lives: MemcachedLives, losses: Losses) -> None:
         self._server = server
         self._lives = lives
         self._losses = losses
 
-    async def snapshot(self, life: Life) -> Snapshot:
+    async def snapshot(self, life: MemcachedLife) -> Snapshot:
         """Read all records; the logs' heads first, so that whatever changes meanwhile is told after the cursor."""
         position, _ = await self.position(life)
         parts = await self._losses.index(life, range(life.root.shards))
@@ -77,7 +77,7 @@ class Reader:
         living = tuple(record for record in records if record.body)
         return Snapshot(epoch=life.epoch, records=living, cursor=position.cursor())
 
-    async def changes(self, life: Life, position: Position) -> Changes | CursorTooOld:
+    async def changes(self, life: MemcachedLife, position: MemcachedPosition) -> Changes | CursorTooOld:
         """Read what the logs tell after a position of this life."""
         now, root = await self.position(life)
         if not root.forgotten <= position.endings <= root.endings:
@@ -90,7 +90,7 @@ class Reader:
         told = tuple(record for record in records if record.generation)
         return Changes(records=told, cursor=now.cursor())
 
-    async def position(self, life: Life) -> tuple[Position, Root]:
+    async def position(self, life: MemcachedLife) -> tuple[MemcachedPosition, Root]:
         """Return how far the logs have come, and the root that says which they are.
 
         Raises LifeEnded when the life is over.
@@ -104,9 +104,9 @@ class Reader:
         if new:
             heads.update(zip(new, await self._server.read(list(_heads(life, new))), strict=True))
         read = {writer: await self._head(life, heads[writer]) for writer in root.writers}
-        return Position(life.epoch, root.endings, read), root
+        return MemcachedPosition(life.epoch, root.endings, read), root
 
-    async def values(self, life: Life, digests: list[bytes]) -> list[Record]:
+    async def values(self, life: MemcachedLife, digests: list[bytes]) -> list[Record]:
         """Read values, removed ones too; those that are absent are left out.
 
         Raises LifeEnded when one was lost.
@@ -131,12 +131,12 @@ class Reader:
             await self._losses.judge(life, missing)
         return records
 
-    async def _head(self, life: Life, reply: Reply) -> int:
+    async def _head(self, life: MemcachedLife, reply: MemcachedReply) -> int:
         if reply.status == b"VA" and reply.value.isdigit():
             return int(reply.value)
         raise await self._lives.lost(life, "the head of a log is missing")
 
-    async def _told(self, life: Life, entries: list[tuple[str, int]]) -> list[bytes] | None:
+    async def _told(self, life: MemcachedLife, entries: list[tuple[str, int]]) -> list[bytes] | None:
         """Return the digests that entries of logs name, each once; None when an entry is no longer there."""
         digests: dict[bytes, None] = {}
         replies = await self._server.read_all([commands.get(life.names.entry(*entry)) for entry in entries])
@@ -157,5 +157,5 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
-def _heads(life: Life, writers: Iterable[str]) -> Iterable[bytes]:
+def _heads(life: MemcachedLife, writers: Iterable[str]) -> Iterable[bytes]:
     return (commands.get(life.names.head(writer)) for writer in writers)

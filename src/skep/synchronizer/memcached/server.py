@@ -9,9 +9,9 @@ from typing import Literal
 
 from skep.domain.errors import Unreachable
 from skep.synchronizer.memcached import capacity
-from skep.synchronizer.memcached.connection import Connection, Reply
+from skep.synchronizer.memcached.connection import MemcachedConnection, MemcachedReply
 
-Connect = Callable[[], Awaitable[Connection]]
+Connect = Callable[[], Awaitable[MemcachedConnection]]
 Lane = Literal["reading", "writing"]
 """Writes do not wait behind long readings; what is written stays in order."""
 
@@ -21,16 +21,16 @@ PIPELINE = 500
 AHEAD = 3
 
 
-class Server:
+class MemcachedClient:
     """Connections to one server."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
-        self._connections: dict[Lane, Connection] = {}
+        self._connections: dict[Lane, MemcachedConnection] = {}
         self._locks: dict[Lane, asyncio.Lock] = {"reading": asyncio.Lock(), "writing": asyncio.Lock()}
         self.closing = asyncio.Event()
 
-    async def connection(self, lane: Lane) -> Connection:
+    async def connection(self, lane: Lane) -> MemcachedConnection:
         """Return the connection that is used now.
 
         Raises Unreachable when there is none and none can be made, or when the handle was closed.
@@ -50,17 +50,17 @@ class Server:
                 self._connections[lane] = connection
             return connection
 
-    async def read(self, commands: Sequence[bytes]) -> list[Reply]:
+    async def read(self, commands: Sequence[bytes]) -> list[MemcachedReply]:
         """Execute a few commands beside what is being written."""
         return await (await self.connection("reading")).execute(commands)
 
-    async def stream(self, commands: Sequence[bytes]) -> AsyncIterator[list[Reply]]:
+    async def stream(self, commands: Sequence[bytes]) -> AsyncIterator[list[MemcachedReply]]:
         """Execute many commands, some pipelines ahead of what is taken; yield their replies in order."""
         connection = await self.connection("reading")
         if len(commands) <= PIPELINE:
             yield await connection.execute(commands) if commands else []
             return
-        sent: deque[asyncio.Future[list[Reply]]] = deque()
+        sent: deque[asyncio.Future[list[MemcachedReply]]] = deque()
         for start in range(0, len(commands), PIPELINE):
             sent.append(connection.send(commands[start : start + PIPELINE]))
             if len(sent) > AHEAD:
@@ -68,7 +68,7 @@ class Server:
         while sent:
             yield await connection.answer(sent.popleft())
 
-    async def read_all(self, commands: Sequence[bytes]) -> list[Reply]:
+    async def read_all(self, commands: Sequence[bytes]) -> list[MemcachedReply]:
         """Execute many commands; return all replies."""
         return [reply async for replies in self.stream(commands) for reply in replies]
 

@@ -15,12 +15,12 @@ from skep.domain.clock import SECOND, Clock
 from skep.synchronizer.base import KEEP_REMOVED_SECONDS, Key
 from skep.synchronizer.memcached import commands
 from skep.synchronizer.memcached.healing import Healer
-from skep.synchronizer.memcached.items import Damaged, Held, decode_held, decode_index, encode_held, encode_index
-from skep.synchronizer.memcached.lives import Life, Lives
+from skep.synchronizer.memcached.items import Damaged, HeldItem, decode_held, decode_index, encode_held, encode_index
+from skep.synchronizer.memcached.lives import MemcachedLife, MemcachedLives
 from skep.synchronizer.memcached.losses import Losses
 from skep.synchronizer.memcached.reading import Reader
-from skep.synchronizer.memcached.server import Server
-from skep.synchronizer.memcached.writing import Writer
+from skep.synchronizer.memcached.server import MemcachedClient
+from skep.synchronizer.memcached.writing import MemcachedWriter
 
 SILENT_SECONDS = 120.0
 """A log without a new entry for so long is no longer followed; its writer, if it lives, begins another."""
@@ -55,11 +55,11 @@ class Trimmer:
 
     def __init__(
         self,
-        server: Server,
-        lives: Lives,
+        server: MemcachedClient,
+        lives: MemcachedLives,
         losses: Losses,
         reader: Reader,
-        writer: Writer,
+        writer: MemcachedWriter,
         healer: Healer,
         *,
         clock: Clock,
@@ -77,7 +77,7 @@ class Trimmer:
         self._heads: dict[str, tuple[int, float]] = {}
         """By writer, how far its log was and since when this handle knows it there."""
 
-    async def trim(self, life: Life) -> int:
+    async def trim(self, life: MemcachedLife) -> int:
         """Forget; return how many records and logs."""
         forgotten = await self._end_silent_logs(life)
         for _ in range(min(PARTS, life.root.shards)):
@@ -85,7 +85,7 @@ class Trimmer:
             forgotten += await self._trim_part(life, self._next)
         return forgotten
 
-    async def _end_silent_logs(self, life: Life) -> int:
+    async def _end_silent_logs(self, life: MemcachedLife) -> int:
         now = self._monotonic()
         position, _ = await self._reader.position(life)
         self._heads = {
@@ -101,7 +101,7 @@ class Trimmer:
             await self._healer.end_logs(life, set(silent))
         return len(silent)
 
-    async def _trim_part(self, life: Life, number: int) -> int:
+    async def _trim_part(self, life: MemcachedLife, number: int) -> int:
         part = await self._read(life, number)
         looks = await self._server.read_all([commands.look(life.names.value(digest)) for digest in part.listed])
         replies = dict(zip(part.listed, looks, strict=True))
@@ -123,7 +123,7 @@ class Trimmer:
             life.known.pop(digest, None)
         return len(part.forget)
 
-    async def _read(self, life: Life, number: int) -> _Part:
+    async def _read(self, life: MemcachedLife, number: int) -> _Part:
         (reply,) = await self._server.read([commands.get(life.names.shard(number))])
         try:
             if reply.status == b"VA":
@@ -133,21 +133,21 @@ class Trimmer:
             reason = str(error)
         raise await self._lives.lost(life, reason)
 
-    async def _plant(self, life: Life, digests: list[bytes]) -> None:
+    async def _plant(self, life: MemcachedLife, digests: list[bytes]) -> None:
         """Where a key was listed and its value never written, say that there is none: it is forgotten like others."""
         value = encode_held(NOBODY, 0, b"", removed_at=self._clock.now())
         await self._server.read_all(
             [commands.add(life.names.value(digest), value, flags=commands.REMOVED) for digest in digests]
         )
 
-    async def _choose(self, life: Life, part: _Part, removed: list[bytes]) -> None:
+    async def _choose(self, life: MemcachedLife, part: _Part, removed: list[bytes]) -> None:
         """Choose what was removed long enough ago, and bar it.
 
         What is listed twice may just be written anew by somebody slow: it waits once more.
         """
         now = self._clock.now()
         before = now - int(KEEP_REMOVED_SECONDS * SECOND)
-        old: list[tuple[bytes, Held, int]] = []
+        old: list[tuple[bytes, HeldItem, int]] = []
         replies = await self._server.read_all([commands.get(life.names.value(digest)) for digest in removed])
         for digest, reply in zip(removed, replies, strict=True):
             if reply.status != b"VA":

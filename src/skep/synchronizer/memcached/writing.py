@@ -17,11 +17,11 @@ from skep.domain.errors import StorageUnavailable, TooLarge
 from skep.domain.ids import new_uuid
 from skep.synchronizer.base import MAX_BODY_BYTES, Published, Refusal, Write
 from skep.synchronizer.memcached import commands, logs
-from skep.synchronizer.memcached.connection import Connection, Reply
-from skep.synchronizer.memcached.items import Damaged, Held, decode_held, digest_of, encode_entry, encode_held
-from skep.synchronizer.memcached.lives import Life, Lives
+from skep.synchronizer.memcached.connection import MemcachedConnection, MemcachedReply
+from skep.synchronizer.memcached.items import Damaged, HeldItem, decode_held, digest_of, encode_entry, encode_held
+from skep.synchronizer.memcached.lives import MemcachedLife, MemcachedLives
 from skep.synchronizer.memcached.losses import Losses
-from skep.synchronizer.memcached.server import Server
+from skep.synchronizer.memcached.server import MemcachedClient
 
 BATCH_WRITES = 500
 BATCH_BYTES = 4 * 1024 * 1024
@@ -39,8 +39,8 @@ class _Log:
     """The log of one handle on one connection in one life."""
 
     writer: str
-    connection: Connection
-    life: Life
+    connection: MemcachedConnection
+    life: MemcachedLife
     number: int = 0
     """Of the latest entry."""
 
@@ -57,10 +57,10 @@ class _Try:
     outcome: Published | Refusal | None = None
 
 
-class Writer:
+class MemcachedWriter:
     """What a handle does to write."""
 
-    def __init__(self, server: Server, lives: Lives, losses: Losses, clock: Clock) -> None:
+    def __init__(self, server: MemcachedClient, lives: MemcachedLives, losses: Losses, clock: Clock) -> None:
         self._server = server
         self._lives = lives
         self._losses = losses
@@ -68,7 +68,7 @@ class Writer:
         self._log: _Log | None = None
         self._lock = asyncio.Lock()
 
-    async def publish(self, life: Life, writes: Sequence[Write]) -> tuple[Published | Refusal, ...]:
+    async def publish(self, life: MemcachedLife, writes: Sequence[Write]) -> tuple[Published | Refusal, ...]:
         """Try each write.
 
         Raises LifeEnded when the life was over before all were done: then none counts.
@@ -78,7 +78,7 @@ class Writer:
             outcomes += await self._publish(life, batch)
         return tuple(outcomes)
 
-    async def tell(self, life: Life, digests: list[bytes]) -> None:
+    async def tell(self, life: MemcachedLife, digests: list[bytes]) -> None:
         """Tell readers to look at these values: somebody may have changed them without telling."""
         await self._send(life, digests, {}, [])
 
@@ -93,7 +93,7 @@ class Writer:
         """Tell whether this handle writes that log now."""
         return self._log is not None and self._log.writer == writer and not self._log.connection.closed
 
-    async def _publish(self, life: Life, writes: Sequence[Write]) -> list[Published | Refusal]:
+    async def _publish(self, life: MemcachedLife, writes: Sequence[Write]) -> list[Published | Refusal]:
         tries = [_first_try(life, write) for write in writes]
         for _ in range(MOST_ROUNDS):
             await self._look_up(life, [one for one in tries if one.outcome is None and one.cas is None])
@@ -106,7 +106,7 @@ class Writer:
             raise StorageUnavailable(f"records could not be written in {MOST_ROUNDS} rounds")
         return outcomes
 
-    async def _look_up(self, life: Life, tries: list[_Try]) -> None:
+    async def _look_up(self, life: MemcachedLife, tries: list[_Try]) -> None:
         """Read what is there, and decide as far as it decides."""
         if not tries:
             return
@@ -120,7 +120,7 @@ class Writer:
             else:
                 self._present(life, one, await self._read(life, reply), reply.cas)
 
-    async def _absent(self, life: Life, one: _Try) -> None:
+    async def _absent(self, life: MemcachedLife, one: _Try) -> None:
         known = life.known.get(one.digest)
         surely = one.was_there or (known is not None and not known.removed)
         if surely or one.write.expected:
@@ -131,7 +131,7 @@ class Writer:
         else:
             one.cas = 0
 
-    def _present(self, life: Life, one: _Try, held: Held, cas: int) -> None:
+    def _present(self, life: MemcachedLife, one: _Try, held: HeldItem, cas: int) -> None:
         record = held.record
         life.learn(one.digest, record.generation, cas, removed=not record.body)
         if record.generation == one.write.expected:
@@ -139,13 +139,13 @@ class Writer:
         else:
             one.outcome = Refusal(record if record.generation else None)
 
-    async def _read(self, life: Life, reply: Reply) -> Held:
+    async def _read(self, life: MemcachedLife, reply: MemcachedReply) -> HeldItem:
         try:
             return decode_held(reply.value)
         except Damaged as error:
             raise await self._lives.lost(life, f"a value is damaged: {error}") from error
 
-    async def _swap(self, life: Life, tries: list[_Try]) -> None:
+    async def _swap(self, life: MemcachedLife, tries: list[_Try]) -> None:
         """Send one pipeline; what met another writer is looked up in the next round."""
         listed: dict[int, list[bytes]] = defaultdict(list)
         values = []
@@ -171,8 +171,8 @@ class Writer:
                 one.cas = None
 
     async def _send(
-        self, life: Life, digests: list[bytes], listed: dict[int, list[bytes]], values: list[bytes]
-    ) -> list[Reply]:
+        self, life: MemcachedLife, digests: list[bytes], listed: dict[int, list[bytes]], values: list[bytes]
+    ) -> list[MemcachedReply]:
         """Send one pipeline; return the replies of `values`, once it is known that all the rest was done."""
         log = await self._my_log(life)
         log.number += 1  # from here to the sending nobody may come between
@@ -194,13 +194,13 @@ class Writer:
             await self._tell_again(life, log, digests)
         return replies[after_index:-2]
 
-    async def _tell_again(self, life: Life, log: _Log, digests: list[bytes]) -> None:
+    async def _tell_again(self, life: MemcachedLife, log: _Log, digests: list[bytes]) -> None:
         """The log was ended by somebody who took this handle for dead: nobody follows it any more."""
         if self._log is log:
             self._log = None
         await self.tell(life, digests)
 
-    async def _my_log(self, life: Life) -> _Log:
+    async def _my_log(self, life: MemcachedLife) -> _Log:
         """Return the log of this connection and life; a new one where there is none yet."""
         async with self._lock:
             connection = await self._server.connection("writing")
@@ -213,7 +213,7 @@ class Writer:
             return log
 
 
-def _first_try(life: Life, write: Write) -> _Try:
+def _first_try(life: MemcachedLife, write: Write) -> _Try:
     """Believe what is known; a new key is believed to be new."""
     digest = digest_of(write.key)
     known = life.known.get(digest)

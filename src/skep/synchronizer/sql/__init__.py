@@ -24,7 +24,7 @@ from skep.config.sections import SynchronizerSettings
 from skep.domain.errors import Misconfigured
 from skep.synchronizer.sql.backend import SqlBackend
 from skep.synchronizer.sql.postgres import PostgresRecords
-from skep.synchronizer.sql.server import Server
+from skep.synchronizer.sql.server import SqlServer
 from skep.synchronizer.sql.sqlite import SqliteRecords
 
 __all__ = ["SqlBackend", "make"]
@@ -38,7 +38,7 @@ def make(settings: SynchronizerSettings) -> SqlBackend:
     return SqlBackend(_server(settings))
 
 
-def _server(settings: SynchronizerSettings) -> Server[Any]:
+def _server(settings: SynchronizerSettings) -> SqlServer[Any]:
     try:
         url = sa.make_url(settings.url)
     except exc.ArgumentError as error:

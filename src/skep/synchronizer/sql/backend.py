@@ -27,9 +27,9 @@ from skep.synchronizer.base import (
     Write,
     refuse_all,
 )
-from skep.synchronizer.sql.joining import Joined
+from skep.synchronizer.sql.joining import JoinedWrites
 from skep.synchronizer.sql.lane import Lane
-from skep.synchronizer.sql.server import KEEP_COMMITS, Position, Server, Wiped
+from skep.synchronizer.sql.server import KEEP_COMMITS, SqlPosition, SqlServer, Wiped
 from skep.synchronizer.waiters import Waiters
 
 CALL_SECONDS = 10.0
@@ -54,7 +54,7 @@ class SqlBackend:
 
     def __init__(
         self,
-        server: Server[Any],
+        server: SqlServer[Any],
         *,
         call_seconds: float = CALL_SECONDS,
         keep_commits: int = KEEP_COMMITS,
@@ -66,7 +66,7 @@ class SqlBackend:
         self._writing = Lane(server, "write", call_seconds)
         self._reading = Lane(server, "read", call_seconds)
         self._copying = Lane(server, "snapshot", max(call_seconds, SNAPSHOT_SECONDS))
-        self._joined = Joined(self._publish)
+        self._joined = JoinedWrites(self._publish)
         self._listener: threading.Thread | None = None
         self._listening: Any = None
         self._lock = threading.Lock()
@@ -118,7 +118,7 @@ class SqlBackend:
         """Return what changed after `cursor`; wait up to `wait` seconds for a change if there is none."""
         loop = asyncio.get_running_loop()
         end = loop.time() + wait
-        position = Position.of(cursor)
+        position = SqlPosition.of(cursor)
         while position is not None:
             commits = self._commits
             read = partial(_changes, self._server, position)
@@ -215,12 +215,12 @@ def _check_names(writes: tuple[Write, ...]) -> None:
             raise ValueError(f"a record's name holds NUL: {write.key}")
 
 
-def _changes(server: Server[Any], position: Position, connection: Any) -> Changes | CursorTooOld:
+def _changes(server: SqlServer[Any], position: SqlPosition, connection: Any) -> Changes | CursorTooOld:
     return server.changes(connection, position)
 
 
 def _publish(
-    server: Server[Any], writes: Sequence[Write], epoch: Epoch | None, connection: Any
+    server: SqlServer[Any], writes: Sequence[Write], epoch: Epoch | None, connection: Any
 ) -> dict[Key, Published | Refusal]:
     """Publish, then read what the refused ones met."""
     taken = server.publish(connection, writes, epoch)

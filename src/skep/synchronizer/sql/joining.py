@@ -25,7 +25,7 @@ class _Waiting:
     future: asyncio.Future[tuple[Published | Refusal, ...]]
 
 
-class Joined:
+class JoinedWrites:
     """Collects publishes while one is on its way."""
 
     def __init__(self, send: Callable[[Sequence[Write], Epoch | None], Awaitable[Outcomes]]) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from skep.domain.errors import Unavailable
-from skep.synchronizer.sql.server import Server, Wiped
+from skep.synchronizer.sql.server import SqlServer, Wiped
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class Lane(Generic[C]):
     long is aborted from outside.
     """
 
-    def __init__(self, server: Server[C], name: str, seconds: float) -> None:
+    def __init__(self, server: SqlServer[C], name: str, seconds: float) -> None:
         self._server = server
         self._seconds = seconds
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"synchronizer-{name}")

@@ -20,8 +20,8 @@ from psycopg import errors
 
 from skep.domain.errors import Misconfigured
 from skep.synchronizer.base import Changes, CursorTooOld, Epoch, Key, Record, Snapshot, Write
-from skep.synchronizer.sql.server import Position, Server, Wiped, new_mark, records_of
-from skep.synchronizer.sql.tables import FORMAT, Tables, is_ours
+from skep.synchronizer.sql.server import SqlPosition, SqlServer, Wiped, new_mark, records_of
+from skep.synchronizer.sql.tables import FORMAT, RecordTables, is_ours
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -58,11 +58,11 @@ _PREPARE_LOCK = 0x536B6570
 """Advisory lock of those who make tables: two at once would meet in the catalogue."""
 
 
-class PostgresRecords(Server[Connection]):
+class PostgresRecords(SqlServer[Connection]):
     """One cloud's records in a PostgreSQL database."""
 
     def __init__(self, url: sa.URL, name: str) -> None:
-        self._tables = Tables(name)
+        self._tables = RecordTables(name)
         self._dialect = url.get_dialect()()
         self._arguments = self._dialect.create_connect_args(url)
         self._channel = f"{name}_commits"
@@ -133,11 +133,11 @@ class PostgresRecords(Server[Connection]):
         with connection.transaction(), connection.cursor(binary=True) as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             cursor.execute("SET LOCAL enable_seqscan = on")
-            position = Position(*_one(cursor.execute(self._sql.position)))
+            position = SqlPosition(*_one(cursor.execute(self._sql.position)))
             rows = cursor.execute(self._sql.living).fetchall()
         return Snapshot(epoch=Epoch(position.epoch), records=records_of(rows), cursor=position.cursor())
 
-    def changes(self, connection: Connection, position: Position) -> Changes | CursorTooOld:
+    def changes(self, connection: Connection, position: SqlPosition) -> Changes | CursorTooOld:
         """Read the clock, the cursor's mark and the changed records in one statement."""
         with connection.cursor(binary=True) as cursor:
             rows = cursor.execute(self._sql.changes, {"clock": position.clock}).fetchall()
@@ -147,7 +147,7 @@ class PostgresRecords(Server[Connection]):
         if (epoch, known) != (position.epoch, position.mark):
             return CursorTooOld()
         changed = [row[4:] for row in rows if row[4] is not None]
-        return Changes(records=records_of(changed), cursor=Position(epoch, clock, mark).cursor())
+        return Changes(records=records_of(changed), cursor=SqlPosition(epoch, clock, mark).cursor())
 
     def publish(self, connection: Connection, writes: Sequence[Write], epoch: Epoch | None) -> frozenset[Key] | None:
         """Raise the clock, write what is as expected, notify; one statement."""

@@ -23,7 +23,7 @@ class Wiped(SkepError):
     """The tables are not there, or empty: what was in them is lost. Never leaves the backend."""
 
 
-class Position(msgspec.Struct, frozen=True, array_like=True):
+class SqlPosition(msgspec.Struct, frozen=True, array_like=True):
     """What a cursor of this backend means."""
 
     epoch: str
@@ -35,7 +35,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
         return Cursor(f"{self.epoch}/{self.clock}/{self.mark}")
 
     @classmethod
-    def of(cls, cursor: Cursor) -> Position | None:
+    def of(cls, cursor: Cursor) -> SqlPosition | None:
         """Read a cursor; None when it is not of this backend."""
         epoch, _, rest = cursor.partition("/")
         clock, _, mark = rest.partition("/")
@@ -44,7 +44,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
         return cls(epoch, int(clock), int(mark))
 
 
-class Server(ABC, Generic[C]):
+class SqlServer(ABC, Generic[C]):
     """One kind of SQL server. All methods block and run in threads; each leaves the connection outside a transaction.
 
     They raise what the driver raises; `is_away` tells whether trying again may help.
@@ -90,7 +90,7 @@ class Server(ABC, Generic[C]):
         """Return all living records, as of one moment."""
 
     @abstractmethod
-    def changes(self, connection: C, position: Position) -> Changes | CursorTooOld:
+    def changes(self, connection: C, position: SqlPosition) -> Changes | CursorTooOld:
         """Return what bears a later clock than `position`, as of one moment."""
 
     @abstractmethod

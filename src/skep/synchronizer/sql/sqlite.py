@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from skep.domain.errors import Misconfigured
 from skep.synchronizer.base import Changes, CursorTooOld, Epoch, Key, Record, Snapshot, Write
-from skep.synchronizer.sql.server import Position, Server, Wiped, new_mark, records_of
-from skep.synchronizer.sql.tables import FORMAT, Tables, is_ours
+from skep.synchronizer.sql.server import SqlPosition, SqlServer, Wiped, new_mark, records_of
+from skep.synchronizer.sql.tables import FORMAT, RecordTables, is_ours
 
 BUSY_SECONDS = 5.0
 """How long a writer waits for another process's."""
@@ -30,7 +30,7 @@ class FileReplaced(Exception):
     """Another file is where the database was opened: what we are connected to is nobody's."""
 
 
-class Connection(sqlite3.Connection):
+class SqliteConnection(sqlite3.Connection):
     """A connection that knows which file it has open."""
 
     path: Path
@@ -45,22 +45,22 @@ class Connection(sqlite3.Connection):
             raise FileReplaced(f"{self.path} is another file now")
 
 
-class SqliteRecords(Server[Connection]):
+class SqliteRecords(SqlServer[SqliteConnection]):
     """One cloud's records in a SQLite file."""
 
     def __init__(self, url: sa.URL, name: str) -> None:
         self._path = Path(url.database or "")
-        self._tables = Tables(name)
+        self._tables = RecordTables(name)
         self._dialect = url.get_dialect()()
         self._life, self._commits, self._records = f"{name}_life", f"{name}_commits", f"{name}_records"
 
-    def connect(self) -> Connection:
+    def connect(self) -> SqliteConnection:
         """Return a connection that begins transactions only where it is told to."""
         # Between opening and looking the file may be replaced; the inode read before is then the older one.
         self._path.touch()
         inode = _inode(self._path)
         connection = sqlite3.connect(
-            self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=Connection
+            self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=SqliteConnection
         )
         connection.path, connection.inode = self._path, inode
         try:
@@ -71,11 +71,11 @@ class SqliteRecords(Server[Connection]):
             raise
         return connection
 
-    def abort(self, connection: Connection) -> None:
+    def abort(self, connection: SqliteConnection) -> None:
         """Interrupt what runs on it."""
         connection.interrupt()
 
-    def close(self, connection: Connection) -> None:
+    def close(self, connection: SqliteConnection) -> None:
         """Close a connection."""
         connection.close()
 
@@ -90,7 +90,7 @@ class SqliteRecords(Server[Connection]):
         gone = isinstance(error, sqlite3.OperationalError) and "no such table" in str(error)
         return gone or isinstance(error, FileReplaced)
 
-    def prepare(self, connection: Connection, epoch: Epoch) -> None:
+    def prepare(self, connection: SqliteConnection, epoch: Epoch) -> None:
         """Make what is not there."""
         with _transaction(connection, "BEGIN IMMEDIATE"):
             if self._is_prepared(connection):
@@ -104,12 +104,12 @@ class SqliteRecords(Server[Connection]):
                 f"INSERT INTO {self._life} (one, format, epoch, clock) VALUES (1, ?, ?, 0)", (FORMAT, epoch)
             )
 
-    def epoch(self, connection: Connection) -> Epoch:
+    def epoch(self, connection: SqliteConnection) -> Epoch:
         """Return the current epoch."""
         with _transaction(connection, "BEGIN"):
             return Epoch(self._position(connection).epoch)
 
-    def begin_epoch(self, connection: Connection, expected: Epoch, epoch: Epoch) -> Epoch:
+    def begin_epoch(self, connection: SqliteConnection, expected: Epoch, epoch: Epoch) -> Epoch:
         """Empty everything, unless somebody else did."""
         with _transaction(connection, "BEGIN IMMEDIATE"):
             current = Epoch(self._position(connection).epoch)
@@ -121,7 +121,7 @@ class SqliteRecords(Server[Connection]):
             self._tick(connection)
         return epoch
 
-    def snapshot(self, connection: Connection) -> Snapshot:
+    def snapshot(self, connection: SqliteConnection) -> Snapshot:
         """Read the clock and all records as of one moment."""
         with _transaction(connection, "BEGIN"):
             position = self._position(connection)
@@ -130,7 +130,7 @@ class SqliteRecords(Server[Connection]):
             ).fetchall()
         return Snapshot(epoch=Epoch(position.epoch), records=records_of(rows), cursor=position.cursor())
 
-    def changes(self, connection: Connection, position: Position) -> Changes | CursorTooOld:
+    def changes(self, connection: SqliteConnection, position: SqlPosition) -> Changes | CursorTooOld:
         """Read the clock, the cursor's mark and the changed records as of one moment."""
         with _transaction(connection, "BEGIN"):
             latest = self._position(connection)
@@ -144,7 +144,9 @@ class SqliteRecords(Server[Connection]):
             ).fetchall()
         return Changes(records=records_of(rows), cursor=latest.cursor())
 
-    def publish(self, connection: Connection, writes: Sequence[Write], epoch: Epoch | None) -> frozenset[Key] | None:
+    def publish(
+        self, connection: SqliteConnection, writes: Sequence[Write], epoch: Epoch | None
+    ) -> frozenset[Key] | None:
         """Raise the clock, write what is as expected."""
         with _transaction(connection, "BEGIN IMMEDIATE"):
             if epoch is not None and self._position(connection).epoch != epoch:
@@ -152,13 +154,13 @@ class SqliteRecords(Server[Connection]):
             clock = self._tick(connection)
             return frozenset(write.key for write in writes if self._write(connection, clock, write))
 
-    def held(self, connection: Connection, keys: Sequence[Key]) -> dict[Key, Record]:
+    def held(self, connection: SqliteConnection, keys: Sequence[Key]) -> dict[Key, Record]:
         """Read records by key."""
         with _transaction(connection, "BEGIN"):
             rows = [row for key in keys if (row := self._held(connection, key))]
         return {record.key: record for record in records_of(rows)}
 
-    def trim(self, connection: Connection, *, keep_commits: int, keep_removed: float) -> int:
+    def trim(self, connection: SqliteConnection, *, keep_commits: int, keep_removed: float) -> int:
         """Forget; a reader that has not read of a forgotten record's removal must begin anew."""
         old = f"removed_at < {_NOW} - {int(keep_removed * 1_000_000)}"
         with _transaction(connection, "BEGIN IMMEDIATE"):
@@ -168,7 +170,7 @@ class SqliteRecords(Server[Connection]):
             oldest = max(last or 0, position.clock - keep_commits)
             return removed + connection.execute(f"DELETE FROM {self._commits} WHERE clock < ?", (oldest,)).rowcount
 
-    def watch(self, connection: Connection, wake: Callable[[], None], stopping: threading.Event) -> None:
+    def watch(self, connection: SqliteConnection, wake: Callable[[], None], stopping: threading.Event) -> None:
         """Wake when another connection has committed; this one never does, so it sees all."""
         seen = None
         while not stopping.wait(POLL_SECONDS):
@@ -178,7 +180,7 @@ class SqliteRecords(Server[Connection]):
                 seen = version
                 wake()
 
-    def _is_prepared(self, connection: Connection) -> bool:
+    def _is_prepared(self, connection: SqliteConnection) -> bool:
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info({self._life})")]
         if not columns:
             return False
@@ -187,15 +189,15 @@ class SqliteRecords(Server[Connection]):
         row = connection.execute(f"SELECT format FROM {self._life}").fetchone()
         return is_ours(row)
 
-    def _position(self, connection: Connection) -> Position:
+    def _position(self, connection: SqliteConnection) -> SqlPosition:
         row = connection.execute(
             f"SELECT epoch, clock, mark FROM {self._life} JOIN {self._commits} USING (clock)"
         ).fetchone()
         if row is None:
             raise Wiped("there is no clock")
-        return Position(*row)
+        return SqlPosition(*row)
 
-    def _tick(self, connection: Connection) -> int:
+    def _tick(self, connection: SqliteConnection) -> int:
         row = connection.execute(f"UPDATE {self._life} SET clock = clock + 1 RETURNING clock").fetchall()
         if not row:
             raise Wiped("there is no clock")
@@ -203,7 +205,7 @@ class SqliteRecords(Server[Connection]):
         connection.execute(f"INSERT INTO {self._commits} (clock, mark) VALUES (?, ?)", (clock, new_mark()))
         return clock
 
-    def _write(self, connection: Connection, clock: int, write: Write) -> bool:
+    def _write(self, connection: SqliteConnection, clock: int, write: Write) -> bool:
         removed_at = "NULL" if write.body else _NOW
         if write.expected:
             changed = connection.execute(
@@ -219,7 +221,7 @@ class SqliteRecords(Server[Connection]):
             )
         return changed.rowcount == 1
 
-    def _held(self, connection: Connection, key: Key) -> tuple[Any, ...] | None:
+    def _held(self, connection: SqliteConnection, key: Key) -> tuple[Any, ...] | None:
         row: tuple[Any, ...] | None = connection.execute(
             f"SELECT namespace, name, generation, body FROM {self._records} WHERE namespace = ? AND name = ?",
             (key.namespace, key.name),
@@ -235,7 +237,7 @@ def _inode(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def _transaction(connection: Connection, begin: str) -> Iterator[None]:
+def _transaction(connection: SqliteConnection, begin: str) -> Iterator[None]:
     """Run what is inside in a transaction, on the file that everybody else has open too."""
     connection.check()
     connection.execute(begin)

@@ -13,7 +13,7 @@ FORMAT = 1
 """Of the tables and of what is in them; a database with another one is not touched."""
 
 
-class Tables:
+class RecordTables:
     """The tables of one cloud's records, named after it."""
 
     def __init__(self, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep.api.lookups import Moment
+from skep.api.lookups import RecentReads
 
 
 class Source:
@@ -19,7 +19,7 @@ class Source:
 
 async def test_a_thing_is_remembered_for_its_time() -> None:
     source = Source()
-    moment: Moment[int] = Moment(1.0, lambda: source.time)
+    moment: RecentReads[int] = RecentReads(1.0, lambda: source.time)
     assert [await moment.get("a", source.read) for _ in range(3)] == [1, 1, 1]
     assert await moment.get("b", source.read) == 2
     source.time = 2.0
@@ -30,7 +30,7 @@ async def test_a_thing_is_remembered_for_its_time() -> None:
 
 async def test_what_changed_while_it_was_read_is_read_again() -> None:
     source = Source()
-    moment: Moment[int] = Moment(1.0, lambda: source.time)
+    moment: RecentReads[int] = RecentReads(1.0, lambda: source.time)
 
     async def read() -> int:
         moment.forget()
@@ -42,7 +42,7 @@ async def test_what_changed_while_it_was_read_is_read_again() -> None:
 
 async def test_that_there_is_none_is_not_remembered() -> None:
     source = Source()
-    moment: Moment[int] = Moment(1.0, lambda: source.time)
+    moment: RecentReads[int] = RecentReads(1.0, lambda: source.time)
 
     async def nothing() -> int | None:
         return None

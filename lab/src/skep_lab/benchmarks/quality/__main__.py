@@ -47,7 +47,7 @@ def run_openb(data: Path, seeds: range, policies: list[str]) -> dict[str, Any]:
     """Return the percentage of GPUs that each policy gives out, for each seed."""
     files = data / "openb" / "openb_node_list_gpu_node.csv", data / "openb" / "openb_pod_list_default.csv"
     nodes, pods = openb.read_nodes(files[0]), openb.read_pods(files[1])
-    known: dict[str, Callable[[], openb.Policy]] = {
+    known: dict[str, Callable[[], openb.NodePolicy]] = {
         **published(pods),
         "FragmentationWeigher": lambda: fragmentation_on_gpus(nodes, pods, FILLING),
     }

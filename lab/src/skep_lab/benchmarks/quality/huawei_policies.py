@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from skep.placement.slots import Hosts, Kind, Worth, Worthing
+from skep.placement.slots import HostAmounts, ServerKind, Worth, Worthing
 from skep_lab.benchmarks.quality.huawei import BOTH, CPUS, MEMORY_GB, WHOLE, Free, Option, Policy, Vm
 
 
@@ -69,7 +69,9 @@ def worth_of(learned: list[Vm], how: Worthing) -> Worth:
     """Return what servers are worth to requests like the learned ones."""
     counts = Counter((vm.cpus, vm.memory_gb, vm.is_double) for vm in learned)
     kinds = [
-        Kind(flat=(), part=(cpus, memory) if double else (2 * cpus, 2 * memory), parts=2 if double else 1, count=count)
+        ServerKind(
+            flat=(), part=(cpus, memory) if double else (2 * cpus, 2 * memory), parts=2 if double else 1, count=count
+        )
         for (cpus, memory, double), count in sorted(counts.items())
     ]
     whole = np.array([WHOLE[0] + WHOLE[2], WHOLE[1] + WHOLE[3]], dtype=np.float64)
@@ -80,5 +82,5 @@ _NOTHING = np.zeros((1, 0), dtype=np.int64)
 _CAPACITY = np.array(WHOLE, dtype=np.int64).reshape(1, 2, 2)
 
 
-def _hosts(free: Free) -> Hosts:
-    return Hosts(_NOTHING, _NOTHING, np.array(free, dtype=np.int64).reshape(1, 2, 2), _CAPACITY)
+def _hosts(free: Free) -> HostAmounts:
+    return HostAmounts(_NOTHING, _NOTHING, np.array(free, dtype=np.int64).reshape(1, 2, 2), _CAPACITY)

@@ -21,7 +21,7 @@ ARRIVING = 1.3
 NOWHERE = -float("inf")
 
 
-class State(NamedTuple):
+class NodeState(NamedTuple):
     """What is free on a node; of its GPUs in thousandths, ascending, so that alike nodes are equal."""
 
     cpu: int
@@ -33,7 +33,7 @@ class Node(NamedTuple):
     """One row of the list of nodes."""
 
     model: str
-    whole: State
+    whole: NodeState
 
 
 class Pod(NamedTuple):
@@ -51,25 +51,25 @@ class Pod(NamedTuple):
         """Thousandths of GPUs in all."""
         return self.gpus * self.milli
 
-    def after(self, free: State, *, devices: Literal["each", "best"]) -> list[State]:
+    def after(self, free: NodeState, *, devices: Literal["each", "best"]) -> list[NodeState]:
         """Return what may be left of a node: with any of the GPUs that a share fits on, or with the fullest of them."""
         cpu, memory, gpus = free.cpu - self.cpu, free.memory - self.memory, free.gpus
         if cpu < 0 or memory < 0:
             return []
         if not self.gpus:
-            return [State(cpu, memory, gpus)]
+            return [NodeState(cpu, memory, gpus)]
         if self.milli == GPU:
             unused = gpus.count(GPU)
             if unused < self.gpus:
                 return []
             used = (*(0,) * self.gpus, *gpus[: len(gpus) - self.gpus])
-            return [State(cpu, memory, tuple(sorted(used)))]
+            return [NodeState(cpu, memory, tuple(sorted(used)))]
         fitting = sorted({left for left in gpus if left >= self.milli})
         states = []
         for left in fitting[:1] if devices == "best" else fitting:
             others = list(gpus)
             others[others.index(left)] -= self.milli
-            states.append(State(cpu, memory, tuple(sorted(others))))
+            states.append(NodeState(cpu, memory, tuple(sorted(others))))
         return states
 
 
@@ -77,7 +77,7 @@ def read_nodes(path: Path) -> list[Node]:
     """Read the list of nodes."""
     with path.open(newline="", encoding="utf-8") as file:
         return [
-            Node(row["model"], State(int(row["cpu_milli"]), int(row["memory_mib"]), (GPU,) * int(row["gpu"])))
+            Node(row["model"], NodeState(int(row["cpu_milli"]), int(row["memory_mib"]), (GPU,) * int(row["gpu"])))
             for row in csv.DictReader(file)
         ]
 
@@ -113,29 +113,29 @@ def arrivals(pods: list[Pod], capacity_milli: int, seed: int) -> list[Pod]:
 
 
 @dataclass(frozen=True)
-class Policy:
+class NodePolicy:
     """How a node is chosen: the highest score of what is left of it, against what was."""
 
-    score: Callable[[State, State, Pod, Node], float]
+    score: Callable[[NodeState, NodeState, Pod, Node], float]
     devices: Literal["each", "best"] = "best"
     """Which GPU of a node a share is put on: the fullest that fits, or that which scores best."""
     ties: Literal["first", "any"] = "first"
     """Of nodes that score alike: the first in an order that the seed gives once, or any."""
-    prepare: Callable[[Iterable[State]], None] | None = None
+    prepare: Callable[[Iterable[NodeState]], None] | None = None
     """Told which states are about to be scored."""
 
 
 class Cluster:
     """The nodes, and for each kind of pod what they score; after a placement one node is scored again."""
 
-    def __init__(self, nodes: list[Node], policy: Policy, seed: int) -> None:
+    def __init__(self, nodes: list[Node], policy: NodePolicy, seed: int) -> None:
         self._dice = random.Random(f"nodes/{seed}")
         self._nodes = nodes.copy()
         self._dice.shuffle(self._nodes)
         self._free = [node.whole for node in self._nodes]
         self._policy = policy
         self._changed: list[int] = []
-        self._scored: dict[Pod, list[tuple[float, State]]] = {}
+        self._scored: dict[Pod, list[tuple[float, NodeState]]] = {}
         self._up_to: dict[Pod, int] = {}
 
     def place(self, pod: Pod) -> bool:
@@ -150,7 +150,7 @@ class Cluster:
         self._changed.append(row)
         return True
 
-    def _scores(self, pod: Pod) -> list[tuple[float, State]]:
+    def _scores(self, pod: Pod) -> list[tuple[float, NodeState]]:
         known = self._scored.get(pod)
         rows: Iterable[int] = range(len(self._nodes))
         if known is None:
@@ -167,7 +167,7 @@ class Cluster:
             known[row] = max(scored, key=lambda one: one[0], default=(NOWHERE, before))
         return known
 
-    def _ways(self, row: int, pod: Pod) -> list[State]:
+    def _ways(self, row: int, pod: Pod) -> list[NodeState]:
         if pod.models and self._nodes[row].model not in pod.models:
             return []
         return pod.after(self._free[row], devices=self._policy.devices)
@@ -178,7 +178,7 @@ def capacity(nodes: list[Node]) -> int:
     return sum(sum(node.whole.gpus) for node in nodes)
 
 
-def allocated(nodes: list[Node], pods: list[Pod], policy: Policy, seed: int) -> float:
+def allocated(nodes: list[Node], pods: list[Pod], policy: NodePolicy, seed: int) -> float:
     """Return the percentage of the GPUs that is given out when all have arrived."""
     whole = capacity(nodes)
     cluster = Cluster(nodes, policy, seed)

@@ -12,7 +12,7 @@ from skep.placement.settings import SchedulerSettings
 from skep.placement.slots import Worthing
 from skep.simulator.clouds import read as read_cloud
 from skep.simulator.measures import utilisation
-from skep.simulator.policies import Policy
+from skep.simulator.policies import SimulatedPolicy
 from skep.simulator.simulation import Simulation
 from skep.simulator.traces.flavors import GPU_MILLI
 from skep.simulator.traces.openb import read as read_trace
@@ -33,7 +33,7 @@ class Experiment:
             fragmentation_departures=how.departures,
         )
         settings = SchedulerSettings(weighers={"FragmentationWeigher": 1.0}, options=options)
-        self._policy = Policy(name="FragmentationWeigher", settings=settings)
+        self._policy = SimulatedPolicy(name="FragmentationWeigher", settings=settings)
 
     def allocated(self, seed: int) -> float:
         """Return the percentage of the GPUs that is given out when all have arrived."""

@@ -33,7 +33,7 @@ MOST_SHAPES = 64
 
 
 @dataclass(slots=True)
-class Counted:
+class MeasuredCounts:
     """What came of the requests that were measured."""
 
     placed: int = 0
@@ -46,7 +46,7 @@ class Counted:
     """Seconds of CPU, of one request in `CPU_TIMED_PART`, and of each that is for many servers."""
 
 
-class Load:
+class LoadedCloud:
     """A cloud under one kind of load."""
 
     def __init__(self, workload: Workload, hosts: int, shapes: int, seed: int) -> None:
@@ -73,9 +73,9 @@ class Load:
         give_back()
         gc.freeze()  # as a scheduler does when it is ready
 
-    def measure(self, seconds: float) -> Counted:
+    def measure(self, seconds: float) -> MeasuredCounts:
         """Ask for so long; each arrival is followed by a departure."""
-        counted, most = Counted(), len(self._living)
+        counted, most = MeasuredCounts(), len(self._living)
         cpu, began = time.process_time(), time.perf_counter()
         now, ends = began, began + seconds
         while now < ends:

@@ -23,7 +23,7 @@ from skep.telemetry import logs
 _EPOCH = "stored"
 
 
-class Stored(MemoryBackend):
+class FileBackend(MemoryBackend):
     """A backend whose snapshot lies in a file, so that it holds nothing itself, as one that is a server elsewhere."""
 
     def __init__(self, path: Path) -> None:
@@ -36,7 +36,7 @@ class Stored(MemoryBackend):
         return Snapshot(epoch=Epoch(_EPOCH), records=packed, cursor=Cursor(f"{_EPOCH}/0"))
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadResult(msgspec.Struct, frozen=True):
     """What it came to."""
 
     seconds: float
@@ -45,7 +45,7 @@ class Loaded(msgspec.Struct, frozen=True):
     """That are known and have reported."""
 
 
-def load(hosts: int, seed: int) -> Loaded:
+def load(hosts: int, seed: int) -> LoadResult:
     """Write the records of a made-up cloud into a file and have a scheduler begin with them."""
     with tempfile.TemporaryDirectory(prefix="skep-bench-") as name:
         path = Path(name) / "records"
@@ -54,9 +54,9 @@ def load(hosts: int, seed: int) -> Loaded:
         gc.collect()
         states = HostStates(SchedulerSettings())
         cpu, began = time.process_time(), time.perf_counter()
-        asyncio.run(Mirror(Stored(path), states, time.monotonic).load())
+        asyncio.run(Mirror(FileBackend(path), states, time.monotonic).load())
         seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu
-    return Loaded(seconds, cpu_seconds, int(states.table.ready.sum()))
+    return LoadResult(seconds, cpu_seconds, int(states.table.ready.sum()))
 
 
 def _store(path: Path, cloud: MadeUpCloud) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from skep.cli.benchmarks.scheduler import reference
-from skep.cli.benchmarks.scheduler.deciding import Counted, Load
+from skep.cli.benchmarks.scheduler.deciding import LoadedCloud, MeasuredCounts
 from skep.cli.benchmarks.scheduler.loading import load as load_snapshot
 from skep.cli.benchmarks.scheduler.workloads import WORKLOADS
 
@@ -65,8 +65,10 @@ def run(
     progress(f"{hosts} hosts")
     if workload == LOAD:
         loaded = load_snapshot(hosts, seed)
-        return _figures(workload, hosts, shapes, seed, Counted(), load_s=loaded.seconds, load_cpu_s=loaded.cpu_seconds)
-    load = Load(WORKLOADS[workload], hosts, shapes, seed)
+        return _figures(
+            workload, hosts, shapes, seed, MeasuredCounts(), load_s=loaded.seconds, load_cpu_s=loaded.cpu_seconds
+        )
+    load = LoadedCloud(WORKLOADS[workload], hosts, shapes, seed)
     load.begin()
     progress("decisions")
     figures = _figures(workload, hosts, shapes, seed, load.measure(seconds))
@@ -87,7 +89,7 @@ def _figures(
     hosts: int,
     shapes: int,
     seed: int,
-    counted: Counted,
+    counted: MeasuredCounts,
     *,
     load_s: float | None = None,
     load_cpu_s: float | None = None,

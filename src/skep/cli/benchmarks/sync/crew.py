@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from skep.cli.benchmarks.sync.worker import Done, Order
+from skep.cli.benchmarks.sync.worker import WorkerOrder, WorkerResult
 from skep.domain.errors import Misconfigured
 
 LINE_BYTES = 1 << 26
@@ -55,25 +55,25 @@ class Crew:
         each = self.schedulers if self._in_one else 1
         return self.results(await self.all("open", backend=self.backend, schedulers=each, partition=partition))
 
-    async def first(self, do: str, **arguments: Any) -> Done:
+    async def first(self, do: str, **arguments: Any) -> WorkerResult:
         """Have the first process do something."""
         return await self.one(0, do, **arguments)
 
-    async def all(self, do: str, **arguments: Any) -> list[Done]:
+    async def all(self, do: str, **arguments: Any) -> list[WorkerResult]:
         """Have all processes do the same."""
         return await asyncio.gather(*(self.one(number, do, **arguments) for number in range(len(self._workers))))
 
-    async def one(self, number: int, do: str, **arguments: Any) -> Done:
+    async def one(self, number: int, do: str, **arguments: Any) -> WorkerResult:
         """Have one process do something. Raises Misconfigured when it failed or died."""
         worker = self._workers[number]
         assert worker.stdin is not None
         assert worker.stdout is not None
-        worker.stdin.write(msgspec.json.encode(Order(do=do, arguments=arguments)) + b"\n")
+        worker.stdin.write(msgspec.json.encode(WorkerOrder(do=do, arguments=arguments)) + b"\n")
         await worker.stdin.drain()
         line = await worker.stdout.readline()
         if not line:
             raise Misconfigured(f"a scheduler of the benchmark died during `{do}`; its log is above")
-        done = msgspec.json.decode(line, type=Done)
+        done = msgspec.json.decode(line, type=WorkerResult)
         if done.error:
             raise Misconfigured(f"`{do}` failed: {done.error}")
         return done
@@ -84,6 +84,6 @@ class Crew:
         return len(self._workers)
 
     @staticmethod
-    def results(done: Sequence[Done]) -> list[Any]:
+    def results(done: Sequence[WorkerResult]) -> list[Any]:
         """Return the results of all schedulers of all processes."""
         return [result for one in done for result in one.results]

@@ -41,7 +41,7 @@ READY_SECONDS = 120.0
 COMPARISONS = 25
 
 
-class Offered(msgspec.Struct, frozen=True, kw_only=True):
+class OfferedSingles(msgspec.Struct, frozen=True, kw_only=True):
     """What came of requests for single servers."""
 
     requests: int = 0
@@ -139,7 +139,7 @@ async def watch(scheduler: BenchScheduler, hosts: int, seconds: float) -> list[f
     return ages
 
 
-async def claim(scheduler: BenchScheduler, *, in_flight: int, seconds: float) -> Offered:
+async def claim(scheduler: BenchScheduler, *, in_flight: int, seconds: float) -> OfferedSingles:
     """Have single servers placed as fast as it goes, so many at once; each is given back in the next moment."""
     end = time.monotonic() + seconds
     placed: list[ClaimKey] = []
@@ -171,7 +171,7 @@ async def claim(scheduler: BenchScheduler, *, in_flight: int, seconds: float) ->
     await asyncio.gather(*workers)
     took = time.monotonic() - began
     await giving
-    return Offered(
+    return OfferedSingles(
         requests=sum(counts),
         placed=counts[0],
         refused=counts[1],
@@ -182,7 +182,7 @@ async def claim(scheduler: BenchScheduler, *, in_flight: int, seconds: float) ->
     )
 
 
-async def offer(scheduler: BenchScheduler, *, rate: float, seconds: float, hold: float, seed: int) -> Offered:
+async def offer(scheduler: BenchScheduler, *, rate: float, seconds: float, hold: float, seed: int) -> OfferedSingles:
     """Ask for single servers at random moments, at a mean rate; each is deleted `hold` seconds later."""
     dice = random.Random(seed)  # noqa: S311 - load, not secrets
     counts = {"placed": 0, "refused": 0, "not_ready": 0, "failed": 0}
@@ -211,7 +211,7 @@ async def offer(scheduler: BenchScheduler, *, rate: float, seconds: float, hold:
         task.add_done_callback(stories.discard)
     while stories:
         await asyncio.wait(tuple(stories))
-    return Offered(
+    return OfferedSingles(
         requests=sum(counts.values()),
         **counts,
         conflicts=scheduler.conflicts.met - before,
@@ -220,7 +220,7 @@ async def offer(scheduler: BenchScheduler, *, rate: float, seconds: float, hold:
     )
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class HeldComparison(msgspec.Struct, frozen=True, kw_only=True):
     """What a scheduler holds against what the backend has."""
 
     differences: int
@@ -228,7 +228,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts on which more is used and claimed than fits."""
 
 
-async def compare(scheduler: BenchScheduler, hosts: int) -> Comparison:
+async def compare(scheduler: BenchScheduler, hosts: int) -> HeldComparison:
     """Compare the scheduler's memory with what its backend has, and count overbooked hosts.
 
     What others wrote a moment ago is on its way, so records that differ are looked at again for a while.
@@ -248,7 +248,7 @@ async def compare(scheduler: BenchScheduler, hosts: int) -> Comparison:
     for batch in in_batches(range(hosts), 200):  # a page of host states is 512 KiB at most
         reply = await scheduler.ask(GetHostStates(nodes=tuple(node_of(number) for number in batch)))
         overbooked += sum(host.usage.servers + len(host.claims) > PLACES for host in reply.hosts)
-    return Comparison(differences=differences, overbooked=overbooked)
+    return HeldComparison(differences=differences, overbooked=overbooked)
 
 
 async def _select(scheduler: BenchScheduler) -> ClaimKey | str:

@@ -24,7 +24,7 @@ def _nothing() -> float:
 
 
 @dataclass(frozen=True)
-class Server:
+class RunningBackend:
     """A backend that can be used now."""
 
     settings: dict[str, Any]
@@ -34,7 +34,7 @@ class Server:
 
 
 @asynccontextmanager
-async def running_server(backend: str, url: str, folder: Path, hosts: int) -> AsyncIterator[Server]:
+async def running_server(backend: str, url: str, folder: Path, hosts: int) -> AsyncIterator[RunningBackend]:
     """Have a server for the length of a block; without a `url` it is started in `folder`.
 
     Raises FileNotFoundError when its program is absent.
@@ -42,22 +42,22 @@ async def running_server(backend: str, url: str, folder: Path, hosts: int) -> As
     name = {"sqlite": "sql", "postgresql": "sql"}.get(backend, backend)
     settings = {"backend": name, "url": url, "expected_hosts": hosts}
     if url or backend == "memory":
-        yield Server(settings)
+        yield RunningBackend(settings)
     elif backend == "sqlite":
-        yield Server(settings | {"url": f"sqlite:///{folder / 'states.db'}"})
+        yield RunningBackend(settings | {"url": f"sqlite:///{folder / 'states.db'}"})
     elif backend == "nats":
         async with NatsServer(folder) as nats:
-            yield Server(settings | {"url": nats.url}, _counter(nats.pid))
+            yield RunningBackend(settings | {"url": nats.url}, _counter(nats.pid))
     elif backend == "memcached":
         megabytes = 64 + 3 * hosts * BYTES_EACH // 1_000_000
         async with MemcachedServer(memory_mb=megabytes) as memcached:
-            yield Server(settings | {"url": memcached.url}, _counter(memcached.pid))
+            yield RunningBackend(settings | {"url": memcached.url}, _counter(memcached.pid))
     else:
         postgres = PostgresServer(fsync="on")
         try:
             await asyncio.to_thread(postgres.start)
             made = await asyncio.to_thread(postgres.create_database, "states")
-            yield Server(settings | {"url": made}, _counter(postgres.pid))
+            yield RunningBackend(settings | {"url": made}, _counter(postgres.pid))
         finally:
             await asyncio.to_thread(postgres.remove)
 

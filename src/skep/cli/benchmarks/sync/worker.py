@@ -26,14 +26,14 @@ from skep.synchronizer.registry import make_backend
 from skep.telemetry.logs import configure
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One thing to do."""
 
     do: str
     arguments: dict[str, Any] = {}
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of an order: one result for each scheduler of the process, and what it cost."""
 
     results: list[Any] = []
@@ -113,12 +113,12 @@ async def obey() -> None:
     loop = asyncio.get_running_loop()
     worker = Worker()
     while line := await loop.run_in_executor(None, sys.stdin.buffer.readline):
-        order = msgspec.json.decode(line, type=Order)
+        order = msgspec.json.decode(line, type=WorkerOrder)
         before = time.process_time()
         try:
-            done = Done(results=await getattr(worker, order.do)(**order.arguments))
+            done = WorkerResult(results=await getattr(worker, order.do)(**order.arguments))
         except SkepError as error:
-            done = Done(error=f"{type(error).__name__}: {error}")
+            done = WorkerResult(error=f"{type(error).__name__}: {error}")
         done = msgspec.structs.replace(done, cpu_seconds=time.process_time() - before)
         sys.stdout.buffer.write(msgspec.json.encode(done) + b"\n")
         sys.stdout.buffer.flush()

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from skep.database import Connection
 from skep.database.api import projects, roles, users
-from skep.database.api.roles import Assignment, Role
+from skep.database.api.roles import RoleAssignment, UserRole
 from skep.domain.errors import Forbidden, NotFound
 from skep.http.answers import json_response
 from skep.http.bodies import read_json
@@ -62,7 +62,7 @@ async def create(identity: StandaloneIdentity, request: Request) -> Response:
     """Make a role, for policy rules of the operator's own."""
     await admin(identity, request)
     fields = (await read_json(request, RoleBody)).role
-    role = Role(id=uuid.uuid4().hex, name=fields.name)
+    role = UserRole(id=uuid.uuid4().hex, name=fields.name)
     await identity.change(lambda connection: roles.insert(connection, role))
     return json_response({"role": views.role(role, base_url(request))}, 201)
 
@@ -117,7 +117,7 @@ async def list_assigned(identity: StandaloneIdentity, request: Request) -> Respo
     base = base_url(request)
     user_id, project_id = request.path_params["user_id"], request.path_params.get("project_id")
 
-    def unit(connection: Connection) -> list[Role]:
+    def unit(connection: Connection) -> list[UserRole]:
         find_user(connection, user_id)
         if project_id is None:
             return roles.in_system(connection, user_id)
@@ -162,7 +162,7 @@ def _assignments(connection: Connection, request: Request) -> list[dict[str, Any
     return shown
 
 
-def _effective(given: list[Assignment], role_names: dict[str, str]) -> list[Assignment]:
+def _effective(given: list[RoleAssignment], role_names: dict[str, str]) -> list[RoleAssignment]:
     role_ids = {name: role_id for role_id, name in role_names.items()}
     found = {
         (item.user_id, item.project_id, role_ids[name])
@@ -171,11 +171,11 @@ def _effective(given: list[Assignment], role_names: dict[str, str]) -> list[Assi
         if name in role_ids
     }
     ordered = sorted(found, key=lambda key: (key[1] is None, key[1] or "", key[0], key[2]))
-    return [Assignment(user_id=user, project_id=project, role_id=role) for user, project, role in ordered]
+    return [RoleAssignment(user_id=user, project_id=project, role_id=role) for user, project, role in ordered]
 
 
 def _shown(
-    item: Assignment,
+    item: RoleAssignment,
     user_names: dict[str, str],
     project_names: dict[str, str],
     role_names: dict[str, str],
@@ -195,16 +195,16 @@ def _shown(
     return {"user": user, "role": role, "scope": scope, "links": {}}
 
 
-def _assignment(connection: Connection, request: Request) -> Assignment:
+def _assignment(connection: Connection, request: Request) -> RoleAssignment:
     values = request.path_params
     project_id = values.get("project_id")
     if project_id is not None:
         find_project(connection, project_id)
     user = find_user(connection, values["user_id"])
-    return Assignment(user_id=user.id, project_id=project_id, role_id=_find(connection, values["role_id"]).id)
+    return RoleAssignment(user_id=user.id, project_id=project_id, role_id=_find(connection, values["role_id"]).id)
 
 
-def _find(connection: Connection, role_id: str) -> Role:
+def _find(connection: Connection, role_id: str) -> UserRole:
     role = roles.get(connection, role_id)
     if role is None:
         raise NotFound(f"Could not find role: {role_id}.")

@@ -14,10 +14,10 @@ from skep.http.bodies import is_media_type, read_json
 from skep.http.urls import base_url
 from skep.standalone.images import queries, views
 from skep.standalone.images.callers import ImagesApi, image_id, member, reader
-from skep.standalone.images.fields import BODY_PATCH, BODY_PATCH_BEFORE, Operation, OperationBefore
+from skep.standalone.images.fields import BODY_PATCH, BODY_PATCH_BEFORE, OperationBefore, PatchOperation
 
 MOST_OPERATIONS = Meta(max_length=1000)
-Operations = Annotated[list[Operation], MOST_OPERATIONS]
+Operations = Annotated[list[PatchOperation], MOST_OPERATIONS]
 OperationsBefore = Annotated[list[OperationBefore], MOST_OPERATIONS]
 
 
@@ -59,12 +59,12 @@ async def update(api: ImagesApi, request: Request) -> Response:
     return json_response(views.image(await api.images.patch(image_id(request), operations, viewer)))
 
 
-async def _operations(request: Request) -> list[Operation]:
+async def _operations(request: Request) -> list[PatchOperation]:
     """Read a JSON patch in the form that its content type names."""
     if is_media_type(request, BODY_PATCH_BEFORE):
         before: list[OperationBefore] = await read_json(request, OperationsBefore, (BODY_PATCH_BEFORE,))
         return [one.operation() for one in before]
-    operations: list[Operation] = await read_json(request, Operations, (BODY_PATCH, BODY_PATCH_BEFORE))
+    operations: list[PatchOperation] = await read_json(request, Operations, (BODY_PATCH, BODY_PATCH_BEFORE))
     return operations
 
 
