@@ -56,7 +56,7 @@ def _line(key: str, rule: str, action: Action) -> str:
         overrides,
         "refused" if action.lock_refuses else "taken",
         vm_state(action.becomes) if action.becomes is not None else NONE,
-        f"{action.record} (`{action.event}`)",
+        f"{action.record} (`{action.event}`)" if action.event is not None else action.record,
         f"`{action.capability}`" if action.capability is not None else NONE,
         "given back" if action.frees_quota else NONE,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import msgspec
 
 from skep.api.lookups import Lookups
 from skep.api.policy import Policy
+from skep.domain.actions import Over
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid
 from skep.domain.nested.aliases import DeviceAlias
@@ -113,6 +114,10 @@ class ApiServices:
     unseal: Callable[[bytes], bytes | None]
     """Decrypts what `seal` encrypted; None where it cannot."""
     settings: ApiSettings = field(default_factory=ApiSettings)
+    ended: Callable[[Iterable[Over]], None]
+    """Tells of actions that are over."""
+    runs_on: str = ""
+    """The machine of this process."""
     backlog: Callable[[], int] = _no_backlog
     """How many builds wait; asked before each create, so it must be cheap."""
     lookups: Lookups = field(default_factory=Lookups)

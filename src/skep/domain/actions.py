@@ -22,7 +22,7 @@ class Kind(enum.StrEnum):
     """The part that carries an action out."""
 
     ROW = "row"
-    """The API and the conductors, on rows."""
+    """The API and the conductors, on rows. An action without a task is one write (`database/cell/row_actions.py`)."""
     GUEST = "guest"
     """The server's host, on the guest of the current attempt."""
     REBUILD = "rebuild"
@@ -42,7 +42,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     begins_in: frozenset[State] | None = None
     """None: any state."""
     overrides: frozenset[Task] = frozenset()
-    """Tasks that it may end to begin; without one of these it begins only where there is no task."""
+    """Tasks that it may end to begin. Beside other tasks it begins only if it has no task itself."""
     lock_refuses: bool = True
     """Whether a locked server refuses it to callers without admin rights."""
     task: Task | None = None
@@ -53,10 +53,11 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver of its host has to be able to do; None: it is no matter of a driver."""
     becomes: State | None = None
     """The state after it; None: unchanged, or by its arguments."""
-    event: str
-    """The event of the instance action."""
-    notification: str
-    """The versioned notifications are `instance.NAME.start`, `.end` and `.error`."""
+    event: str | None = None
+    """The event of the instance action; None: it has none."""
+    notification: str | None = None
+    """The versioned notifications are `instance.NAME.start`, `.end` and `.error`, of an action without a task
+    `instance.NAME`; None: `instance.update` tells of it."""
     deadline: str | None = None
     """The setting of `[conductor]` with the seconds for which its host may be silent; None: without a limit."""
     frees_quota: bool = False
@@ -86,6 +87,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int
     ended_at: int
     error: str | None = None
+    before: State | None = None
+    """The state before it, where it was one write."""
     in_doubt: bool = False
     """It is not over: what came of it is not known."""
 

@@ -201,6 +201,8 @@ class HttpServices:
             seal=self._seal.encrypt,
             unseal=self._seal.decrypt,
             settings=mapping.api_settings(config, self.identity_url),
+            ended=self._ended,
+            runs_on=self.process.host,
             backlog=lambda: self._gauges.backlog if self._gauges is not None else 0,
             running=Roster(self._api, cells, names, transport, self.process.clock).running,
             observe=self._observe,

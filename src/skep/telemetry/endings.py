@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from skep.domain import notifications
-from skep.domain.actions import ACTIONS, Ended, Over
+from skep.domain.actions import ACTIONS, Action, Ended, Over
 from skep.domain.clock import SECOND
 from skep.domain.instances import Fault, Instance
 from skep.telemetry.logs import get_logger
@@ -45,6 +45,9 @@ def publisher(instance: Instance) -> str:
 
 def _notify(notifier: Notifier, instance: Instance, over: Ended) -> None:
     action = ACTIONS[over.action]
+    if action.task is None:
+        _notify_written(notifier, action, instance, over)
+        return
     fault = None if over.error is None else Fault(code=500, message=over.error, created_at=over.ended_at)
     notifier.emit(
         f"instance.{action.notification}.{'end' if fault is None else 'error'}",
@@ -52,3 +55,12 @@ def _notify(notifier: Notifier, instance: Instance, over: Ended) -> None:
         publisher_id=publisher(instance),
         priority="INFO" if fault is None else "ERROR",
     )
+
+
+def _notify_written(notifier: Notifier, action: Action, instance: Instance, over: Ended) -> None:
+    """Tell of an action that was one write: once, in the name of the API."""
+    if action.notification is None:
+        name, payload = "update", notifications.update(instance, over.before)
+    else:
+        name, payload = action.notification, notifications.action(instance, over.context)
+    notifier.emit(f"instance.{name}", payload, publisher_id=f"nova-api:{over.host}")

@@ -210,6 +210,7 @@ async def api_under_test(
         policy=Policy(settings.policy_file),
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],
+        ended=lambda _over: None,
         settings=settings,
         backlog=lambda: backlog,
         observe=lambda method, template, status, _seconds: observed.append((method, template, status)),

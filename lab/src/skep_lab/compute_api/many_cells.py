@@ -168,6 +168,7 @@ async def many_cells(
         policy=Policy(),
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],
+        ended=lambda _over: None,
     )
     cloud = ManyCells(services, asyncio.Queue())
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from skep.database.api.server_groups import ServerGroup
 from skep.database.cell import builds as cell_builds
 from skep.database.cell.builds import Staged
 from skep.database.engine import Database
+from skep.domain.actions import Over
 from skep.domain.assignments import Assignment
 from skep.domain.builds import Placed
 from skep.domain.cells import Cell, HostMapping
@@ -100,10 +101,15 @@ class ServersUnderTest:
     """The API, and what conductors and hosts would do to its rows."""
 
     def __init__(
-        self, services: ApiServices, told: asyncio.Queue[Any], routes: Iterable[Route] = SERVER_ROUTES
+        self,
+        services: ApiServices,
+        told: asyncio.Queue[Any],
+        routes: Iterable[Route] = SERVER_ROUTES,
+        ended: Sequence[Over] = (),
     ) -> None:
         self.services = services
         self.told = told
+        self.ended = ended
         self.client = httpx.AsyncClient(
             transport=httpx.ASGITransport(ComputeApi(services, routes)), base_url="http://cloud"
         )
@@ -251,6 +257,7 @@ async def servers_under_test(
     databases = {uuid: new_database(directory / f"{name}.db", "cell") for uuid, name in NAMES.items()}
     await database.write(_seed)
     told: asyncio.Queue[Any] = asyncio.Queue()
+    ended: list[Over] = []
     services = ApiServices(
         database=database,
         cells=databases,
@@ -261,10 +268,12 @@ async def servers_under_test(
         policy=Policy(),
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],
+        ended=ended.extend,
+        runs_on="api-1",
         settings=ApiSettings(quotas=quotas),
         backlog=backlog,
     )
-    opened = ServersUnderTest(services, told, routes)
+    opened = ServersUnderTest(services, told, routes, ended)
     try:
         yield opened
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,15 +11,15 @@ import structlog
 
 from skep.api.actions import ROWS_BY_KEY
 from skep.api.cells import write_cell
-from skep.api.handlers.server_lookup import LocatedServer, find, refuse_if_locked
-from skep.api.requests import Answer, ApiRequest
+from skep.api.handlers.server_lookup import PAUSE_SECONDS, TRIES, LocatedServer, find, refuse_if_locked
+from skep.api.requests import Answer, ApiRequest, Handler
 from skep.database import Connection
-from skep.database.cell import agents, tasks
-from skep.domain.actions import ACTIONS, Action
+from skep.database.cell import agents, row_actions, tasks
+from skep.domain.actions import ACTIONS, Action, ActionRequest, Kind
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, SkepError
 from skep.domain.instances import Instance
-from skep.domain.states import BUILD_STATES, task_state, vm_state
+from skep.domain.states import task_state, vm_state
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.transport.base import cell_conductor
 
@@ -32,6 +33,10 @@ async def act(request: ApiRequest) -> Answer:
     row = ROWS_BY_KEY[next(iter(request.body))]
     asked = request.body[row.key]
     action = ACTIONS[_CHOICES[row.key](asked) if row.key in _CHOICES else row.actions[0]]
+    if action.name in _OTHERS:
+        return await _OTHERS[action.name](request)
+    if action.kind is Kind.ROW:
+        return await _carry_out(request, action, _ARGUMENTS[row.key](request, asked) if row.key in _ARGUMENTS else {})
     return await _begin(request, action)
 
 
@@ -39,6 +44,16 @@ _CHOICES: dict[str, Choice] = {
     "reboot": lambda asked: "reboot_hard" if asked["type"].upper() == "HARD" else "reboot_soft",
 }
 """Of keys with several actions: which one the body means."""
+
+_ARGUMENTS: dict[str, Callable[[ApiRequest, Any], dict[str, Any]]] = {}
+"""Of keys whose actions are told something: what the body says of it."""
+
+_CHECKS: dict[str, Callable[[ApiRequest, LocatedServer], Callable[[Instance], None]]] = {}
+"""By the name of an action: what refuses it beyond its row of the table. Policy is asked before the row is written, in
+which alone the rest is known."""
+
+_OTHERS: dict[str, Handler] = {}
+"""Actions that are carried out where something else does the same."""
 
 
 async def not_there_yet(request: ApiRequest) -> Answer:
@@ -52,9 +67,7 @@ async def _begin(request: ApiRequest, action: Action) -> Answer:
     services = request.services
     found = await find(request)
     instance = found.instance
-    if action.lock_refuses:
-        refuse_if_locked(request, instance)
-    _check(instance, action)
+    _check(request, instance, action)
     assert found.cell is not None
     unit = partial(_write, instance=instance, action=action, context=request.context, now=services.clock.now())
     if not await write_cell(services, found.cell, unit):
@@ -78,20 +91,57 @@ def _write(connection: Connection, instance: Instance, action: Action, context: 
     return tasks.begin(connection, instance.uuid, action, context, now)
 
 
-def _check(instance: Instance, action: Action) -> None:
-    """Raise Conflict when the server is in no state that allows it, or something else is being done to it."""
-    if instance.state in BUILD_STATES or (action.begins_in is not None and instance.state not in action.begins_in):
+async def _carry_out(request: ApiRequest, action: Action, arguments: dict[str, Any]) -> Answer:
+    """Carry out an action that is one write of the server's row. A server that is just being mapped is waited for."""
+    services = request.services
+    asked = ActionRequest(action=action.name, context=request.context, arguments=arguments)
+    for _ in range(TRIES):
+        found = await find(request)
+        if found.cell is not None:
+            unit = partial(
+                row_actions.carry_out,
+                uuid=found.instance.uuid,
+                action=action,
+                request=asked,
+                check=_checked(request, action, found),
+                host=services.runs_on,
+                now=services.clock.now(),
+            )
+            over = await write_cell(services, found.cell, unit)
+            if over is not None:
+                services.ended(over)
+                return Answer()
+        await asyncio.sleep(PAUSE_SECONDS)
+    raise Conflict(f"Instance {request.params['id']} is not ready")
+
+
+def _checked(request: ApiRequest, action: Action, found: LocatedServer) -> Callable[[Instance], None]:
+    own = _CHECKS[action.name](request, found) if action.name in _CHECKS else None
+
+    def check(instance: Instance) -> None:
+        _check(request, instance, action)
+        if own is not None:
+            own(instance)
+
+    return check
+
+
+def _check(request: ApiRequest, instance: Instance, action: Action) -> None:
+    """Raise Conflict when the server is locked or in no state that allows it, or something else is being done to it."""
+    if action.lock_refuses:
+        refuse_if_locked(request, instance)
+    if action.begins_in is not None and instance.state not in action.begins_in:
         raise _conflict(instance, action, f"vm_state {vm_state(instance.state)}")
-    if instance.task is not None and instance.task not in action.overrides:
+    if action.task is not None and instance.task is not None and instance.task not in action.overrides:
         raise _conflict(instance, action, f"task_state {task_state(instance.state, instance.task)}")
-    if instance.host is None:
+    if action.kind is not Kind.ROW and instance.host is None:
         raise Conflict(f"Instance {instance.uuid} is not ready")
 
 
 async def _refuse(request: ApiRequest, action: Action) -> None:
     """Say why the row did not take the task: it changed after it was read."""
     instance = (await find(request)).instance
-    _check(instance, action)
+    _check(request, instance, action)
     raise _conflict(instance, action, "another action")
 
 

@@ -86,13 +86,18 @@ def finish(connection: sa.Connection, event: ActionEvent) -> None:
 
 
 def ended(connection: sa.Connection, over: Ended) -> None:
-    """Write the event of an action that is over, or in doubt."""
+    """Write the event of an action that is over, or in doubt; the action alone where it has no events."""
+    event = ACTIONS[over.action].event
+    if event is None:
+        mine = sa.and_(actions.c.instance == over.instance, actions.c.request_id == over.context.request_id)
+        connection.execute(actions.update().where(mine).values(updated_at=over.ended_at))
+        return
     finish(
         connection,
         ActionEvent(
             instance=over.instance,
             request_id=over.context.request_id,
-            event=ACTIONS[over.action].event,
+            event=event,
             host=over.host,
             started_at=over.started_at,
             finished_at=over.ended_at,

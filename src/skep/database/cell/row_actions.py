@@ -1,0 +1,72 @@
+"""Actions that one write of a server's row carries out. What each writes is a function in `CHANGES`, by its name.
+
+The row, the actions that it ends and the record of the action are written in one unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from skep.database.cell import actions, instances, tasks
+from skep.database.cell.endings import with_instances
+from skep.database.cell.tables import instances as instance_rows
+from skep.database.cell.transitions import moving
+from skep.domain.actions import Action, ActionRequest, Ended, Over
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance, State
+from skep.domain.states import FROZEN, stored
+
+row = instance_rows.c
+
+Values = dict[str, Any]
+Change = Callable[[sa.Connection, Instance, ActionRequest, int], Values | None]
+"""From a server as it is, what was asked of it and the time to the columns to write; None: nothing is to be done.
+Raises Conflict to refuse."""
+
+CHANGES: Mapping[str, Change] = {}
+"""Name of an action -> what it writes."""
+
+
+def carry_out(
+    connection: sa.Connection,
+    uuid: InstanceUuid,
+    action: Action,
+    request: ActionRequest,
+    check: Callable[[Instance], None],
+    host: str,
+    now: int,
+) -> list[Over] | None:
+    """Carry an action out on a server that `check` lets pass; return it and the actions that it ended.
+
+    `host` is the machine of the API. None when there is no such row, or it is frozen for a moment. What `check` raises
+    passes through; nothing is written then. An action that has nothing to do leaves no record, as in Nova.
+    """
+    mine = (row.uuid == uuid, row.deleted_at.is_(None), row.state.not_in(stored(FROZEN)))
+    found = connection.execute(sa.select(*instances.live_columns).where(*mine)).first()
+    if found is None:
+        return None
+    before = instances.instance_of(found)
+    check(before)
+    values = CHANGES[action.name](connection, before, request, now)
+    if values is None:
+        return []
+    overtaken = tasks.of(connection, sa.and_(*mine, row.task.in_(sorted(action.overrides))))
+    settled = [tasks.settle(connection, task, now, tasks.OVERTAKEN) for task in overtaken]
+    becomes = [] if "state" not in values else [moving(before.state, State(values["state"]))]
+    connection.execute(instance_rows.update().where(*mine, *becomes).values(changed_at=now, updated_at=now, **values))
+    actions.begin(connection, [actions.action_of(uuid, action.record, request.context, now)])
+    over = Ended(
+        action=action.name,
+        context=request.context,
+        instance=uuid,
+        attempt=before.attempt,
+        host=host,
+        started_at=now,
+        ended_at=now,
+        before=before.state,
+    )
+    actions.ended(connection, over)
+    return with_instances(connection, [*(one for one in settled if one is not None), over])
