@@ -45,6 +45,7 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
     ActionRow("unpause", ("unpause",), "os_compute_api:os-pause-server:unpause"),
     ActionRow("suspend", ("suspend",), "os_compute_api:os-suspend-server:suspend"),
     ActionRow("resume", ("resume",), "os_compute_api:os-suspend-server:resume"),
+    ActionRow("lock", ("lock",), "os_compute_api:os-lock-server:lock", body=bodies.ACTION_LOCK),
 )
 
 ROWS_BY_KEY: Mapping[str, ActionRow] = {row.key: row for row in ACTION_ROWS}

@@ -201,6 +201,14 @@ _TABLE = (
         deadline="task_deadline",
     ),
     Action(
+        name="lock",
+        record="lock",
+        kind=Kind.ROW,
+        lock_refuses=False,
+        event="api_lock",
+        notification="lock",
+    ),
+    Action(
         name="delete",
         record="delete",
         kind=Kind.ROW,

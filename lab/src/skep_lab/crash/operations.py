@@ -13,8 +13,9 @@ from skep_lab.crash.walk import Walk
 
 BEGIN = "skep.database.cell.tasks.begin"
 PERMIT, END = "skep.cell_conductor.tasks.permit", "skep.cell_conductor.tasks.conclude"
+WRITE = "skep.database.cell.row_actions.carry_out"
 CHANGE = "skep.database.cell.instances.change"
-KEYS = ("metadata", "tags", "description")
+KEYS = ("metadata", "tags", "description", "locked")
 """What an update may change of what is shown."""
 
 
@@ -41,6 +42,7 @@ OPERATIONS = (
     Operation(name="unpause", body={"unpause": None}, before="PAUSED"),
     Operation(name="suspend", body={"suspend": None}, after="SUSPENDED"),
     Operation(name="resume", body={"resume": None}, before="SUSPENDED"),
+    Operation(name="lock", body={"lock": None}, writes=(WRITE,), shows={"locked": True}),
     Operation(
         name="metadata",
         method="PUT",

@@ -25,6 +25,9 @@ from skep.transport.base import cell_conductor
 
 log = structlog.get_logger("skep.api.servers")
 
+REASONS_SINCE = 73
+"""Since then a lock may have a reason."""
+
 Choice = Callable[[Any], str]
 
 
@@ -45,7 +48,9 @@ _CHOICES: dict[str, Choice] = {
 }
 """Of keys with several actions: which one the body means."""
 
-_ARGUMENTS: dict[str, Callable[[ApiRequest, Any], dict[str, Any]]] = {}
+_ARGUMENTS: dict[str, Callable[[ApiRequest, Any], dict[str, Any]]] = {
+    "lock": lambda request, asked: (asked or {}) if request.version >= REASONS_SINCE else {},
+}
 """Of keys whose actions are told something: what the body says of it."""
 
 _CHECKS: dict[str, Callable[[ApiRequest, LocatedServer], Callable[[Instance], None]]] = {}

@@ -207,7 +207,15 @@ def any_value(key: str) -> Body:
     return Body(fields(asked(key, Anything(), required=True)))
 
 
+REASON = String(min=1, max=255)
 REBOOT_TYPES = ("HARD", "Hard", "hard", "SOFT", "Soft", "soft")
 ACTION_REBOOT = Body(
     fields(asked("reboot", fields(asked("type", String(choices=REBOOT_TYPES), required=True)), required=True))
+)
+
+ACTION_LOCK = Body(
+    fields(
+        asked("lock", Anything(), until=72, required=True),
+        asked("lock", Object(fields=(asked("locked_reason", REASON),), nullable=True), since=73, required=True),
+    )
 )

@@ -6,7 +6,7 @@ The row, the actions that it ends and the record of the action are written in on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
@@ -15,6 +15,7 @@ from skep.database.cell.endings import with_instances
 from skep.database.cell.tables import instances as instance_rows
 from skep.database.cell.transitions import moving
 from skep.domain.actions import Action, ActionRequest, Ended, Over
+from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State
 from skep.domain.states import FROZEN, stored
@@ -25,9 +26,6 @@ Values = dict[str, Any]
 Change = Callable[[sa.Connection, Instance, ActionRequest, int], Values | None]
 """From a server as it is, what was asked of it and the time to the columns to write; None: nothing is to be done.
 Raises Conflict to refuse."""
-
-CHANGES: Mapping[str, Change] = {}
-"""Name of an action -> what it writes."""
 
 
 def carry_out(
@@ -70,3 +68,23 @@ def carry_out(
     )
     actions.ended(connection, over)
     return with_instances(connection, [*(one for one in settled if one is not None), over])
+
+
+def locker(server: Instance, context: RequestContext) -> Literal["owner", "admin"]:
+    """Return as whom a caller locks a server."""
+    return "owner" if context.project_id == server.project_id else "admin"
+
+
+def _lock(_connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values | None:
+    """Lock a server. Its owner changes nothing of a lock that is there; without a new reason the old one stays."""
+    by = locker(before, request.context)
+    if before.locked and by == "owner":
+        return None
+    reason = request.arguments.get("locked_reason")
+    return {"locked": True, "locked_by": by, "locked_reason": before.locked_reason if reason is None else reason}
+
+
+CHANGES: Mapping[str, Change] = {
+    "lock": _lock,
+}
+"""Name of an action -> what it writes."""

@@ -1,0 +1,96 @@
+"""Actions that are one write of a server's row: lock, unlock, reset of the state, forced delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from skep.api.microversions import MAXIMUM
+from skep_lab.compute_api.servers import ServersUnderTest
+
+
+async def act(cloud: ServersUnderTest, uuid: str, body: dict[str, Any], **more: Any) -> tuple[int, str]:
+    """Ask for an action; return the status and the message of a fault."""
+    response = await cloud.ask("POST", f"/servers/{uuid}/action", body, **more)
+    if response.is_success:
+        assert response.content == b""
+        return response.status_code, ""
+    (fault,) = response.json().values()
+    return response.status_code, fault["message"]
+
+
+async def show(cloud: ServersUnderTest, uuid: str, version: int = MAXIMUM) -> dict[str, Any]:
+    shown: dict[str, Any] = (await cloud.good("GET", f"/servers/{uuid}", version=version, token="admin"))["server"]
+    return shown
+
+
+async def built(cloud: ServersUnderTest, **more: Any) -> str:
+    uuid = await cloud.create(**more)
+    await cloud.build(uuid)
+    return uuid
+
+
+async def records(cloud: ServersUnderTest, uuid: str) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the actions of a server, newest first, with the events and the result of each."""
+    path = f"/servers/{uuid}/os-instance-actions"
+    found = []
+    for one in (await cloud.good("GET", path, token="admin"))["instanceActions"]:
+        whole = (await cloud.good("GET", f"{path}/{one['request_id']}", token="admin"))["instanceAction"]
+        found.append((one["action"], [(event["event"], event["result"]) for event in whole["events"]]))
+    return found
+
+
+def told(cloud: ServersUnderTest) -> list[tuple[str, str]]:
+    return [(one.action, one.outcome) for one, _ in cloud.ended]
+
+
+@pytest.mark.parametrize("version", [1, 8, 72, 73, MAXIMUM])
+async def test_a_lock(cloud: ServersUnderTest, version: int) -> None:
+    uuid = await built(cloud)
+    assert await act(cloud, uuid, {"lock": None}, version=version) == (202, "")
+    assert (await show(cloud, uuid))["locked"] is True
+    assert "locked" not in await show(cloud, uuid, version=8)
+    assert "locked_reason" not in await show(cloud, uuid, version=72)
+    assert (await show(cloud, uuid))["locked_reason"] is None
+    assert (await records(cloud, uuid))[0] == ("lock", [("api_lock", "Success")])
+    assert told(cloud) == [("lock", "ok")]
+    assert await act(cloud, uuid, {"lock": None}, version=version) == (202, ""), "its owner locks it again"
+    assert len(await records(cloud, uuid)) == 2, "and nothing is done"
+
+
+async def test_the_reason_of_a_lock(cloud: ServersUnderTest) -> None:
+    uuid = await built(cloud)
+    for body in ({"locked_reason": ""}, {"locked_reason": "x" * 256}, {"locked_reason": None}, {"reason": "x"}, "x"):
+        assert (await act(cloud, uuid, {"lock": body}, version=73))[0] == 400
+        assert (await show(cloud, uuid))["locked"] is False
+    assert await act(cloud, uuid, {"lock": {"locked_reason": "audit"}}, version=72) == (202, "")
+    assert (await show(cloud, uuid))["locked_reason"] is None, "before 2.73 the body is not looked at"
+    reason = {"locked_reason": "x" * 255}
+    assert await act(cloud, uuid, {"lock": reason}, version=73, token="admin") == (202, "")
+    assert (await show(cloud, uuid, version=73))["locked_reason"] == reason["locked_reason"]
+    assert await act(cloud, uuid, {"lock": {}}, version=73, token="admin") == (202, "")
+    assert (await show(cloud, uuid))["locked_reason"] == reason["locked_reason"], (
+        "no reason leaves the one that is there"
+    )
+    for query, found in (("locked=true", [uuid]), ("locked=false", [])):
+        listed = (await cloud.good("GET", f"/servers?{query}", version=73))["servers"]
+        assert [one["id"] for one in listed] == found
+
+
+async def test_what_a_lock_refuses(cloud: ServersUnderTest) -> None:
+    uuid = await built(cloud)
+    await act(cloud, uuid, {"lock": None})
+    refused = (409, f"Instance {uuid} is locked")
+    for body in ({"os-stop": None}, {"reboot": {"type": "HARD"}}, {"pause": None}, {"suspend": None}):
+        assert await act(cloud, uuid, body) == refused
+    assert await act(cloud, uuid, {"os-stop": None}, token="admin") == (202, ""), "an admin is not bound"
+
+
+async def test_a_lock_is_for_members(cloud: ServersUnderTest) -> None:
+    uuid = await built(cloud)
+    assert (await act(cloud, uuid, {"lock": None}, token="reader"))[0] == 403
+    assert (await act(cloud, uuid, {"lock": None}, token="other"))[0] == 404
+    assert (await show(cloud, uuid))["locked"] is False
+    waiting = await cloud.create()
+    assert await act(cloud, waiting, {"lock": None}) == (409, f"Instance {waiting} is not ready")
