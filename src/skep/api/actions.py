@@ -46,6 +46,7 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
     ActionRow("suspend", ("suspend",), "os_compute_api:os-suspend-server:suspend"),
     ActionRow("resume", ("resume",), "os_compute_api:os-suspend-server:resume"),
     ActionRow("lock", ("lock",), "os_compute_api:os-lock-server:lock", body=bodies.ACTION_LOCK),
+    ActionRow("unlock", ("unlock",), "os_compute_api:os-lock-server:unlock"),
 )
 
 ROWS_BY_KEY: Mapping[str, ActionRow] = {row.key: row for row in ACTION_ROWS}

@@ -209,6 +209,14 @@ _TABLE = (
         notification="lock",
     ),
     Action(
+        name="unlock",
+        record="unlock",
+        kind=Kind.ROW,
+        lock_refuses=False,
+        event="api_unlock",
+        notification="unlock",
+    ),
+    Action(
         name="delete",
         record="delete",
         kind=Kind.ROW,

@@ -94,3 +94,37 @@ async def test_a_lock_is_for_members(cloud: ServersUnderTest) -> None:
     assert (await show(cloud, uuid))["locked"] is False
     waiting = await cloud.create()
     assert await act(cloud, waiting, {"lock": None}) == (409, f"Instance {waiting} is not ready")
+
+
+@pytest.mark.parametrize(
+    ("locks", "unlocks", "answer"),
+    [
+        ("member", "member", 202),
+        ("manager", "member", 202),
+        ("member", "admin", 202),
+        ("admin", "admin", 202),
+        ("admin", "member", 403),
+        ("admin", "reader", 403),
+        ("admin", "other", 404),
+        (None, "member", 202),
+    ],
+)
+@pytest.mark.parametrize("version", [1, MAXIMUM])
+async def test_who_may_unlock(
+    cloud: ServersUnderTest, locks: str | None, unlocks: str, answer: int, version: int
+) -> None:
+    uuid = await built(cloud)
+    if locks is not None:
+        reason = {"locked_reason": "audit"}
+        assert await act(cloud, uuid, {"lock": reason}, token=locks, version=73) == (202, "")
+    status, message = await act(cloud, uuid, {"unlock": None}, token=unlocks, version=version)
+    assert status == answer, message
+    if unlocks == "member" and answer == 403:
+        override = "os_compute_api:os-lock-server:unlock:unlock_override"
+        assert message == f"Policy doesn't allow {override} to be performed."
+    server = await show(cloud, uuid)
+    kept = locks is not None and answer != 202
+    assert (server["locked"], server["locked_reason"]) == (kept, "audit" if kept else None)
+    if answer == 202:
+        assert (await records(cloud, uuid))[0] == ("unlock", [("api_unlock", "Success")])
+        assert told(cloud)[-1] == ("unlock", "ok")

@@ -27,6 +27,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     path: str = "/action"
     body: dict[str, object]
     before: str = "ACTIVE"
+    first: dict[str, object] = {}
+    """An action that was done before."""
     after: str = "ACTIVE"
     writes: tuple[str, ...] = (BEGIN, PERMIT, END)
     shows: dict[str, object] = {}
@@ -43,6 +45,7 @@ OPERATIONS = (
     Operation(name="suspend", body={"suspend": None}, after="SUSPENDED"),
     Operation(name="resume", body={"resume": None}, before="SUSPENDED"),
     Operation(name="lock", body={"lock": None}, writes=(WRITE,), shows={"locked": True}),
+    Operation(name="unlock", first={"lock": None}, body={"unlock": None}, writes=(WRITE,), shows={"locked": False}),
     Operation(
         name="metadata",
         method="PUT",
@@ -85,6 +88,8 @@ def operate(walk: Walk, operation: Operation, point: Point) -> None:
     if operation.before in BROUGHT_BY:
         walk.act(chosen, BROUGHT_BY[operation.before])
         walk.well(f"before {operation.name}")
+    if operation.first:
+        assert walk.act(chosen, operation.first)
     shown = _shown(walk, chosen)
     walk.crash(point, lambda: walk.sent(operation.method, f"/servers/{chosen}{operation.path}", operation.body))
     walk.recovered()

@@ -15,9 +15,10 @@ from skep.api.handlers.server_lookup import PAUSE_SECONDS, TRIES, LocatedServer,
 from skep.api.requests import Answer, ApiRequest, Handler
 from skep.database import Connection
 from skep.database.cell import agents, row_actions, tasks
+from skep.database.cell.row_actions import locker
 from skep.domain.actions import ACTIONS, Action, ActionRequest, Kind
 from skep.domain.context import RequestContext
-from skep.domain.errors import BadRequest, Conflict, SkepError
+from skep.domain.errors import BadRequest, Conflict, Forbidden, SkepError
 from skep.domain.instances import Instance
 from skep.domain.states import task_state, vm_state
 from skep.messages.to_cell_conductor import InstancesChanged
@@ -27,6 +28,8 @@ log = structlog.get_logger("skep.api.servers")
 
 REASONS_SINCE = 73
 """Since then a lock may have a reason."""
+
+UNLOCK_ANY = "os_compute_api:os-lock-server:unlock:unlock_override"
 
 Choice = Callable[[Any], str]
 
@@ -53,7 +56,23 @@ _ARGUMENTS: dict[str, Callable[[ApiRequest, Any], dict[str, Any]]] = {
 }
 """Of keys whose actions are told something: what the body says of it."""
 
-_CHECKS: dict[str, Callable[[ApiRequest, LocatedServer], Callable[[Instance], None]]] = {}
+
+def _may_unlock(request: ApiRequest, found: LocatedServer) -> Callable[[Instance], None]:
+    """Raise Forbidden for a lock of another sort than the caller would make, unless the caller may undo any lock."""
+    owner = found.instance
+    may_override = request.allowed(UNLOCK_ANY, project_id=owner.project_id, user_id=owner.user_id)
+
+    def check(instance: Instance) -> None:
+        others = instance.locked_by not in (None, locker(instance, request.context))
+        if others and not may_override:
+            raise Forbidden(f"Policy doesn't allow {UNLOCK_ANY} to be performed.")
+
+    return check
+
+
+_CHECKS: dict[str, Callable[[ApiRequest, LocatedServer], Callable[[Instance], None]]] = {
+    "unlock": _may_unlock,
+}
 """By the name of an action: what refuses it beyond its row of the table. Policy is asked before the row is written, in
 which alone the rest is known."""
 

@@ -84,7 +84,13 @@ def _lock(_connection: sa.Connection, before: Instance, request: ActionRequest, 
     return {"locked": True, "locked_by": by, "locked_reason": before.locked_reason if reason is None else reason}
 
 
+def _unlock(_connection: sa.Connection, _before: Instance, _request: ActionRequest, _now: int) -> Values:
+    """Unlock a server, also one that is not locked."""
+    return {"locked": False, "locked_by": None, "locked_reason": None}
+
+
 CHANGES: Mapping[str, Change] = {
     "lock": _lock,
+    "unlock": _unlock,
 }
 """Name of an action -> what it writes."""
