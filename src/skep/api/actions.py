@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 
 from skep.api.microversions import MAXIMUM, MINIMUM
-from skep.api.roles import MEMBER_OR_ADMIN
+from skep.api.roles import ADMIN, MEMBER_OR_ADMIN
 from skep.api.schemas import servers as bodies
 from skep.api.schemas.validation import Body
 
@@ -47,6 +47,13 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
     ActionRow("resume", ("resume",), "os_compute_api:os-suspend-server:resume"),
     ActionRow("lock", ("lock",), "os_compute_api:os-lock-server:lock", body=bodies.ACTION_LOCK),
     ActionRow("unlock", ("unlock",), "os_compute_api:os-lock-server:unlock"),
+    ActionRow(
+        "os-resetState",
+        ("reset_state",),
+        "os_compute_api:os-admin-actions:reset_state",
+        check=ADMIN,
+        body=bodies.ACTION_RESET_STATE,
+    ),
 )
 
 ROWS_BY_KEY: Mapping[str, ActionRow] = {row.key: row for row in ACTION_ROWS}

@@ -217,6 +217,13 @@ _TABLE = (
         notification="unlock",
     ),
     Action(
+        name="reset_state",
+        record="resetState",
+        kind=Kind.ROW,
+        overrides=ANY_TASK,
+        lock_refuses=False,
+    ),
+    Action(
         name="delete",
         record="delete",
         kind=Kind.ROW,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from skep.api.microversions import MAXIMUM
+from skep.domain.instances import State
 from skep_lab.compute_api.servers import ServersUnderTest
 
 
@@ -128,3 +129,47 @@ async def test_who_may_unlock(
     if answer == 202:
         assert (await records(cloud, uuid))[0] == ("unlock", [("api_unlock", "Success")])
         assert told(cloud)[-1] == ("unlock", "ok")
+
+
+def reset(state: object) -> dict[str, Any]:
+    return {"os-resetState": {"state": state}}
+
+
+@pytest.mark.parametrize("version", [1, MAXIMUM])
+async def test_the_state_is_reset(cloud: ServersUnderTest, version: int) -> None:
+    uuid = await built(cloud)
+    for state, status in (("error", "ERROR"), ("error", "ERROR"), ("active", "ACTIVE")):
+        assert await act(cloud, uuid, reset(state), token="admin", version=version) == (202, "")
+        assert (await show(cloud, uuid))["status"] == status
+        assert (await records(cloud, uuid))[0] == ("resetState", []), "it has no events"
+    assert told(cloud) == [("reset_state", "ok")] * 3
+    assert [over.before for over, _ in cloud.ended] == [State.ACTIVE, State.ERROR, State.ERROR]
+
+
+async def test_a_reset_ends_what_a_host_does(cloud: ServersUnderTest) -> None:
+    uuid = await built(cloud)
+    assert await act(cloud, uuid, {"os-stop": None}) == (202, "")
+    await act(cloud, uuid, {"lock": None})
+    assert await act(cloud, uuid, reset("error"), token="admin") == (202, ""), "no lock and no task keeps from it"
+    server = await show(cloud, uuid)
+    assert (server["status"], server["OS-EXT-STS:task_state"]) == ("ERROR", None)
+    assert told(cloud) == [("lock", "ok"), ("stop", "error"), ("reset_state", "ok")]
+    assert (await records(cloud, uuid))[2] == ("stop", [("compute_stop_instance", "Error")])
+
+
+@pytest.mark.parametrize(
+    "body", [None, {}, {"state": None}, {"state": "building"}, {"state": "ACTIVE"}, {"state": "error", "more": 1}]
+)
+async def test_what_a_reset_takes(cloud: ServersUnderTest, body: object) -> None:
+    uuid = await built(cloud)
+    assert (await act(cloud, uuid, {"os-resetState": body}, token="admin"))[0] == 400
+    assert (await show(cloud, uuid))["status"] == "ACTIVE"
+
+
+async def test_a_reset_is_for_admins(cloud: ServersUnderTest) -> None:
+    uuid = await built(cloud)
+    for token, status in (("member", 403), ("manager", 403), ("other", 404)):
+        assert (await act(cloud, uuid, reset("error"), token=token))[0] == status
+    absent = "00000000-0000-4000-8000-000000000000"
+    assert (await act(cloud, absent, reset("error"), token="admin"))[0] == 404
+    assert told(cloud) == []

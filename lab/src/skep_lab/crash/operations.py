@@ -46,6 +46,7 @@ OPERATIONS = (
     Operation(name="resume", body={"resume": None}, before="SUSPENDED"),
     Operation(name="lock", body={"lock": None}, writes=(WRITE,), shows={"locked": True}),
     Operation(name="unlock", first={"lock": None}, body={"unlock": None}, writes=(WRITE,), shows={"locked": False}),
+    Operation(name="reset-state", body={"os-resetState": {"state": "active"}}, writes=(WRITE,)),
     Operation(
         name="metadata",
         method="PUT",

@@ -52,6 +52,7 @@ _CHOICES: dict[str, Choice] = {
 """Of keys with several actions: which one the body means."""
 
 _ARGUMENTS: dict[str, Callable[[ApiRequest, Any], dict[str, Any]]] = {
+    "os-resetState": lambda _request, asked: asked,
     "lock": lambda request, asked: (asked or {}) if request.version >= REASONS_SINCE else {},
 }
 """Of keys whose actions are told something: what the body says of it."""

@@ -219,3 +219,11 @@ ACTION_LOCK = Body(
         asked("lock", Object(fields=(asked("locked_reason", REASON),), nullable=True), since=73, required=True),
     )
 )
+
+ACTION_RESET_STATE = Body(
+    fields(
+        asked(
+            "os-resetState", fields(asked("state", String(choices=("active", "error")), required=True)), required=True
+        )
+    )
+)

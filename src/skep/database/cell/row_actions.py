@@ -10,15 +10,17 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from skep.database.cell import actions, instances, tasks
+from skep.database.cell import actions, builds, instances, tasks
 from skep.database.cell.endings import with_instances
+from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances as instance_rows
 from skep.database.cell.transitions import moving
 from skep.domain.actions import Action, ActionRequest, Ended, Over
 from skep.domain.context import RequestContext
+from skep.domain.errors import Conflict
 from skep.domain.ids import InstanceUuid
-from skep.domain.instances import Instance, State
-from skep.domain.states import FROZEN, stored
+from skep.domain.instances import Fault, Instance, State
+from skep.domain.states import BUILD_STATES, FROZEN, stored
 
 row = instance_rows.c
 
@@ -89,7 +91,32 @@ def _unlock(_connection: sa.Connection, _before: Instance, _request: ActionReque
     return {"locked": False, "locked_by": None, "locked_reason": None}
 
 
+def _reset_state(connection: sa.Connection, before: Instance, request: ActionRequest, now: int) -> Values:
+    """Write the state that an admin says; what a host was doing to the guest is ended by the caller.
+
+    A build is given up: its host undoes the attempt that the row leaves behind.
+    """
+    after = State(request.arguments["state"])
+    if after is State.ACTIVE and not _is_on_host(connection, before):
+        raise Conflict(f"Cannot 'resetState' instance {before.uuid} to active: it was not built, or its host is lost")
+    if before.state not in BUILD_STATES:
+        return {"state": after.value}
+    fault = Fault(code=500, message="The state was reset to error before the server was built", created_at=now)
+    kept = ("changed_at", "updated_at")
+    values = {name: value for name, value in builds.ended(fault, now).items() if name not in kept}
+    return {**values, "attempt": before.attempt + 1}
+
+
+def _is_on_host(connection: sa.Connection, server: Instance) -> bool:
+    """Tell whether the attempt of a server that was built is open on its host."""
+    attempt = attempt_rows.c
+    mine = (attempt.instance == server.uuid, attempt.attempt == server.attempt, attempt.host == server.host)
+    found = connection.execute(sa.select(attempt.attempt).where(*mine, attempt.open)).first()
+    return server.launched_at is not None and found is not None
+
+
 CHANGES: Mapping[str, Change] = {
+    "reset_state": _reset_state,
     "lock": _lock,
     "unlock": _unlock,
 }

@@ -1,0 +1,84 @@
+"""Actions of one write, in every state of a server."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from skep.database.cell import attempts, instances, row_actions
+from skep.domain.actions import ACTIONS, ActionRequest, Over
+from skep.domain.errors import Conflict
+from skep.domain.instances import Instance, State
+from skep.domain.states import BUILD_STATES, FROZEN
+from tests.support.rows import HOST, ONE, bring_to, context, everything, give_up
+
+NOW = 100
+WRITABLE = [state for state in State if state not in FROZEN | {State.DELETED, State.MOVED}]
+
+
+def anything(_server: Instance) -> None:
+    """Let every server pass."""
+
+
+def carry_out(cell: sa.Connection, name: str, **arguments: object) -> list[Over] | None:
+    request = ActionRequest(action=name, context=context(f"req-{name}"), arguments=arguments)
+    return row_actions.carry_out(cell, ONE, ACTIONS[name], request, anything, "api-1", NOW)
+
+
+def server(cell: sa.Connection) -> Instance:
+    found = instances.get(cell, ONE)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("state", WRITABLE)
+def test_a_reset_to_error(cell: sa.Connection, state: State) -> None:
+    bring_to(cell, state)
+    attempt = server(cell).attempt
+    over = carry_out(cell, "reset_state", state="error")
+    assert over is not None
+    assert [one.action for one, _ in over] == ["reset_state"]
+    after = server(cell)
+    assert (after.state, after.task) == (State.ERROR, None)
+    built = state not in BUILD_STATES
+    assert after.attempt == (attempt if built else attempt + 1)
+    if state in (State.SCHEDULED, State.BUILDING, State.SPAWNING):
+        assert after.fault is not None
+        [stale] = attempts.stale_due(cell, NOW, NOW, 5)
+        assert (stale.attempt, stale.host, stale.deleted) == (1, HOST, False), "its host undoes it"
+
+
+@pytest.mark.parametrize("state", WRITABLE)
+def test_a_reset_to_active_is_for_servers_with_a_guest(cell: sa.Connection, state: State) -> None:
+    bring_to(cell, state)
+    before = everything(cell)
+    if state in BUILD_STATES | {State.ERROR}:
+        with pytest.raises(Conflict, match="Cannot 'resetState'"):
+            carry_out(cell, "reset_state", state="active")
+        assert everything(cell) == before
+    else:
+        assert carry_out(cell, "reset_state", state="active")
+        assert server(cell).state is State.ACTIVE
+
+
+def test_a_server_whose_host_fell_silent_is_not_active(cell: sa.Connection) -> None:
+    give_up(cell)
+    with pytest.raises(Conflict):
+        carry_out(cell, "reset_state", state="active")
+
+
+@pytest.mark.parametrize("name", ["lock", "unlock", "reset_state"])
+@pytest.mark.parametrize("state", [State.STAGED, State.LEAVING, State.DELETED])
+def test_a_row_that_is_frozen_or_gone_is_not_written(cell: sa.Connection, name: str, state: State) -> None:
+    bring_to(cell, state)
+    before = everything(cell)
+    assert carry_out(cell, name, state="error") is None
+    assert everything(cell) == before
+
+
+@pytest.mark.parametrize("state", WRITABLE)
+def test_a_lock_needs_no_state(cell: sa.Connection, state: State) -> None:
+    bring_to(cell, state)
+    assert carry_out(cell, "lock", locked_reason="audit")
+    found = server(cell)
+    assert (found.state, found.locked, found.locked_reason) == (state, True, "audit")
