@@ -54,6 +54,7 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
         check=ADMIN,
         body=bodies.ACTION_RESET_STATE,
     ),
+    ActionRow("forceDelete", ("delete",), "os_compute_api:os-deferred-delete:force"),
 )
 
 ROWS_BY_KEY: Mapping[str, ActionRow] = {row.key: row for row in ACTION_ROWS}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from skep.api.microversions import MAXIMUM
+from skep.database.api import instance_mappings as mappings
 from skep.domain.instances import State
 from skep_lab.compute_api.servers import ServersUnderTest
 
@@ -173,3 +175,22 @@ async def test_a_reset_is_for_admins(cloud: ServersUnderTest) -> None:
     absent = "00000000-0000-4000-8000-000000000000"
     assert (await act(cloud, absent, reset("error"), token="admin"))[0] == 404
     assert told(cloud) == []
+
+
+@pytest.mark.parametrize("version", [1, MAXIMUM])
+async def test_a_delete_by_force(cloud: ServersUnderTest, version: int) -> None:
+    uuid, waiting = await built(cloud), await cloud.create()
+    assert (await act(cloud, uuid, {"forceDelete": None}, token="reader"))[0] == 403
+    assert (await act(cloud, uuid, {"forceDelete": None}, token="other"))[0] == 404
+    await act(cloud, uuid, {"lock": None})
+    assert await act(cloud, uuid, {"forceDelete": None}) == (409, f"Instance {uuid} is locked")
+    await act(cloud, uuid, {"unlock": None})
+    await act(cloud, uuid, {"os-stop": None})
+    for _ in range(2):
+        assert await act(cloud, uuid, {"forceDelete": "now"}, version=version) == (202, ""), "whatever is under way"
+    assert (await show(cloud, uuid))["OS-EXT-STS:task_state"] == "powering-off"
+    due = partial(mappings.deletes_due, now=cloud.services.clock.now(), again_at=0, limit=9)
+    [intent] = await cloud.database.write(due)
+    assert intent.instance == uuid
+    assert await act(cloud, waiting, {"forceDelete": None}) == (202, "")
+    assert (await act(cloud, waiting, {"forceDelete": None}))[0] == 404, "without a cell it is deleted at once"

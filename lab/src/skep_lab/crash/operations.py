@@ -14,6 +14,7 @@ from skep_lab.crash.walk import Walk
 BEGIN = "skep.database.cell.tasks.begin"
 PERMIT, END = "skep.cell_conductor.tasks.permit", "skep.cell_conductor.tasks.conclude"
 WRITE = "skep.database.cell.row_actions.carry_out"
+DELETE = "skep.api.handlers.servers._delete"
 CHANGE = "skep.database.cell.instances.change"
 KEYS = ("metadata", "tags", "description", "locked")
 """What an update may change of what is shown."""
@@ -30,6 +31,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     first: dict[str, object] = {}
     """An action that was done before."""
     after: str = "ACTIVE"
+    """Empty: it is gone."""
     writes: tuple[str, ...] = (BEGIN, PERMIT, END)
     shows: dict[str, object] = {}
     """What a server shows once it is done."""
@@ -47,6 +49,7 @@ OPERATIONS = (
     Operation(name="lock", body={"lock": None}, writes=(WRITE,), shows={"locked": True}),
     Operation(name="unlock", first={"lock": None}, body={"unlock": None}, writes=(WRITE,), shows={"locked": False}),
     Operation(name="reset-state", body={"os-resetState": {"state": "active"}}, writes=(WRITE,)),
+    Operation(name="force-delete", body={"forceDelete": None}, after="", writes=(DELETE,)),
     Operation(
         name="metadata",
         method="PUT",
@@ -92,14 +95,18 @@ def operate(walk: Walk, operation: Operation, point: Point) -> None:
     if operation.first:
         assert walk.act(chosen, operation.first)
     shown = _shown(walk, chosen)
+    if not operation.after:
+        walk.asked.created.discard(chosen)
     walk.crash(point, lambda: walk.sent(operation.method, f"/servers/{chosen}{operation.path}", operation.body))
-    walk.recovered()
     stored = point.unit in (PERMIT, END) or point.way == "lost"
+    if stored and not operation.after:
+        walk.asked.deleted.add(chosen)
+    walk.recovered()
     statuses = walk.statuses()
-    assert statuses[chosen] == (operation.after if stored else operation.before)
+    assert statuses.get(chosen, "") == (operation.after if stored else operation.before)
     assert {statuses[uuid] for uuid in others} == {"ACTIVE"}
-    wanted = shown | (operation.shows if stored else {})
-    assert _shown(walk, chosen) == wanted
+    if chosen in statuses:
+        assert _shown(walk, chosen) == shown | (operation.shows if stored else {})
 
 
 def _shown(walk: Walk, uuid: str) -> dict[str, object]:

@@ -11,6 +11,7 @@ import structlog
 
 from skep.api.actions import ROWS_BY_KEY
 from skep.api.cells import write_cell
+from skep.api.handlers import servers
 from skep.api.handlers.server_lookup import PAUSE_SECONDS, TRIES, LocatedServer, find, refuse_if_locked
 from skep.api.requests import Answer, ApiRequest, Handler
 from skep.database import Connection
@@ -77,7 +78,7 @@ _CHECKS: dict[str, Callable[[ApiRequest, LocatedServer], Callable[[Instance], No
 """By the name of an action: what refuses it beyond its row of the table. Policy is asked before the row is written, in
 which alone the rest is known."""
 
-_OTHERS: dict[str, Handler] = {}
+_OTHERS: dict[str, Handler] = {"delete": servers.delete}
 """Actions that are carried out where something else does the same."""
 
 
