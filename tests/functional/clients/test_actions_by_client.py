@@ -28,3 +28,29 @@ async def test_pausing_and_suspending(tmp_path: Path) -> None:
         await comes_to("resume", "ACTIVE")
         events = await openstack(yaml, "server", "event", "list", "one")
         assert {event["Action"] for event in events} == {"create", "pause", "unpause", "suspend", "resume"}
+
+
+async def test_actions_of_rows(tmp_path: Path) -> None:
+    async with serving_cloud(http_config(tmp_path), cells=1, hosts=1) as cloud:
+        yaml = cloud.clouds_yaml
+        await openstack(yaml, "server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "one")
+        newest = ("--os-compute-api-version", "2.96")
+
+        async def shown() -> tuple[object, ...]:
+            server = await openstack(yaml, *newest, "server", "show", "one")
+            return server["locked"], server["locked_reason"], server["status"]
+
+        await openstack_quiet(yaml, *newest, "server", "lock", "--reason", "audit", "one")
+        assert await shown() == (True, "audit", "ACTIVE")
+        listed = await openstack(yaml, *newest, "server", "list", "--locked")
+        assert [server["Name"] for server in listed] == ["one"]
+        await openstack_quiet(yaml, "server", "unlock", "one")
+        assert await shown() == (False, None, "ACTIVE")
+        await openstack_quiet(yaml, "server", "set", "--auto-approve", "--state", "error", "one")
+        assert await shown() == (False, None, "ERROR")
+        await openstack_quiet(yaml, "server", "set", "--auto-approve", "--state", "active", "one")
+        assert await shown() == (False, None, "ACTIVE")
+        events = await openstack(yaml, "server", "event", "list", "one")
+        assert {event["Action"] for event in events} == {"create", "lock", "unlock", "resetState"}
+        await openstack_quiet(yaml, "server", "delete", "--force", "--wait", "one")
+        assert await openstack(yaml, "server", "list") == []
