@@ -103,6 +103,11 @@ Over = tuple[Ended, Instance | None]
 
 ANY_TASK = frozenset(Task)
 
+_BEFORE_HARD_REBOOT = frozenset(
+    {Task.REBOOTING, Task.REBOOTING_HARD, Task.PAUSING, Task.UNPAUSING, Task.SUSPENDING, Task.RESUMING}
+)
+"""What may hang in a guest, so that a hard reboot is the way out."""
+
 _TABLE = (
     Action(
         name="start",
@@ -145,6 +150,7 @@ _TABLE = (
         record="reboot",
         kind=Kind.GUEST,
         begins_in=SETTLED,
+        overrides=_BEFORE_HARD_REBOOT,
         task=Task.REBOOTING_HARD,
         becomes=State.ACTIVE,
         event="compute_reboot_instance",

@@ -1,4 +1,4 @@
-"""Actions that are one write of a server's row: lock, unlock, reset of the state, forced delete."""
+"""Actions that are one write of a row: lock, unlock, reset, forced delete; and what a hard reboot overrides."""
 
 from __future__ import annotations
 
@@ -194,3 +194,31 @@ async def test_a_delete_by_force(cloud: ServersUnderTest, version: int) -> None:
     assert intent.instance == uuid
     assert await act(cloud, waiting, {"forceDelete": None}) == (202, "")
     assert (await act(cloud, waiting, {"forceDelete": None}))[0] == 404, "without a cell it is deleted at once"
+
+
+OVERRIDDEN = [
+    ({"reboot": {"type": "SOFT"}}, "reboot_soft"),
+    ({"reboot": {"type": "HARD"}}, "reboot_hard"),
+    ({"pause": None}, "pause"),
+    ({"suspend": None}, "suspend"),
+]
+
+
+@pytest.mark.parametrize(("body", "name"), OVERRIDDEN)
+async def test_a_hard_reboot_overrides_what_may_hang(cloud: ServersUnderTest, body: dict[str, Any], name: str) -> None:
+    uuid = await built(cloud)
+    assert await act(cloud, uuid, body) == (202, "")
+    soft = {"reboot": {"type": "SOFT"}}
+    assert (await act(cloud, uuid, soft))[0] == 409
+    assert await act(cloud, uuid, {"reboot": {"type": "HARD"}}) == (202, "")
+    server = await show(cloud, uuid)
+    assert (server["status"], server["OS-EXT-STS:task_state"]) == ("HARD_REBOOT", "rebooting_hard")
+    assert told(cloud) == [(name, "error")]
+
+
+async def test_a_hard_reboot_waits_for_a_stop(cloud: ServersUnderTest) -> None:
+    uuid = await built(cloud)
+    assert await act(cloud, uuid, {"os-stop": None}) == (202, "")
+    refused = f"Cannot 'reboot' instance {uuid} while it is in task_state powering-off"
+    assert await act(cloud, uuid, {"reboot": {"type": "HARD"}}) == (409, refused)
+    assert told(cloud) == []

@@ -182,12 +182,16 @@ def test_a_row_that_changed_after_it_was_compared_stays(cell: sa.Connection) -> 
 
 def test_an_action_ends_a_task_that_it_overrides_and_no_other(cell: sa.Connection) -> None:
     running(cell, Task.REBOOTING, "req-t")
-    hard = msgspec.structs.replace(ACTIONS["reboot_hard"], overrides=frozenset({Task.REBOOTING}))
-    assert tasks.begin(cell, ONE, ACTIONS["reboot_hard"], context("req-u"), NOW) is False
-    elsewhere = msgspec.structs.replace(hard, begins_in=frozenset({State.STOPPED}))
-    assert tasks.begin(cell, ONE, elsewhere, context("req-u"), NOW) is False
+    hard = ACTIONS["reboot_hard"]
+    for other in (
+        msgspec.structs.replace(hard, overrides=frozenset({Task.PAUSING})),
+        msgspec.structs.replace(hard, begins_in=frozenset({State.STOPPED})),
+    ):
+        assert tasks.begin_over(cell, ONE, other, context("req-u"), NOW) is None
     assert (server(cell).task, results(cell)) == (Task.REBOOTING, [])
-    assert tasks.begin(cell, ONE, hard, context("req-u"), NOW)
+    over = tasks.begin_over(cell, ONE, hard, context("req-u"), NOW)
+    assert over is not None
+    assert [(one.action, one.error) for one, _ in over] == [("reboot_soft", tasks.OVERTAKEN)]
     assert server(cell).task is Task.REBOOTING_HARD
     assert results(cell) == [("Error", tasks.OVERTAKEN)]
     assert asks(cell, Task.REBOOTING) is False

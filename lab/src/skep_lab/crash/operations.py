@@ -11,7 +11,7 @@ import msgspec
 from skep_lab.crash.points import Point
 from skep_lab.crash.walk import Walk
 
-BEGIN = "skep.database.cell.tasks.begin"
+BEGIN = "skep.api.handlers.server_actions._write"
 PERMIT, END = "skep.cell_conductor.tasks.permit", "skep.cell_conductor.tasks.conclude"
 WRITE = "skep.database.cell.row_actions.carry_out"
 DELETE = "skep.api.handlers.servers._delete"

@@ -17,7 +17,7 @@ from skep.api.requests import Answer, ApiRequest, Handler
 from skep.database import Connection
 from skep.database.cell import agents, row_actions, tasks
 from skep.database.cell.row_actions import locker
-from skep.domain.actions import ACTIONS, Action, ActionRequest, Kind
+from skep.domain.actions import ACTIONS, Action, ActionRequest, Kind, Over
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, Forbidden, SkepError
 from skep.domain.instances import Instance
@@ -96,14 +96,19 @@ async def _begin(request: ApiRequest, action: Action) -> Answer:
     _check(request, instance, action)
     assert found.cell is not None
     unit = partial(_write, instance=instance, action=action, context=request.context, now=services.clock.now())
-    if not await write_cell(services, found.cell, unit):
+    over = await write_cell(services, found.cell, unit)
+    if over is None:
         await _refuse(request, action)
+    else:
+        services.ended(over)
     await _tell(request, found)
     return Answer()
 
 
-def _write(connection: Connection, instance: Instance, action: Action, context: RequestContext, now: int) -> bool:
-    """Write the action into the server's row; False when the row does not allow it.
+def _write(
+    connection: Connection, instance: Instance, action: Action, context: RequestContext, now: int
+) -> list[Over] | None:
+    """Write the action into the server's row and return what it ended; None when the row does not allow it.
 
     Raises Conflict when the driver of its host said that it cannot do it. Of a host that says nothing, and of one that
     changes its driver at this moment, the agent decides.
@@ -114,7 +119,7 @@ def _write(connection: Connection, instance: Instance, action: Action, context: 
             f"Cannot '{action.record}' instance {instance.uuid}: the requested functionality is not supported. The "
             f"driver of its host lacks the capability `{action.capability}`."
         )
-    return tasks.begin(connection, instance.uuid, action, context, now)
+    return tasks.begin_over(connection, instance.uuid, action, context, now)
 
 
 async def _carry_out(request: ApiRequest, action: Action, arguments: dict[str, Any]) -> Answer:

@@ -14,11 +14,12 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell import actions, resending, resting, unreadable
+from skep.database.cell.endings import with_instances
 from skep.database.cell.resending import AGAIN_AT_ONCE, NOTHING_COUNTS
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import instances
 from skep.database.stored import dump, load
-from skep.domain.actions import ACTIONS, ON_HOSTS, Action, ActionRequest, Ended, Kind, of_record, of_task
+from skep.domain.actions import ACTIONS, ON_HOSTS, Action, ActionRequest, Ended, Kind, Over, of_record, of_task
 from skep.domain.context import RequestContext
 from skep.domain.guests import Correction, GuestKnown, state_after
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_request_id
@@ -79,22 +80,13 @@ def begin(
     arguments: msgspec.Struct | None = None,
     secrets: bytes | None = None,
 ) -> bool:
-    """Begin an action on an instance that is in a state and under a task that allow it; False when it may not.
-
-    A task that the action overrides ends with an error, as by its deadline.
-    """
+    """Begin an action on an instance that is in a state that allows it and under no task; False when it may not."""
     assert action.task is not None
     told = {} if arguments is None else msgspec.structs.asdict(arguments)
     request = ActionRequest(action=action.name, context=context, arguments=told, secrets=secrets)
-    mine = [row.uuid == uuid, row.deleted_at.is_(None), row.host.is_not(None)]
-    if action.begins_in is not None:
-        mine.append(row.state.in_(sorted(action.begins_in)))
-    overridden = sa.and_(*mine, row.task.in_(sorted(action.overrides)))
-    for task in of(connection, overridden) if action.overrides else ():
-        settle(connection, task, now, OVERTAKEN, overridden)
     begun = connection.execute(
         instances.update()
-        .where(*mine, row.task.is_(None))
+        .where(_may_begin(uuid, action), row.task.is_(None))
         .values(
             task=action.task.value,
             task_id=context.request_id,
@@ -109,6 +101,28 @@ def begin(
     if begun:
         actions.begin(connection, [actions.action_of(uuid, action.record, context, now)])
     return begun == 1
+
+
+def begin_over(
+    connection: sa.Connection, uuid: InstanceUuid, action: Action, context: RequestContext, now: int
+) -> list[Over] | None:
+    """Begin an action and end what it overrides: return that. None when it may not begin; nothing is ended then."""
+    ended = overtake(connection, uuid, action, now) if action.overrides else []
+    if not begin(connection, uuid, action, context, now):
+        return None
+    return with_instances(connection, ended)
+
+
+def overtake(connection: sa.Connection, uuid: InstanceUuid, action: Action, now: int) -> list[Ended]:
+    """End the task that an action may end to begin, with an error as by its deadline; none where it may not begin."""
+    overridden = sa.and_(_may_begin(uuid, action), row.task.in_(sorted(action.overrides)))
+    over = [settle(connection, task, now, OVERTAKEN, overridden) for task in of(connection, overridden)]
+    return [one for one in over if one is not None]
+
+
+def _may_begin(uuid: InstanceUuid, action: Action) -> sa.ColumnElement[bool]:
+    mine = sa.and_(row.uuid == uuid, row.deleted_at.is_(None), row.host.is_not(None))
+    return mine if action.begins_in is None else sa.and_(mine, row.state.in_(sorted(action.begins_in)))
 
 
 def due(
