@@ -143,7 +143,7 @@ class Instance(RequestedServer, frozen=True, kw_only=True):
     node: NodeUuid | None = None
     locked: bool = False
     locked_by: Literal["owner", "admin"] | None = None
-    """`owner`: somebody of its project; `admin`: somebody of another."""
+    """`owner`: a user of its project; `admin`: a user of another."""
     locked_reason: str | None = None
     fault: Fault | None = None
     updated_at: int | None = None
