@@ -134,7 +134,7 @@ async def test_it_is_stopped_when_a_restore_fails_or_is_broken_off(cloud: Stoppe
     assert not cloud.runs
     cloud.directory.processes_env.rename(cloud.folder / "kept.env")
     said = await cloud.restored(status=2)
-    assert (len(said.splitlines()), "`processes.env` says it" in said) == (1, True), said
+    assert (len(said.splitlines()), "`processes.env`" in said) == (1, True), said
     (cloud.folder / "kept.env").rename(cloud.directory.processes_env)
     programs = cloud.folder / "programs"
     programs.mkdir()
