@@ -373,8 +373,12 @@ async def test_what_a_create_names_is_taken_away_while_it_is_built(tmp_path: Pat
             assert all(answer.status_code < 500 for answer in answers), (thing, answers)
             if thing is zone and point == ("select", "before"):
                 assert (server["status"], "No valid host" in server["fault"]["message"]) == ("ERROR", True)
+            elif thing is image and server["status"] == "ERROR":
+                # Its host had not fetched the image yet.
+                assert server["image"]["id"] in server["fault"]["message"]
             else:
                 assert server["status"] == "ACTIVE", (thing, server)
+                assert thing is not image or point == ("map", "after"), "nothing gives these bytes to a host any more"
             await nothing_stays(session, uuid)
             await made.take()
 

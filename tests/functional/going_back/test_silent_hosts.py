@@ -51,7 +51,7 @@ async def test_an_operator_notes_what_no_database_remembers(story: Story, tmp_pa
     (root / "hosts/cell1" / silent).rename(tmp_path / silent)
     environment = {"SKEP_STATE__DIRECTORY": str(root)}
     said = CliRunner().invoke(skep, ["db", "recover", "--only", "cell1"], env=environment)
-    assert (said.exit_code, "say --yes" in said.stderr) == (2, True), said.output
+    assert (said.exit_code, "--yes" in said.stderr) == (2, True), said.output
     said = CliRunner().invoke(skep, ["db", "recover", "--only", "cell1", "--yes"], env=environment)
     assert said.stdout == "cell1 will recover. Next: start, then `skep recovery list`.\n", said.output
     async with running_cloud(root, story.config, cells=1, hosts=2) as cloud:

@@ -57,7 +57,7 @@ async def test_from_a_schema_to_states_and_away(tmp_path: Path) -> None:
         assert (listed["id"], listed["description"]) == (made["id"], "tests")
         await run(cloud, "namespace", "credential", "delete", "volume", made["id"])
         assert await read(cloud, "namespace", "credential", "list", "volume") == []
-        assert "say --yes" in await run(cloud, "namespace", "delete", "volume", status=2)
+        assert "--yes" in await run(cloud, "namespace", "delete", "volume", status=2)
         await run(cloud, "namespace", "delete", "volume", "--yes")
         assert "volume" not in {one["name"] for one in await read(cloud, "namespace", "list")}
 
