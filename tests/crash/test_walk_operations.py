@@ -29,7 +29,7 @@ def walks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Walk]]:
 @pytest.mark.parametrize(
     ("operation", "point"),
     POINTS,
-    ids=[f"{operation.name}-{point.unit.rpartition('.')[2]}-{point.way}" for operation, point in POINTS],
+    ids=[f"{operation.name}-{point.step or point.unit.rpartition('.')[2]}-{point.way}" for operation, point in POINTS],
 )
 def test_an_operation_outlives_a_crash(
     walks: list[Walk], tmp_path_factory: pytest.TempPathFactory, operation: Operation, point: Point

@@ -17,6 +17,7 @@ from skep.messages.base import Done
 from skep.messages.to_cell_conductor import ActPermission, MayAct, TaskDone
 from skep.messages.to_compute import OF_CHANGE_POWER, ChangePower, RunAction
 from skep.reconciler.loop import GATHER_SECONDS, Loop
+from skep.telemetry.steps import StepRun
 from skep.transport.base import compute
 
 BATCH = 100
@@ -64,7 +65,9 @@ class Tasks:
     async def may_act(self, message: MayAct, _context: RequestContext | None) -> ActPermission:
         """Answer whether a host may begin what it was told: not what was given up meanwhile."""
         parts = self._parts
-        granted, begun = await parts.database.write(partial(permit, message=message, now=parts.clock.now()))
+        async with self._step("may_act", message) as step:
+            granted, begun = await parts.database.write(partial(permit, message=message, now=parts.clock.now()))
+            step.outcome = "ok" if granted else "replaced"
         for task, instance in begun:
             endings.begun(parts, task.action, instance, task.request.context)
         return ActPermission(granted=granted, seconds=YES_SECONDS if granted else 0.0)
@@ -72,8 +75,16 @@ class Tasks:
     async def done(self, message: TaskDone, _context: RequestContext | None) -> Done:
         """Write that an action is over. A repeat changes nothing."""
         parts = self._parts
-        endings.ended(parts, await parts.database.write(partial(conclude, message=message, now=parts.clock.now())))
+        async with self._step("acted", message) as step:
+            over = await parts.database.write(partial(conclude, message=message, now=parts.clock.now()))
+            step.outcome = "ok" if over else "repeated"
+        endings.ended(parts, over)
         return Done()
+
+    def _step(self, name: str, message: MayAct | TaskDone) -> StepRun:
+        return self._parts.steps.step(
+            name, instance=message.instance, attempt=message.attempt, host=message.host, cell=self._parts.cell.name
+        )
 
 
 def permit(connection: Connection, message: MayAct, now: int) -> tuple[bool, list[tuple[HostTask, Instance | None]]]:

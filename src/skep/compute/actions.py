@@ -216,7 +216,9 @@ class GuestActions:
             there = f"the guest of {instance} on host {host.name} bears attempt {attempt}, not {order.attempt}"
             return PowerState.NOSTATE, f"InstanceNotFound: {there}"
         host.journal.note(Acknowledged(instance=instance, outcome="task", task_id=order.task_id, taken=True))
-        result = await host.calls.change("action", OPERATIONS[order.action](host.driver, order), instance)
+        async with host.step("act", instance, order.attempt, order.context) as step:
+            result = await host.calls.change("action", OPERATIONS[order.action](host.driver, order), instance)
+            step.outcome = "failed" if isinstance(result, BuildFailure) else "ok"
         if isinstance(result, BuildFailure):
             log.warning("action failed", host=host.name, instance=instance, action=order.action, error=result.message)
             return await self._power_state(instance), f"{result.error}: {result.message}"

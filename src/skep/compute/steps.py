@@ -1,4 +1,4 @@
-"""The port to whoever times, logs and counts the steps of a build."""
+"""The port to whoever times, logs and counts the steps of builds and actions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StepRun(Protocol):
 
 
 class Steps(Protocol):
-    """Runs named steps (`skep.domain.builds.STEPS`)."""
+    """Runs named steps (`skep.domain.builds.STEPS`, `skep.domain.actions.ACTION_STEPS`)."""
 
     def step(
         self,

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from skep.domain.builds import Step
 from skep.domain.capabilities import Capability
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
@@ -102,6 +103,15 @@ Over = tuple[Ended, Instance | None]
 """An action that is over, and its instance as it is now; None for a row that cannot be read."""
 
 ANY_TASK = frozenset(Task)
+
+_STEPS = (
+    Step("may_act", "cell_conductor"),
+    Step("act", "compute"),
+    Step("acted", "cell_conductor"),
+)
+
+ACTION_STEPS: dict[str, Step] = {step.name: step for step in _STEPS}
+"""The steps of an action on a guest, after the write that begins it: its host asks, acts, reports what came of it."""
 
 _BEFORE_HARD_REBOOT = frozenset(
     {Task.REBOOTING, Task.REBOOTING_HARD, Task.PAUSING, Task.UNPAUSING, Task.SUSPENDING, Task.RESUMING}

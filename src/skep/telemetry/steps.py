@@ -1,10 +1,11 @@
-"""Runs the named steps of a build: each is timed, logged, traced and, in tests, a place to crash at.
+"""Runs the named steps of builds and actions: each is timed, logged, traced and, in tests, a place to crash at.
 
     async with steps.step("stage", instance=uuid, attempt=1, cell=cell) as run:
         ...
         run.outcome = "replaced"    # how it ended, where that is not "ok"
 
-The table of steps is `skep.domain.builds.STEPS`; a name that does not stand there is a bug of the caller.
+The tables of steps are `skep.domain.builds.STEPS` and `skep.domain.actions.ACTION_STEPS`; a name that stands in neither
+is a bug of the caller.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Literal, Self
 import msgspec
 import structlog
 
+from skep.domain.actions import ACTION_STEPS
 from skep.domain.builds import STEPS
 from skep.domain.context import RequestContext
 from skep.telemetry import tracing
@@ -74,8 +76,8 @@ class Steps:
         `members` says how many servers the run is for where it is for more than one; `contexts`, whose requests it
         serves: it is a span in their traces. Raises ValueError for a name that is no step.
         """
-        if name not in STEPS:
-            raise ValueError(f"there is no step {name!r} in skep.domain.builds.STEPS")
+        if name not in STEPS and name not in ACTION_STEPS:
+            raise ValueError(f"there is no step {name!r} in the tables of steps of skep.domain")
         return StepRun(self, name, request, instance, attempt, host, cell, members, contexts)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
+from skep.domain.actions import ACTION_STEPS
 from skep.domain.builds import STEPS
 from skep.telemetry import steps as step_runner
 from skep.telemetry.logs import get_logger
@@ -132,7 +133,7 @@ async def test_no_crash_point_after_work_that_failed() -> None:
 
 def test_a_name_outside_the_table_is_a_bug() -> None:
     steps = Steps(Metrics())
-    for name in STEPS:
+    for name in (*STEPS, *ACTION_STEPS):
         steps.step(name)
     with pytest.raises(ValueError, match="no step 'stagger'"):
         steps.step("stagger")

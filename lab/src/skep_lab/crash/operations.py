@@ -1,18 +1,19 @@
-"""Operations on servers that run, each with the writes at which a cloud can die in the midst of it.
+"""Operations on servers that run, each with the writes and steps at which a cloud can die in the midst of it.
 
-Actions of hosts are a task in the server's row, begun by the API, permitted and ended at the host's word. Updates are
-one write. A write that was not committed has not happened; one that was, has, answered or not.
+Actions of hosts are a task in the server's row, begun by a write of the API; what follows is steps. Updates are one
+write. A write that was not committed has not happened; one that was, has, answered or not.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from skep.domain.actions import ACTION_STEPS
 from skep_lab.crash.points import Point
+from skep_lab.crash.points import points_of as points_of_step
 from skep_lab.crash.walk import Walk
 
 BEGIN = "skep.api.handlers.server_actions._write"
-PERMIT, END = "skep.cell_conductor.tasks.permit", "skep.cell_conductor.tasks.conclude"
 WRITE = "skep.database.cell.row_actions.carry_out"
 DELETE = "skep.api.handlers.servers._delete"
 CHANGE = "skep.database.cell.instances.change"
@@ -32,7 +33,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """An action that was done before."""
     after: str = "ACTIVE"
     """Empty: it is gone."""
-    writes: tuple[str, ...] = (BEGIN, PERMIT, END)
+    writes: tuple[str, ...] = (BEGIN,)
     shows: dict[str, object] = {}
     """What a server shows once it is done."""
 
@@ -81,8 +82,14 @@ BROUGHT_BY: dict[str, dict[str, object]] = {
 
 
 def points_of(operation: Operation) -> tuple[Point, ...]:
-    """Return where the cloud dies: just before each write is committed, and when it is and nobody knows."""
-    return tuple(Point(unit=write, way=way) for write in operation.writes for way in ("before", "lost"))
+    """Return where the cloud dies: at each write and, where a host acts, at each step that follows.
+
+    A write's are just before it is committed, and when it is and nobody knows.
+    """
+    writes = tuple(Point(unit=write, way=way) for write in operation.writes for way in ("before", "lost"))
+    if operation.writes != (BEGIN,):
+        return writes
+    return writes + tuple(point for step in ACTION_STEPS for point in points_of_step(step))
 
 
 def operate(walk: Walk, operation: Operation, point: Point) -> None:
@@ -98,7 +105,7 @@ def operate(walk: Walk, operation: Operation, point: Point) -> None:
     if not operation.after:
         walk.asked.created.discard(chosen)
     walk.crash(point, lambda: walk.sent(operation.method, f"/servers/{chosen}{operation.path}", operation.body))
-    stored = point.unit in (PERMIT, END) or point.way == "lost"
+    stored = point.step in ACTION_STEPS or point.way == "lost"
     if stored and not operation.after:
         walk.asked.deleted.add(chosen)
     walk.recovered()

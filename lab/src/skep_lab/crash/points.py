@@ -1,4 +1,4 @@
-"""Where a crash test can end the process: generated from the table of steps, so that no step is forgotten.
+"""Where a crash test can end the process: generated from the tables of steps, so that no step is forgotten.
 
 A point is a step or a write, and a way. Ways: `before` the effect, `after` it, and `lost`: what the step wrote is
 committed, and nobody is told so.
@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from skep.domain.actions import ACTION_STEPS
 from skep.domain.builds import STEPS
 
 Way = Literal["before", "after", "lost"]
@@ -20,7 +21,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """Where the process ends itself: at the `nth` time that it comes there after it was told."""
 
     step: str = ""
-    """A name of `STEPS`; or empty, and `unit` is set."""
+    """A name of `STEPS` or `ACTION_STEPS`; or empty, and `unit` is set."""
     unit: str = ""
     """A function that writes, as `module.function`; `before` is just before its COMMIT."""
     way: Way
@@ -44,6 +45,7 @@ UNREACHABLE: dict[tuple[str, Way], str] = {
     ("prepare", "lost"): _NO_COMMIT,
     ("spawn", "lost"): _NO_COMMIT,
     ("destroy", "lost"): _NO_COMMIT,
+    ("act", "lost"): _NO_COMMIT,
 }
 """Points that do not exist, and why."""
 
@@ -54,7 +56,7 @@ COMMITS = {"forget": 2, "move": 4}
 
 def points_of(step: str) -> tuple[Point, ...]:
     """Return the points of one step. Raises KeyError when there is no such step."""
-    STEPS[step]
+    {**STEPS, **ACTION_STEPS}[step]
     ways = [way for way in WAYS if (step, way) not in UNREACHABLE]
     if step in WRITES:
         return tuple(Point(unit=WRITES[step], way=way) for way in ways)
