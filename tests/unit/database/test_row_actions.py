@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import attempts, instances, row_actions
+from skep.database.cell import attempts, instances, recovery, row_actions
+from skep.database.cell.tables import recovering_hosts, recovering_instances
 from skep.domain.actions import ACTIONS, ActionRequest, Over
 from skep.domain.errors import Conflict
+from skep.domain.ids import NodeUuid
 from skep.domain.instances import Instance, State
 from skep.domain.states import BUILD_STATES, FROZEN
 from tests.support.rows import HOST, ONE, bring_to, context, everything, give_up
@@ -46,6 +48,43 @@ def test_a_reset_to_error(cell: sa.Connection, state: State) -> None:
         assert after.fault is not None
         [stale] = attempts.stale_due(cell, NOW, NOW, 5)
         assert (stale.attempt, stale.host, stale.deleted) == (1, HOST, False), "its host undoes it"
+
+
+ON_A_HOST = [State.SCHEDULED, State.BUILDING, State.SPAWNING]
+
+
+def refuse_a_reset(cell: sa.Connection) -> None:
+    """Try to reset server `ONE` to error: it is refused, and nothing changes."""
+    before = everything(cell)
+    with pytest.raises(Conflict, match="skep recovery"):
+        carry_out(cell, "reset_state", state="error")
+    assert everything(cell) == before
+
+
+@pytest.mark.parametrize("state", ON_A_HOST)
+def test_a_build_that_a_recovery_holds_is_not_given_up(cell: sa.Connection, state: State) -> None:
+    bring_to(cell, state)
+    recovery.begin(cell, None, "restored", 50)
+    refuse_a_reset(cell)
+    cell.execute(recovering_instances.update().values(doubt="two hosts have it"))
+    refuse_a_reset(cell)
+
+
+@pytest.mark.parametrize("state", ON_A_HOST)
+def test_a_build_on_a_host_that_is_waited_for_is_not_given_up(cell: sa.Connection, state: State) -> None:
+    bring_to(cell, state)
+    recovery.expect(cell, NodeUuid(f"node-{HOST}"), HOST)
+    refuse_a_reset(cell)
+    cell.execute(recovering_hosts.update().values(reported_at=60))
+    assert carry_out(cell, "reset_state", state="error")
+    assert server(cell).state is State.ERROR
+
+
+def test_a_recovery_does_not_keep_a_built_server_from_a_reset(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    recovery.begin(cell, None, "restored", 50)
+    assert carry_out(cell, "reset_state", state="error")
+    assert server(cell).attempt == 1
 
 
 @pytest.mark.parametrize("state", WRITABLE)

@@ -54,6 +54,12 @@ def refuse_no(connection: sa.Connection, uuid: InstanceUuid, attempt: int, name:
         raise WentBack(f"host {name} has attempt {attempt} of {uuid}, and the row has {known.attempt}: try again")
 
 
+def holds_up(connection: sa.Connection, uuid: InstanceUuid) -> bool:
+    """Tell whether an instance, or the host in its row, waits for the end of a recovery."""
+    waits = sa.or_(resting(instances.c.uuid), awaited(instances.c.host))
+    return connection.execute(sa.select(instances.c.uuid).where(instances.c.uuid == uuid, waits)).first() is not None
+
+
 def is_unknown(connection: sa.Connection, uuid: InstanceUuid) -> bool:
     """Tell whether the cell has no row of an instance: it was lost with the time that the database went back."""
     return connection.execute(sa.select(instances.c.uuid).where(instances.c.uuid == uuid)).first() is None

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from skep.database.cell import actions, builds, instances, tasks
+from skep.database.cell import actions, builds, instances, resting, tasks
 from skep.database.cell.endings import with_instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances as instance_rows
@@ -94,13 +94,19 @@ def _unlock(_connection: sa.Connection, _before: Instance, _request: ActionReque
 def _reset_state(connection: sa.Connection, before: Instance, request: ActionRequest, now: int) -> Values:
     """Write the state that an admin says; what a host was doing to the guest is ended by the caller.
 
-    A build is given up: its host undoes the attempt that the row leaves behind.
+    A build is given up: its host undoes the attempt that the row leaves behind. Not while a recovery holds the server
+    up: its host may have the whole guest.
     """
     after = State(request.arguments["state"])
     if after is State.ACTIVE and not _is_on_host(connection, before):
         raise Conflict(f"Cannot 'resetState' instance {before.uuid} to active: it was not built, or its host is lost")
     if before.state not in BUILD_STATES:
         return {"state": after.value}
+    if resting.holds_up(connection, before.uuid):
+        raise Conflict(
+            f"Cannot 'resetState' instance {before.uuid}: its cell's database went back in time, and what its host has "
+            "of the server is not decided yet. `skep recovery list` tells what is open."
+        )
     fault = Fault(code=500, message="The state was reset to error before the server was built", created_at=now)
     kept = ("changed_at", "updated_at")
     values = {name: value for name, value in builds.ended(fault, now).items() if name not in kept}
