@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import attempts, instances, recovery, row_actions
+from skep.database.cell import attempts, instances, recovery, row_actions, tasks
 from skep.database.cell.tables import recovering_hosts, recovering_instances
 from skep.domain.actions import ACTIONS, ActionRequest, Over
 from skep.domain.errors import Conflict
 from skep.domain.ids import NodeUuid
-from skep.domain.instances import Instance, State
+from skep.domain.instances import Instance, PowerState, State, Task
 from skep.domain.states import BUILD_STATES, FROZEN
 from tests.support.rows import HOST, ONE, bring_to, context, everything, give_up
 
@@ -48,6 +48,18 @@ def test_a_reset_to_error(cell: sa.Connection, state: State) -> None:
         assert after.fault is not None
         [stale] = attempts.stale_due(cell, NOW, NOW, 5)
         assert (stale.attempt, stale.host, stale.deleted) == (1, HOST, False), "its host undoes it"
+
+
+def test_a_late_report_does_not_write_over_a_reset(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    assert tasks.begin(cell, ONE, ACTIONS["stop"], context("req-stop"), NOW - 1)
+    assert tasks.may_act(cell, ONE, 1, HOST, Task.POWERING_OFF, "req-stop", NOW - 1)
+    over = carry_out(cell, "reset_state", state="error")
+    assert over is not None
+    assert [one.action for one, _ in over] == ["stop", "reset_state"]
+    before = everything(cell)
+    assert tasks.done(cell, ONE, 1, "req-stop", PowerState.SHUTDOWN, None, NOW + 1) is None
+    assert everything(cell) == before
 
 
 ON_A_HOST = [State.SCHEDULED, State.BUILDING, State.SPAWNING]

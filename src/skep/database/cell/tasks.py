@@ -27,7 +27,10 @@ from skep.domain.instances import Fault, PowerState, State, Task
 
 row = instances.c
 
-_RECORDS = sorted({action.record for action in ACTIONS.values() if action.kind is Kind.GUEST})
+_RECORDS = sorted(
+    {action.record for action in ACTIONS.values() if action.kind is Kind.GUEST} | {ACTIONS["reset_state"].record}
+)
+"""Of actions that say what becomes of a guest, or of its server's state."""
 
 NO_ANSWER = "The host did not answer"
 UNKNOWN = "whether it was done is unknown"
