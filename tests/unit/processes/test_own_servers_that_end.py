@@ -37,6 +37,36 @@ class _Down:
         raise RuntimeError("the disk is full")
 
 
+class _SlowNats:
+    """NATS while it starts for as long as it takes to read its streams."""
+
+    running = False
+
+    def __init__(self) -> None:
+        self.begun, self.done = asyncio.Event(), asyncio.Event()
+
+    def kill(self) -> None:
+        """End what is left: nothing."""
+
+    async def start(self) -> None:
+        self.begun.set()
+        await self.done.wait()
+        self.running = True
+
+
+class _Postgres:
+    """Runs, and starts at once where it does not."""
+
+    running = True
+    password = ""
+
+    def kill(self) -> None:
+        """End what is left: nothing."""
+
+    def start(self) -> None:
+        self.running = True
+
+
 class _Recovers:
     """PostgreSQL while it starts for as long as its log takes it."""
 
@@ -82,6 +112,34 @@ async def test_a_dead_server_does_not_wait_while_the_other_one_recovers(
         await eventually(has_recovered, "PostgreSQL has recovered")
     finally:
         postgres.done.set()
+        watching.cancel()
+        await asyncio.wait({watching})
+
+
+async def test_postgresql_does_not_wait_while_nats_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers_module, "LOOK_SECONDS", 0.0)
+    servers = LocalServers(tmp_path / "servers")
+    servers._applied = servers.passwords.known
+    nats, postgres = _SlowNats(), _Postgres()
+    monkeypatch.setattr(servers, "_nats", nats)
+    monkeypatch.setattr(servers, "_postgres", postgres)
+    watching = asyncio.create_task(servers._watch())
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await nats.begun.wait()
+        for _ in range(10):
+            await asyncio.sleep(0)  # the passwords get their turn to take a lock
+        postgres.running = False
+
+        async def is_back() -> bool:
+            return postgres.running
+
+        await eventually(is_back, "PostgreSQL is started again")
+        assert not nats.running
+    finally:
+        nats.done.set()
         watching.cancel()
         await asyncio.wait({watching})
 

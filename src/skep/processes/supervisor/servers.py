@@ -304,8 +304,9 @@ class LocalServers:
     async def _keep_passwords(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            if any(at_work.locked() for at_work in self._at_work.values()):
+                continue  # to wait for one server holds the other, which may have ended
             try:
-                # PostgreSQL first: while it is awaited, NATS may be started again.
                 async with self._at_work["postgres"], self._at_work["nats"]:
                     await self._apply()
             except Exception:
