@@ -12,6 +12,7 @@ import httpx
 import msgspec
 import pytest
 
+from skep.contracts.eventually import PATIENCE
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, address, bound
 from skep.database.api.images import Viewer
 from skep.domain.context import RequestContext
@@ -129,8 +130,10 @@ async def test_bytes_that_changed_are_no_image(
 
 async def test_an_image_has_its_bytes_once(cloud: ServedNeighbours, transfers: ImageTransfers) -> None:
     image_id = await made(cloud)
+    others = pieces(b"others")
     with pytest.raises(Conflict):
-        await transfers.upload(image_id, pieces(b"others"), MINE, most=MOST)
+        await transfers.upload(image_id, others, MINE, most=MOST)
+    assert await anext(others) == b"others", "no byte is taken"
     assert await read(transfers, image_id) == DATA
 
 
@@ -185,6 +188,40 @@ async def test_an_image_with_other_bytes_than_were_sent_is_deleted(
         await transfers.upload(image_id, pieces(), MINE, most=MOST)
     with pytest.raises(NotFound):
         await cloud.images.get(image_id, Viewer(project_id="mine"))
+
+
+class Failing(httpx.AsyncHTTPTransport):
+    """Answers uploads as a proxy does that lost what is behind it."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT":
+            return httpx.Response(503, request=request)
+        return await super().handle_async_request(request)
+
+
+async def test_an_image_keeps_its_bytes_when_glance_fails_at_other_bytes_for_it(
+    cloud: ServedNeighbours, credentials: ServiceCredentials, clock: SteppedClock
+) -> None:
+    image_id = await made(cloud)
+    async with httpx.AsyncClient(transport=Failing(), timeout=PATIENCE) as client:
+        transfers = GlanceImages(ServiceSession(credentials, client, clock))
+        with pytest.raises(Conflict, match=f"image {image_id} is active, not queued"):
+            await transfers.upload(image_id, pieces(), MINE, most=MOST)
+        assert await read(transfers, image_id) == DATA
+
+
+@pytest.mark.parametrize("status", ["saving", "importing", "deactivated"])
+async def test_only_a_queued_image_takes_bytes(
+    status: str, cloud: ServedNeighbours, credentials: ServiceCredentials, http: httpx.AsyncClient, clock: SteppedClock
+) -> None:
+    class Busy(GlanceImages):
+        async def get(self, image_id: str, context: RequestContext) -> Image:
+            return msgspec.structs.replace(await super().get(image_id, context), status=status)
+
+    image_id = await made(cloud, data=None)
+    with pytest.raises(Conflict, match=f"is {status}, not queued"):
+        await Busy(ServiceSession(credentials, http, clock)).upload(image_id, pieces(), MINE, most=MOST)
+    assert (await cloud.images.get(image_id, Viewer(project_id="mine"))).status == "queued"
 
 
 async def test_glance_that_does_not_answer(

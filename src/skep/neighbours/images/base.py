@@ -41,10 +41,10 @@ class ImageTransfers(Protocol):
     async def upload(self, image_id: str, pieces: AsyncIterator[bytes], context: RequestContext, *, most: int) -> Image:
         """Store the bytes of an image of the caller's project that has none, and return the image as it is then.
 
-        Raises NotFound when there is no such image, Forbidden when it is of another project, Conflict when it has
-        bytes, TooLarge when there are more than `most` or the service takes no more, BrokenTransfer when it stored
-        others than were sent, Unavailable when the transfer breaks off. After an error the image has no bytes, or
-        those that an earlier upload gave it; one that got bytes which may be wrong is deleted, where the service still
-        answers.
+        Raises NotFound when there is no such image, Forbidden when it is of another project, Conflict, before the first
+        byte, when it is not queued for bytes, TooLarge when there are more than `most` or the service takes no more,
+        BrokenTransfer when it stored others than were sent, Unavailable when the transfer breaks off. After an error
+        the image has no bytes, or those that an earlier upload gave it; one that got bytes which may be wrong is
+        deleted, where the service still answers.
         """
         ...

@@ -79,6 +79,9 @@ class GlanceImages:
         before = await self.get(image_id, context)
         if not context.is_admin and before.owner != context.project_id:
             raise Forbidden(f"image {image_id} is of another project")
+        if before.status != "queued":
+            # Before anything is sent: what fails after it deletes the image, and these bytes are not ours.
+            raise Conflict(f"image {image_id} is {before.status}, not queued: it takes no bytes")
         counted = CountedBytes(pieces, most)
         try:
             return await self._fill(before, counted, context)
