@@ -241,7 +241,7 @@ class Builds:
             planned = self._host.calls.plan(run.order.instance, run.order.attempt)
             if isinstance(planned, BuildFailure):
                 return planned
-            if (lacking := self._no_images(planned)) is not None:
+            if (lacking := self._no_images(run.order, planned)) is not None:
                 return lacking
             run.order = msgspec.structs.replace(run.order, prepares=planned)
         elif known:
@@ -324,7 +324,7 @@ class Builds:
             return await self._drive(run, "prepare", driver.prepare(order.instance, order.attempt, resource))
         images, image = self._host.images, order.instance.image
         if images is None or image is None or not isinstance(driver, ImageDriver):
-            return self._no_images((resource,))
+            return self._imageless(order)
         path = await self._wait(run, images.take(image, order.context))
         if path is None or isinstance(path, BuildFailure):
             return path
@@ -334,13 +334,25 @@ class Builds:
         finally:
             images.release(image)
 
-    def _no_images(self, resources: Iterable[NamedResource]) -> BuildFailure | None:
-        """Return why the host cannot make these resources: it gets no images; None: it can."""
-        if self._host.images is not None or not any(resource.from_image for resource in resources):
+    def _no_images(self, order: BuildAccepted, resources: Iterable[NamedResource]) -> BuildFailure | None:
+        """Return why the host cannot make these resources of an order from an image; None: it can."""
+        host = self._host
+        if not any(resource.from_image for resource in resources):
             return None
-        return failure(
-            "ImageUnavailable", f"Host {self._host.name} gets no images: [compute.images] auth_url is not set there."
-        )
+        if host.images is not None and order.instance.image is not None and isinstance(host.driver, ImageDriver):
+            return None
+        return self._imageless(order)
+
+    def _imageless(self, order: BuildAccepted) -> BuildFailure:
+        """Make the failure of an order that has a disk of an image where the host has none, or cannot use it."""
+        host = self._host
+        if host.images is None:
+            reason = f"Host {host.name} gets no images: [compute.images] auth_url is not set there."
+        elif order.instance.image is None:
+            reason = f"Host {host.name} was to make a disk from an image, and the server has no image."
+        else:
+            reason = f"The driver of host {host.name} makes no disks from images."
+        return failure("ImageUnavailable", reason)
 
     async def _open(self, run: Run) -> BuildFailure | None:
         """Get the password and files: by the host's own key, or from above the cell, before the point of no return."""

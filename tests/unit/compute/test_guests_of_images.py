@@ -8,14 +8,16 @@ import msgspec
 import pytest
 
 from skep.compute.agent import JOURNAL_FILE
-from skep.compute.drivers.fake import DISKS, PLAN_FROM_IMAGE, FakeSettings
+from skep.compute.drivers.base import ImageDriver, NamedResource
+from skep.compute.drivers.fake import DISKS, PLAN_FROM_IMAGE, FakeDriver, FakeSettings
 from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.entries import BuildAccepted
 from skep.compute.image_cache import ImageCache
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
+from skep.domain.instances import Instance
 from skep.messages.to_cell_conductor import AttemptFailed, Built, Destroyed, MayBuild
-from tests.support.agents import CONTEXT, AgentStage, uuid_of
+from tests.support.agents import CONTEXT, HOST, AgentStage, uuid_of
 from tests.support.images import HeldTransfers
 
 IMAGE = Image(id="11111111-aaaa-4aaa-8aaa-111111111111", size=10, checksum="abc")
@@ -111,3 +113,40 @@ async def test_a_restarted_agent_goes_on_with_a_build_whose_image_was_arriving(
     await stage.start()
     await stage.conductor.hears(Built)
     assert FakeDisks(stage.directory / DISKS).content(uuid_of(1), 1) == b"boot bytes"
+
+
+async def test_a_plan_from_an_image_that_the_server_does_not_have_ends_the_build(
+    stage: AgentStage, transfers: HeldTransfers
+) -> None:
+    class Mistaken(FakeDriver):
+        def plan(self, instance: Instance, attempt: int) -> tuple[NamedResource, ...]:  # noqa: ARG002
+            return PLAN_FROM_IMAGE
+
+    stage.make_driver = lambda: Mistaken(stage.directory, HOST, stage.fake)
+    await stage.start()
+    await stage.build()
+    failed = (await stage.conductor.hears(AttemptFailed)).failure
+    assert failed.error == "ImageUnavailable"
+    assert stage.events() == []
+    assert transfers.asked == []
+
+
+async def test_a_restarted_agent_whose_driver_takes_no_images_any_more_ends_the_build(
+    stage: AgentStage, transfers: HeldTransfers
+) -> None:
+    class Imageless(FakeDriver):
+        prepare_from = None  # type: ignore[assignment]
+
+    stage.conductor.silent = {MayBuild}
+    await stage.start()
+    await stage.build(image=IMAGE)
+    await stage.conductor.hears(MayBuild)
+    await stage.crash()
+    stage.conductor.silent = set()
+    stage.make_driver = lambda: Imageless(stage.directory, HOST, stage.fake)
+    await stage.start()
+    assert not isinstance(stage.driver, ImageDriver)
+    failed = (await stage.conductor.hears(AttemptFailed)).failure
+    assert failed.error == "ImageUnavailable"
+    assert stage.events() == []
+    assert transfers.asked == []
