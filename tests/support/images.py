@@ -25,11 +25,13 @@ class HeldImages:
 
 
 class HeldTransfers:
-    """Gives the bytes of images by id, two at a time, and notes who asked for which."""
+    """Gives the bytes of images by id, piece by piece, and notes who asked for which."""
 
     def __init__(self, held: dict[str, bytes]) -> None:
         self.held = held
         self.asked: list[tuple[str, RequestContext]] = []
+        self.piece = 2
+        """Bytes that come at a time."""
         self.breaks = 0
         """So many transfers break off after their first bytes."""
         self.goes_on = asyncio.Event()
@@ -47,14 +49,14 @@ class HeldTransfers:
         if len(content) > most:
             raise TooLarge(f"image {image_id} has {len(content)} bytes, at most {most} are possible")
         try:
-            yield content[:2]
+            yield content[: self.piece]
             self.begun.set()
             await self.goes_on.wait()
             if self.breaks:
                 self.breaks -= 1
                 raise BrokenTransfer("the transfer broke off")
-            for start in range(2, len(content), 2):
-                yield content[start : start + 2]
+            for start in range(self.piece, len(content), self.piece):
+                yield content[start : start + self.piece]
         finally:
             self.ended.set()
 

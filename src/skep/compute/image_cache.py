@@ -8,9 +8,10 @@ import os
 import shutil
 import urllib.parse
 from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import structlog
 
@@ -35,11 +36,24 @@ TRIES = 3
 """How often an image is asked for whose service does not answer."""
 
 
+class DiskUsage(Protocol):
+    """The bytes of a disk."""
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+
+    @property
+    def free(self) -> int:
+        """Those that nothing is written to."""
+
+
 class ImageCache:
     """The files of images in a directory of one process. Agents of one process may share it.
 
     A file is written under another name, synced and renamed, so that what bears an image's name is whole. What no
-    guest has a link to is removed, the longest unused first, when there is more of it than may be kept.
+    guest has a link to is removed, the longest unused first, when there is more of it than may be kept, or when a new
+    image needs the room.
     """
 
     def __init__(
@@ -52,12 +66,13 @@ class ImageCache:
         limit: float,
         free: int = 0,
         pause: float = 1.0,
+        disk: Callable[[Path], DiskUsage] = shutil.disk_usage,
     ) -> None:
         """`largest` is the bytes that an image may have, `kept` those of all files that no guest is linked to.
 
         `free` is the bytes of the disk that stay free for others, at most a quarter of it: less refuses an image.
         A transfer may take `limit` seconds. The second try comes `pause` seconds after the first, the third twice as
-        long after that.
+        long after that. `disk` tells how full the disk of a directory is.
         """
         self._directory = directory
         self._transfers = transfers
@@ -66,13 +81,20 @@ class ImageCache:
         self._limit = limit
         self._free = free
         self._pause = pause
+        self._disk = disk
         self._opened = False
+        self._opening = asyncio.Lock()
+        self._reserving = asyncio.Lock()
+        """Held from the look at the disk until what was found free is counted as used."""
+        self._coming = 0
+        """Bytes: the sizes of the images that are being fetched, without what is written."""
         self._taken: Counter[str] = Counter()
         self._fetching: dict[str, asyncio.Task[BuildFailure | None]] = {}
         """By the name of the file; without those that nothing waits for."""
         self._tasks: set[asyncio.Task[BuildFailure | None]] = set()
         self._removing = asyncio.Lock()
         """Held while files are removed: one that is taken meanwhile is found gone, or stays."""
+        self._uninterrupted: set[asyncio.Task[None]] = set()
         self._number = 0
 
     async def take(self, image: Image, context: RequestContext) -> Path | BuildFailure:
@@ -109,6 +131,8 @@ class ImageCache:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        if self._uninterrupted:
+            await asyncio.wait(self._uninterrupted)
 
     async def _fetched(self, name: str, image: Image, context: RequestContext) -> BuildFailure | None:
         """Fetch an image, or wait for whoever does."""
@@ -131,7 +155,6 @@ class ImageCache:
             try:
                 async with asyncio.timeout(self._limit):
                     await self._download(name, image, context)
-                return None
             except TimeoutError:
                 return failure("ImageUnavailable", f"Image {image.id} has not arrived within {self._limit:g} s.")
             except (NotFound, Forbidden) as error:
@@ -148,16 +171,20 @@ class ImageCache:
                 # A bug here must not lose the build: it is tried elsewhere under the name of what was raised.
                 log.exception("image transfer failed unexpectedly", image=image.id)
                 return failure(type(error).__name__, str(error))
+            else:
+                await self._tidy()
+                return None
             await asyncio.sleep(pause)
             pause *= 2
         raise AssertionError("the last try returns")
 
     async def _download(self, name: str, image: Image, context: RequestContext) -> None:
         """Write the file of an image. Raises what the transfer raises, and OSError."""
-        if not self._opened:
-            await asyncio.to_thread(_open, self._directory)
-            self._opened = True
-        await asyncio.to_thread(_check_room, self._directory, image.size, self._free)
+        await self._uninterruptedly(self._open())
+        async with self._reserving:
+            await self._uninterruptedly(self._make_room(image.size))
+            coming = image.size
+            self._coming += coming
         path = self._directory / name
         # A transfer that was cancelled may still be about to remove its own.
         self._number += 1
@@ -168,13 +195,48 @@ class ImageCache:
                 async for piece in self._transfers.download(image.id, context, most=self._largest):
                     size += len(piece)
                     await asyncio.to_thread(file.write, piece)
+                    written = min(len(piece), coming)
+                    coming -= written
+                    self._coming -= written
                 if image.size and size != image.size:
                     raise BrokenTransfer(f"it had {image.size} bytes when the server was requested, and has {size} now")
                 await asyncio.to_thread(_sync, file)
             part.rename(path)
         finally:
+            self._coming -= coming
             part.unlink(missing_ok=True)
         log.info("image fetched", image=image.id, size=size)
+
+    async def _uninterruptedly(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for work whose thread cannot be stopped: it keeps its lock although whoever waits is cancelled."""
+        task = asyncio.create_task(work)
+        self._uninterrupted.add(task)
+        task.add_done_callback(self._uninterrupted.discard)
+        await asyncio.shield(task)
+
+    async def _open(self) -> None:
+        async with self._opening:
+            if not self._opened:
+                await asyncio.to_thread(_open, self._directory)
+                self._opened = True
+
+    async def _make_room(self, size: int) -> None:
+        """Remove files until there is room for one of this size; what is small is not asked about. Raises OSError."""
+        if size < SMALL_IMAGE:
+            return
+        async with self._removing:
+            await asyncio.to_thread(
+                _make_room, self._directory, frozenset(self._taken), size + self._coming, self._free, self._disk
+            )
+
+    async def _tidy(self) -> None:
+        """Remove what is more than may be kept. The image that was fetched is good whatever comes of it."""
+        try:
+            await self._uninterruptedly(self._remove_oldest())
+        except OSError as error:
+            log.warning("images not removed", error=str(error))
+
+    async def _remove_oldest(self) -> None:
         async with self._removing:
             await asyncio.to_thread(_remove_oldest, self._directory, frozenset(self._taken), self._kept)
 
@@ -200,13 +262,24 @@ def _open(directory: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def _check_room(directory: Path, size: int, free: int) -> None:
-    """Raise OSError where the disk has no room for a file of this size; what is small is not asked about."""
-    if size < SMALL_IMAGE:
+def _make_room(
+    directory: Path, taken: frozenset[str], size: int, free: int, usage: Callable[[Path], DiskUsage]
+) -> None:
+    """Remove unused files, the oldest first, until `size` bytes fit; none, and OSError, if all of them are too few."""
+    disk = usage(directory)
+    wanted = size + min(free, disk.total // SMALL_DISK)
+    if disk.free >= wanted:
         return
-    disk = shutil.disk_usage(directory)
-    if disk.free - size < min(free, disk.total // SMALL_DISK):
-        raise OSError(errno.ENOSPC, f"no room for {size} bytes: {disk.free} are free, of which some stay free")
+    unused = _unused(directory, taken)
+    if disk.free + sum(about.st_size for _, about in unused) >= wanted:
+        for path, about in unused:
+            _remove(path, about.st_size)
+            disk = usage(directory)
+            if disk.free >= wanted:
+                return
+    raise OSError(
+        errno.ENOSPC, f"no room for {size} bytes with what arrives: {disk.free} are free, of which some stay free"
+    )
 
 
 def _create(part: Path) -> BinaryIO:
@@ -219,17 +292,40 @@ def _sync(file: BinaryIO) -> None:
 
 
 def _remove_oldest(directory: Path, taken: frozenset[str], kept: int) -> None:
-    """Remove files that nothing is linked to and no build has taken until at most `kept` bytes of such are left."""
-    found = [
-        (path, path.stat()) for path in directory.iterdir() if path.name not in taken and not path.name.endswith(PART)
-    ]
-    unlinked = sorted(
-        ((path, about) for path, about in found if about.st_nlink == 1), key=lambda one: one[1].st_mtime_ns
-    )
-    left = sum(about.st_size for _, about in unlinked)
-    for path, about in unlinked:
+    """Remove unused files, the oldest first, until at most `kept` bytes of such are left."""
+    unused = _unused(directory, taken)
+    left = sum(about.st_size for _, about in unused)
+    for path, about in unused:
         if left <= kept:
             return
+        if _remove(path, about.st_size):
+            left -= about.st_size
+
+
+def _unused(directory: Path, taken: frozenset[str]) -> list[tuple[Path, os.stat_result]]:
+    """Return the whole files that nothing is linked to and no build has taken, the longest unused first."""
+    found = (one for one in _found(directory, taken) if one[1].st_nlink == 1)
+    return sorted(found, key=lambda one: one[1].st_mtime_ns)
+
+
+def _found(directory: Path, taken: frozenset[str]) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in directory.iterdir():
+        if path.name in taken or path.name.endswith(PART):
+            continue
+        try:
+            yield path, path.stat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("image not removed", image=path.name, error=str(error))
+
+
+def _remove(path: Path, size: int) -> bool:
+    """Remove a file; False if it cannot be removed."""
+    try:
         path.unlink(missing_ok=True)
-        left -= about.st_size
-        log.info("image removed", image=path.name, size=about.st_size)
+    except OSError as error:
+        log.warning("image not removed", image=path.name, error=str(error))
+        return False
+    log.info("image removed", image=path.name, size=size)
+    return True

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from skep.compute.image_cache import TRIES, ImageCache
+from skep.compute.image_cache import SMALL_IMAGE, TRIES, ImageCache
 from skep.domain.builds import BuildFailure
 from skep.domain.images import Image
 from tests.support.agents import CONTEXT
@@ -157,3 +160,121 @@ async def test_what_no_guest_is_linked_to_goes_the_longest_unused_first(
     cache = cache_of(tmp_path, transfers, kept=8)
     await taken(cache, fourth)
     assert sorted(path.read_bytes() for path in (tmp_path / "images").iterdir()) == [b"4", b"first", b"new"]
+
+
+LARGE = [Image(id=f"{number}5555555-aaaa-4aaa-8aaa-555555555555", size=SMALL_IMAGE) for number in range(3)]
+
+
+@dataclass
+class Disk:
+    """A disk of a size, with the files of one directory."""
+
+    total: int
+    directory: Path
+
+    @property
+    def free(self) -> int:
+        return self.total - sum(path.stat().st_size for path in self.directory.iterdir())
+
+
+def cache_on_disk(directory: Path, transfers: HeldTransfers, total: int) -> ImageCache:
+    """Return a cache that keeps all it can on a disk of `total` bytes; large images come in two halves."""
+    transfers.held.update({image.id: bytes(image.size) for image in LARGE})
+    transfers.piece = SMALL_IMAGE // 2
+    disk = Disk(total, directory / "images")
+    return ImageCache(
+        directory / "images", transfers, largest=1 << 30, kept=1 << 40, limit=30, pause=0, disk=lambda _: disk
+    )
+
+
+async def test_unused_images_make_room_for_a_new_one_the_longest_unused_first(
+    tmp_path: Path, transfers: HeldTransfers
+) -> None:
+    cache = cache_on_disk(tmp_path, transfers, SMALL_IMAGE * 2 + 100)
+    paths = [await taken(cache, image) for image in LARGE[:2]]
+    assert (await refused(cache, LARGE[2])).error == "StorageUnavailable"
+    assert all(path.exists() for path in paths), "builds have them"
+    for image, path in zip(LARGE, paths, strict=False):
+        cache.release(image)
+        os.utime(path, (2 - LARGE.index(image), 2 - LARGE.index(image)))
+    await refused(cache, Image(id=LARGE[2].id, size=SMALL_IMAGE * 3))
+    assert all(path.exists() for path in paths), "without all of them it does not fit either"
+    third = await taken(cache, LARGE[2])
+    assert [path.exists() for path in (*paths, third)] == [True, False, True]
+
+
+async def test_images_that_come_at_once_do_not_count_the_same_room(tmp_path: Path, transfers: HeldTransfers) -> None:
+    cache = cache_on_disk(tmp_path, transfers, SMALL_IMAGE * 3 - 1)
+    transfers.goes_on.clear()
+    coming = [asyncio.create_task(cache.take(image, CONTEXT)) for image in LARGE]
+    await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
+    assert len(transfers.asked) == 2
+    transfers.goes_on.set()
+    assert sorted(type(one).__name__ for one in await asyncio.gather(*coming)) == [
+        "BuildFailure",
+        "PosixPath",
+        "PosixPath",
+    ]
+    for image, task in zip(LARGE, coming, strict=True):
+        if isinstance(task.result(), Path):
+            cache.release(image)
+    for image in LARGE:
+        await taken(cache, image)
+        cache.release(image)
+
+
+async def test_a_slow_first_look_takes_no_file_of_a_transfer(
+    tmp_path: Path, transfers: HeldTransfers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, goes_on = [threading.Event(), threading.Event()], threading.Event()
+    order = iter(looks)
+    plain = Path.glob
+
+    def slow(self: Path, pattern: str) -> Iterator[Path]:
+        event = next(order)
+        event.set()
+        if event is looks[0]:
+            goes_on.wait(20)
+        return plain(self, pattern)
+
+    monkeypatch.setattr(Path, "glob", slow)
+    cache = cache_of(tmp_path, transfers)
+    transfers.goes_on.clear()
+    first = asyncio.create_task(taken(cache, ONE))
+    await asyncio.to_thread(looks[0].wait, 20)
+    first.cancel()
+    await asyncio.wait([first])
+    second = asyncio.create_task(taken(cache, TWO))
+    goes_on.set()
+    transfers.goes_on.set()
+    assert (await second).read_bytes() == b"next"
+    assert not looks[1].is_set()
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])
+async def test_an_image_that_was_fetched_is_good_whatever_becomes_of_older_ones(
+    tmp_path: Path, transfers: HeldTransfers, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    cache = cache_of(tmp_path, transfers, kept=0)
+    old = await taken(cache, ONE)
+    cache.release(ONE)
+    plain = Path.stat
+
+    def failing(self: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if self.name == old.name:
+            raise error(self)
+        return plain(self, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", failing)
+    assert (await taken(cache, TWO)).name.startswith(TWO.id)
+
+
+@pytest.mark.parametrize("error", [PermissionError, TimeoutError])
+async def test_an_image_that_was_fetched_is_good_where_no_older_one_can_be_removed(
+    tmp_path: Path, transfers: HeldTransfers, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    def failing(self: Path) -> Iterator[Path]:
+        raise error(self)
+
+    monkeypatch.setattr(Path, "iterdir", failing)
+    assert (await taken(cache_of(tmp_path, transfers), ONE)).read_bytes() == b"first"
