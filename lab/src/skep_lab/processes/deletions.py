@@ -117,6 +117,19 @@ async def _delete_servers(faults: ProcessFaults, host: str) -> None:
         await asked(faults.cloud, "DELETE", f"/servers/{server['id']}")
 
 
+async def _delete_failed(faults: ProcessFaults, cell: str) -> None:
+    """Have the users delete what stayed in a cell without a host, since its build failed there."""
+    answer = await asked(faults.cloud, "GET", "/servers/detail?all_tenants=1&status=ERROR")
+    if answer is None or answer.status_code != HTTPStatus.OK:
+        return
+    for server in answer.json()["servers"]:
+        found = await asked(faults.cloud, "GET", f"/admin/v1/servers/{server['id']}/placement")
+        if found is None or found.status_code != HTTPStatus.OK or found.json()["placement"]["cell"] != cell:
+            continue
+        faults.given_up(server["id"])
+        await asked(faults.cloud, "DELETE", f"/servers/{server['id']}")
+
+
 async def _delete_service(faults: ProcessFaults, host: str) -> httpx.Response | None:
     """Delete the service of a host, and say what is shown of the host then."""
     services = await asked(faults.cloud, "GET", f"/os-services?host={host}&binary=nova-compute")
@@ -131,5 +144,6 @@ async def _delete_cell(faults: ProcessFaults, name: str) -> httpx.Response | Non
     """Disable the cell and delete it, and say what is shown of it then."""
     path = f"/admin/v1/cells/{name}"
     await asked(faults.cloud, "PATCH", path, {"disabled": True})
+    await _delete_failed(faults, name)
     await asked(faults.cloud, "DELETE", f"{path}?hosts=true")
     return await asked(faults.cloud, "GET", path)
