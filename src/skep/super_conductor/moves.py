@@ -222,7 +222,9 @@ class Moves:
         parts, instance = self._parts, work.instance
         now = parts.clock.now()
         before = instance.fault or Fault(code=500, message="Build failed.", created_at=now)
-        fault = msgspec.structs.replace(before, message=f"{before.message} In other cells: {why}", created_at=now)
+        fault = msgspec.structs.replace(
+            before, message=f"{before.message.rstrip('.')}. In other cells: {why}", created_at=now
+        )
         done = await access.write(
             partial(below.stay, uuid=instance.uuid, attempt=instance.attempt, fault=fault, now=now)
         )
