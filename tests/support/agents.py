@@ -48,7 +48,7 @@ from skep.messages.to_cell_conductor import (
     Settled,
     TaskDone,
 )
-from skep.messages.to_compute import BuildAndRunInstance, ChangePower, RunAction, TerminateInstance
+from skep.messages.to_compute import BuildAndRunInstance, ChangePower, RunAction, TerminateInstance, UndoAttempt
 from skep.transport.base import cell_conductor, compute
 from skep.transport.memory import MemoryTransport
 
@@ -304,6 +304,12 @@ class AgentStage:
         """Send an order to destroy."""
         await self.transport.cast(
             compute(CELL, HOST), TerminateInstance(context=CONTEXT, instance=uuid_of(number), attempt=attempt)
+        )
+
+    async def undo(self, number: int = 1, attempt: int = 1) -> None:
+        """Send an order to undo one attempt."""
+        await self.transport.cast(
+            compute(CELL, HOST), UndoAttempt(context=CONTEXT, instance=uuid_of(number), attempt=attempt)
         )
 
     async def change_power(

@@ -278,7 +278,7 @@ class Builds:
         )
         closed: list[ClaimKey] = []
         if not leftover:
-            closed = attempts.close(connection, message.instance, message.host, message.attempt, now)
+            closed = attempts.close_one(connection, message.instance, message.host, message.attempt, now)
         deleted = deletes.finish_if_closed(connection, message.instance, now)
         group = work.spec.group.uuid if work is not None and work.spec.group is not None else None
         return Outcome(

@@ -1,7 +1,8 @@
 """The story of undoing inside a cell: hosts are told to undo attempts that their rows have left behind.
 
-A delete raises the attempt of the row, and so does every reschedule: in both cases what is open below it must go. One
-pass serves both, and repeats until the hosts have answered.
+A delete raises the attempt of the row, and so does every reschedule: in both cases what is open below it must go. So
+must an attempt that was given up beside the one that holds the server. One pass serves all, and repeats until the hosts
+have answered.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from skep.domain.ids import ProjectId, UserId, new_request_id
 from skep.domain.instances import Task
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import Destroyed
-from skep.messages.to_compute import TerminateInstance
+from skep.messages.to_compute import TerminateInstance, UndoAttempt
 from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.transport.base import compute
 
@@ -80,9 +81,13 @@ class Deletes:
     async def _tell(self, stale: StaleAttempt, work: Work | None) -> None:
         parts = self._parts
         context = work.context if work is not None else self._own_context()
-        message = TerminateInstance(
-            context=context, instance=stale.instance, attempt=stale.attempt, deleted=stale.deleted
-        )
+        message: UndoAttempt | TerminateInstance
+        if stale.alone:
+            message = UndoAttempt(context=context, instance=stale.instance, attempt=stale.attempt)
+        else:
+            message = TerminateInstance(
+                context=context, instance=stale.instance, attempt=stale.attempt, deleted=stale.deleted
+            )
         await parts.transport.cast(compute(parts.cell.uuid, stale.host), message, context)
         if work is not None and work.instance.task is Task.DELETING:
             notifications.delete_start(parts.notifier, work)

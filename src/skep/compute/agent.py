@@ -46,6 +46,7 @@ from skep.messages.to_compute import (
     RunAction,
     TellGuests,
     TerminateInstance,
+    UndoAttempt,
 )
 from skep.transport.base import Handlers, Subscription, Transport, compute
 
@@ -279,6 +280,9 @@ def _handlers(
     async def terminate(message: TerminateInstance, context: RequestContext | None) -> None:  # noqa: ARG001
         deletes.take(message)
 
+    async def undo(message: UndoAttempt, context: RequestContext | None) -> None:  # noqa: ARG001
+        deletes.take_one(message)
+
     async def change_power(message: ChangePower, context: RequestContext | None) -> None:  # noqa: ARG001
         actions.take_power(message)
 
@@ -295,6 +299,7 @@ def _handlers(
     return {
         BuildAndRunInstance: build,
         TerminateInstance: terminate,
+        UndoAttempt: undo,
         ChangePower: change_power,
         RunAction: run_action,
         ReportHostNow: report,

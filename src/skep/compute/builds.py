@@ -142,6 +142,12 @@ class Builds:
             if attempt < below:
                 run.replace()
 
+    def stop_one(self, instance: InstanceUuid, attempt: int) -> None:
+        """Let the build of one attempt of this instance stop."""
+        run = self._runs.get(instance, {}).get(attempt)
+        if run is not None:
+            run.replace()
+
     def in_hand(self) -> list[BuildInHand]:
         """Return the attempts that have no outcome yet, waiting ones too.
 

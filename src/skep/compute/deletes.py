@@ -1,4 +1,5 @@
-"""The story of `TerminateInstance`: whatever bears the instance is destroyed, and the cell conductor is told so."""
+"""The stories of `TerminateInstance` and `UndoAttempt`: whatever bears the instance, or one attempt of it, is
+destroyed, and the cell conductor is told so."""
 
 from __future__ import annotations
 
@@ -7,14 +8,19 @@ import asyncio
 import structlog
 
 from skep.compute.builds import Builds
-from skep.compute.entries import GuestDestroyed, TerminateAsked
+from skep.compute.entries import BuildFailed, GuestDestroyed, TerminateAsked
 from skep.compute.host import Host
 from skep.compute.outcomes import Outcomes
 from skep.compute.upcalls import LONGEST_PAUSE
+from skep.domain.builds import BuildFailure, FailureKind
 from skep.domain.ids import InstanceUuid
-from skep.messages.to_compute import TerminateInstance
+from skep.messages.to_compute import TerminateInstance, UndoAttempt
 
 log = structlog.get_logger("skep.compute")
+
+GIVEN_UP = BuildFailure(
+    kind=FailureKind.GONE, error="InstanceReplaced", message="the attempt was given up and is undone"
+)
 
 
 class Deletes:
@@ -25,6 +31,7 @@ class Deletes:
         self._builds = builds
         self._outcomes = outcomes
         self._under_way: set[InstanceUuid] = set()
+        self._undoing: set[tuple[InstanceUuid, int]] = set()
 
     def take(self, message: TerminateInstance) -> None:
         """Stop what is being built up to `attempt` and destroy it; nothing there is answered too."""
@@ -32,6 +39,31 @@ class Deletes:
         self._host.journal.note(TerminateAsked(instance=instance, attempt=message.attempt, deleted=message.deleted))
         self._builds.stop(instance, below=message.attempt + 1)
         self.resume(instance)
+
+    def take_one(self, message: UndoAttempt) -> None:
+        """Undo one attempt, whether it is the newest or not; one of which nothing is here is answered too."""
+        key = (message.instance, message.attempt)
+        self._builds.stop_one(*key)
+        if key not in self._undoing and not self._host.work.stopping:
+            self._undoing.add(key)
+            self._host.work.start(self._undo(*key), name=f"undo {message.instance} {message.attempt}")
+
+    async def _undo(self, instance: InstanceUuid, attempt: int) -> None:
+        host, outcomes = self._host, self._outcomes
+        try:
+            async with host.locks.hold(instance):
+                record = host.journal.attempts.get(instance)
+                if record is not None and attempt in record.left_behind:
+                    outcomes.tell_again(instance, attempt)
+                elif record is not None and record.ended(attempt):
+                    # What was told of it before may say that something is left, which is over now.
+                    over = BuildFailed(at=host.clock.now(), instance=instance, attempt=attempt, failure=GIVEN_UP)
+                    host.journal.note(over)
+                    outcomes.tell(instance, attempt)
+                else:
+                    await outcomes.undo(instance, attempt, GIVEN_UP)
+        finally:
+            self._undoing.discard((instance, attempt))
 
     def resume(self, instance: InstanceUuid) -> None:
         """Destroy what was asked for, if nobody is at it already."""

@@ -59,6 +59,16 @@ class TerminateInstance(Cast, frozen=True, kw_only=True):
     """True: the server was deleted. The host remembers this in case the databases lose it."""
 
 
+class UndoAttempt(Cast, frozen=True, kw_only=True):
+    """Undo this one attempt of an instance; its other attempts stay. `AttemptFailed` answers, also where nothing of the
+    attempt is left."""
+
+    wire_name: ClassVar[str] = "UndoAttempt"
+    context: RequestContext
+    instance: InstanceUuid
+    attempt: int
+
+
 OF_CHANGE_POWER = frozenset({Task.POWERING_ON, Task.POWERING_OFF, Task.REBOOTING, Task.REBOOTING_HARD})
 """The tasks that agents of before 0.7.0 know."""
 

@@ -74,7 +74,7 @@ class Moves:
             owner=parts.owner,
             instance=leaver.instance,
             cell=cell,
-            attempt=leaver.attempt,
+            attempt=leaver.highest,
             now=parts.clock.now(),
         )
         attempt = await parts.api.write(take)

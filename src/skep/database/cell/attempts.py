@@ -21,6 +21,12 @@ row = attempts.c
 
 NOT_SENT = "not_sent"
 """Outcome of an attempt whose host was never told of it."""
+GIVEN_UP = "given_up"
+"""Outcome of an open attempt beside the one that holds the server: its host is to undo it, and it alone."""
+
+STALE = sa.or_(row.attempt < instances.c.attempt, sa.and_(row.attempt > instances.c.attempt, row.outcome.is_not(None)))
+"""Says of an open attempt that was not built, beside its instance's row: the row has left it behind, or it was begun
+beside the attempt that holds the server and given up."""
 
 
 class NewAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +42,7 @@ class NewAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StaleAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """An open attempt that its instance's row has left behind: its host must undo what bears it."""
+    """An open attempt that its instance's row has left behind, or that was given up: its host must undo it."""
 
     instance: InstanceUuid
     attempt: int
@@ -45,6 +51,8 @@ class StaleAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """How often the host has been told, this time included."""
     deleted: bool
     """Whether the instance is deleted, or is being deleted."""
+    alone: bool
+    """Only this attempt is to be undone: others of the instance may be on its host to stay."""
 
 
 def of_decision(
@@ -119,13 +127,31 @@ _FINISH = (
 """Made once: making a statement costs more than running it."""
 
 
+def give_up(connection: sa.Connection, instance: InstanceUuid, attempt: int, now: int) -> bool:
+    """Have the host of an open attempt undo it, whatever its number; False when it is closed."""
+    mine = sa.and_(row.instance == instance, row.attempt == attempt, row.open)
+    values = {"outcome": GIVEN_UP, "ended_at": now, "sent_at": None, "sends": 0}
+    return connection.execute(attempts.update().where(mine).values(values)).rowcount == 1
+
+
 def close(connection: sa.Connection, instance: InstanceUuid, host: str, upto: int, now: int) -> list[ClaimKey]:
     """Close the attempts of an instance on one host up to `upto`: nothing of them is left. Return their claims.
 
     Those of attempts that were closed before are returned too: whoever closed them may not have lived, or known that it
     was written, to release them.
     """
-    mine = sa.and_(row.instance == instance, row.host == host, row.attempt <= upto)
+    return _close(connection, instance, host, row.attempt <= upto, now)
+
+
+def close_one(connection: sa.Connection, instance: InstanceUuid, host: str, attempt: int, now: int) -> list[ClaimKey]:
+    """Close one attempt of an instance on a host, as `close` does: others may stay there."""
+    return _close(connection, instance, host, row.attempt == attempt, now)
+
+
+def _close(
+    connection: sa.Connection, instance: InstanceUuid, host: str, which: sa.ColumnElement[bool], now: int
+) -> list[ClaimKey]:
+    mine = sa.and_(row.instance == instance, row.host == host, which)
     connection.execute(
         attempts.update()
         .where(mine, row.open)
@@ -140,36 +166,35 @@ def close(connection: sa.Connection, instance: InstanceUuid, host: str, upto: in
 
 
 def stale_due(connection: sa.Connection, now: int, resend_before: int, limit: int) -> list[StaleAttempt]:
-    """Return open attempts lower than their row's whose host is to be told now to undo them; note that it was told.
+    """Return open attempts that their hosts are to be told now to undo; note that they were told.
 
     `resend_before` lies one pause of the pass before `now`; a host that does not answer is told less and less often.
-    Those are the attempts of builds that were replaced, and of instances that are being deleted. Asking for the two
-    apart spares a look at every server that runs.
+    Those are the attempts of builds that were replaced, others that were given up, and all of instances that are being
+    deleted. Asking for the last apart spares a look at every server that runs.
     """
-    lower = sa.and_(
+    due = sa.and_(
         row.open,
-        row.attempt < instances.c.attempt,
         ~resting.resting(row.instance),
         ~resting.awaited(row.host),
         resending.due_by_count(row.sent_at, row.sends, now, resend_before),
     )
     both = instances.c.uuid == row.instance
-    replaced = sa.select(row.instance, row.attempt).join(instances, both).where(NOT_BUILT, lower).limit(limit)
+    replaced = sa.select(row.instance, row.attempt).join(instances, both).where(NOT_BUILT, STALE, due).limit(limit)
     deleting = (
         sa.select(row.instance, row.attempt)
         .join(instances, both)
-        .where(instances.c.task == Task.DELETING.value, lower)
+        .where(instances.c.task == Task.DELETING.value, due)
         .limit(limit)
     )
     doomed = {(one.instance, one.attempt) for one in connection.execute(deleting)}
-    due = doomed | {(one.instance, one.attempt) for one in connection.execute(replaced)}
-    if not due:
+    told = doomed | {(one.instance, one.attempt) for one in connection.execute(replaced)}
+    if not told:
         return []
-    told = (
+    telling = (
         attempts.update()
-        .where(sa.tuple_(row.instance, row.attempt).in_(due))
+        .where(sa.tuple_(row.instance, row.attempt).in_(told))
         .values(sent_at=now, sends=row.sends + 1)
-        .returning(row.instance, row.attempt, row.host, row.sends)
+        .returning(row.instance, row.attempt, row.host, row.sends, row.outcome, row.role)
     )
     return [
         StaleAttempt(
@@ -178,8 +203,9 @@ def stale_due(connection: sa.Connection, now: int, resend_before: int, limit: in
             host=one.host,
             sends=one.sends,
             deleted=(one.instance, one.attempt) in doomed,
+            alone=(one.instance, one.attempt) not in doomed and (one.outcome == GIVEN_UP or one.role != "build"),
         )
-        for one in connection.execute(told)
+        for one in connection.execute(telling)
     ]
 
 

@@ -132,6 +132,7 @@ def _staged_columns(staged: Staged, now: int) -> dict[str, Any]:
     return {
         **columns_of(msgspec.structs.replace(staged.instance, state=State.STAGED)),
         **assignments.columns_of(staged.assignment),
+        "highest": staged.instance.attempt,
         "task_id": None,
         "owner": None,
         "epoch": staged.epoch,

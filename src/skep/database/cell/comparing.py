@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, moves, recovery
+from skep.database.cell import actions, moves, numbers, recovery
 from skep.database.cell.builds import Work, work
 from skep.database.cell.instances import columns_of
 from skep.database.cell.tables import attempts as attempt_rows
@@ -76,7 +76,7 @@ def say(connection: sa.Connection, uuids: Sequence[str]) -> list[CellServer]:
     rows = {
         one.uuid: one
         for one in connection.execute(
-            sa.select(row.uuid, row.state, row.attempt, row.deleted_at).where(row.uuid.in_(uuids))
+            sa.select(row.uuid, row.state, row.attempt, row.highest, row.deleted_at).where(row.uuid.in_(uuids))
         )
     }
     tried = _highest(connection, sa.select(attempt_rows.c.instance, sa.func.max(attempt_rows.c.attempt)), uuids)
@@ -87,13 +87,13 @@ def say(connection: sa.Connection, uuids: Sequence[str]) -> list[CellServer]:
         one = rows.get(uuid)
         lives = one is not None and one.deleted_at is None and one.state not in _NO_SERVER
         told = [] if lives else _hosts_with(connection, uuid)
-        numbers = (tried.get(uuid, 0), heard.get(uuid, 0), one.attempt if one is not None else 0)
+        here = (one.attempt, one.highest) if one is not None else ()
         said.append(
             CellServer(
                 uuid=InstanceUuid(uuid),
                 living=_living(one) if lives else None,
                 hosts=tuple(told),
-                highest=max(numbers),
+                highest=max(tried.get(uuid, 0), heard.get(uuid, 0), *here),
                 deleted=not lives and was_deleted(guests.get(uuid, ())),
                 staged=one is not None and one.state == State.STAGED.value,
             )
@@ -114,12 +114,11 @@ def follow_above(
     for uuid in over:
         recovery.let_go(connection, InstanceUuid(uuid))
         highest = _highest(connection, sa.select(found.instance, sa.func.max(found.highest)), [uuid]).get(uuid, 0)
-        above = sa.case((row.attempt > highest, row.attempt), else_=highest) + 1
         connection.execute(
             instances.update()
             .where(row.uuid == uuid, row.deleted_at.is_(None), row.task.is_distinct_from(Task.DELETING.value))
             .values(
-                attempt=above,
+                **numbers.raised(above=highest),
                 task=Task.DELETING.value,
                 task_id=new_request_id(),
                 owner=None,

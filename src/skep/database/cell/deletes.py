@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, resting, tasks, unreadable
+from skep.database.cell import actions, numbers, resting, tasks, unreadable
 from skep.database.cell.instances import spec_of
 from skep.database.cell.tables import action_events, instances, recovering_instances
 from skep.database.cell.tables import actions as action_rows
@@ -44,7 +44,7 @@ def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext
         instances.update()
         .where(mine, row.task.is_distinct_from(Task.DELETING.value))
         .values(
-            attempt=row.attempt + 1,
+            **numbers.raised(),
             task=Task.DELETING.value,
             task_id=context.request_id,
             owner=None,

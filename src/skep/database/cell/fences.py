@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import builds, deletes, resting, tasks, unreadable
+from skep.database.cell import attempts, builds, deletes, numbers, resting, tasks, unreadable
 from skep.database.cell.tables import agents, instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.transitions import moving
@@ -124,7 +124,7 @@ def settle(connection: sa.Connection, host: FencedHost, now: int, limit: int) ->
         return Closed()
     ended = _settled(connection, tasks.of(connection, row.host == host.host, limit), now)
     rests = sa.or_(resting.awaited(attempt.host), resting.resting(row.uuid))
-    stale = sa.and_(attempt.node == host.node, attempt.open, attempt.attempt < row.attempt, ~rests)
+    stale = sa.and_(attempt.node == host.node, attempt.open, attempts.STALE, ~rests)
     left_behind = connection.execute(
         sa.select(attempt.instance, attempt.attempt)
         .join(instances, row.uuid == attempt.instance)
@@ -245,7 +245,7 @@ def _reschedule(connection: sa.Connection, mine: Sequence[tuple[str, int]], now:
         .where(
             sa.tuple_(row.uuid, row.attempt).in_(mine), row.task.is_(None), moving(BUILT_BY_HOST, State.RESCHEDULING)
         )
-        .values(attempt=row.attempt + 1, **builds.ended(None, now))
+        .values(**numbers.raised(), **builds.ended(None, now))
     ).rowcount
 
 
@@ -267,7 +267,7 @@ def _lose(
         instances.update()
         .where(current, row.host == host.host, moving(frozenset(State) - BUILT_BY_HOST - ENDS, State.ERROR))
         .values(
-            attempt=row.attempt + 1,
+            **numbers.raised(),
             state=State.ERROR.value,
             fault=dump(fault),
             secrets=None,
@@ -279,5 +279,5 @@ def _lose(
         )
     ).rowcount
     stays = sa.or_(row.host.is_(None), row.state.in_(stored(ENDS)))
-    connection.execute(instances.update().where(current, stays).values(attempt=row.attempt + 1))
+    connection.execute(instances.update().where(current, stays).values(numbers.raised()))
     return lost, ended

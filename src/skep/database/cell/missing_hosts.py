@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from skep.database.cell import builds, deletes, reschedules, tasks
+from skep.database.cell import attempts, builds, deletes, reschedules, tasks
 from skep.database.cell.tables import agents, instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.transitions import moving
@@ -54,10 +54,16 @@ def came_back(connection: sa.Connection, node: NodeUuid) -> int:
     built = sa.exists().where(
         row.uuid == attempt_row.instance, row.attempt == attempt_row.attempt, row.launched_at.is_not(None)
     )
+    beside = sa.exists().where(row.uuid == attempt_row.instance, row.attempt < attempt_row.attempt)
     return connection.execute(
         attempt_rows.update()
         .where(attempt_row.node == node, attempt_row.outcome == OUTCOME, ~attempt_row.open)
-        .values(open=True, outcome=sa.case((built, "built"), else_=sa.null()), sent_at=None, sends=0)
+        .values(
+            open=True,
+            outcome=sa.case((built, "built"), (beside, attempts.GIVEN_UP), else_=sa.null()),
+            sent_at=None,
+            sends=0,
+        )
     ).rowcount
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import builds, resting
+from skep.database.cell import builds, numbers, resting
 from skep.database.cell.builds import Work
 from skep.database.cell.tables import UNDER_WAY, instances
 from skep.database.cell.transitions import moving
@@ -30,6 +30,8 @@ class Leaver(msgspec.Struct, frozen=True, kw_only=True):
 
     instance: InstanceUuid
     attempt: int
+    highest: int
+    """Of all numbers that its attempts were given."""
 
 
 def hand_back(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault: Fault, now: int) -> bool:
@@ -53,7 +55,7 @@ def hand_back(connection: sa.Connection, uuid: InstanceUuid, attempt: int, fault
 def waiting(connection: sa.Connection, now: int, limit: int) -> list[Leaver]:
     """Return instances that the level above is to find another cell for."""
     found = connection.execute(
-        sa.select(row.uuid, row.attempt)
+        sa.select(row.uuid, row.attempt, numbers.given().label("given"))
         .where(
             UNDER_WAY,
             row.state.in_((State.HANDED_BACK.value, State.LEAVING.value)),
@@ -64,7 +66,7 @@ def waiting(connection: sa.Connection, now: int, limit: int) -> list[Leaver]:
         .order_by(row.step_at)
         .limit(limit)
     )
-    return [Leaver(instance=one.uuid, attempt=one.attempt) for one in found]
+    return [Leaver(instance=one.uuid, attempt=one.attempt, highest=one.given) for one in found]
 
 
 def freeze(connection: sa.Connection, uuid: InstanceUuid, attempt: int, now: int) -> Work | None:
@@ -132,9 +134,9 @@ def left_since(connection: sa.Connection, uuid: InstanceUuid, above: int, now: i
     raised above all that were ever made here (`above` is the newest that hosts have heard of), so that those which are
     open again are undone.
     """
-    higher = sa.case((row.attempt > above, row.attempt), else_=above) + 1
+    raised = numbers.raised(above)
     connection.execute(
-        instances.update().where(row.uuid == uuid, UNDER_WAY).values(attempt=higher, state=State.HANDED_BACK.value)
+        instances.update().where(row.uuid == uuid, UNDER_WAY).values(state=State.HANDED_BACK.value, **raised)
     )
     return left(connection, uuid, now)
 

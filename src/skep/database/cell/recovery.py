@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database import timelines
-from skep.database.cell import attempts
+from skep.database.cell import attempts, numbers
 from skep.database.cell.resting import AWAITED, MISSING
 from skep.database.cell.tables import (
     UNDER_WAY,
@@ -136,7 +136,7 @@ def end_report(connection: sa.Connection, node: NodeUuid, name: str, now: int) -
             found.phase != "none",
             row.deleted_at.is_(None),
             sa.or_(
-                found.attempt > row.attempt,
+                found.attempt > numbers.given(),
                 sa.and_(found.attempt == row.attempt, row.host.is_distinct_from(name)),
                 sa.and_(
                     found.attempt == row.attempt,
@@ -298,7 +298,7 @@ def adopt(connection: sa.Connection, uuid: InstanceUuid, wanted: Adopt, now: int
 
 def go_on(connection: sa.Connection, uuid: InstanceUuid, how: GoOn, now: int) -> None:
     """Let the row go on as it stood; its next attempt is above all that hosts have heard of."""
-    raised = sa.case((row.attempt < how.highest, how.highest), else_=row.attempt)
+    raised = numbers.given(how.highest)
     values: dict[str, Any] = {"step_at": now, "changed_at": now, "owner": None, "sent_at": None}
     if how.elsewhere:
         values |= {"attempt": raised, "state": State.RESCHEDULING.value, "host": None, "node": None}

@@ -6,7 +6,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database import leases as lease_rows
-from skep.database.cell import agents, assignments, attempts, builds, resting, unreadable
+from skep.database.cell import agents, assignments, attempts, builds, numbers, resting, unreadable
 from skep.database.cell.builds import Work
 from skep.database.cell.resending import AGAIN_AT_ONCE
 from skep.database.cell.tables import UNDER_WAY, instances, leases
@@ -40,7 +40,7 @@ def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) ->
     taken = (
         instances.update()
         .where(row.uuid.in_(sa.select(row.uuid).where(free).order_by(row.step_at).limit(limit)))
-        .values(owner=owner, attempt=row.attempt + 1, host=None, node=None)
+        .values(owner=owner, host=None, node=None, **numbers.raised())
         .returning(*builds.work_columns)
     )
     return unreadable.sifted(connection, connection.execute(taken).all(), builds.work_of, now)
@@ -133,7 +133,7 @@ def take_from_host(connection: sa.Connection, uuid: InstanceUuid, attempt: int, 
     unsent = connection.execute(sa.select(row.uuid).where(mine, row.state == State.SCHEDULED, row.sent_at.is_(None)))
     if unsent.first() is not None:
         attempts.not_sent(connection, {uuid: attempt + 1}, now)
-    replaced = instances.update().where(mine).values(attempt=row.attempt + 1, **builds.ended(None, now))
+    replaced = instances.update().where(mine).values(**numbers.raised(), **builds.ended(None, now))
     return connection.execute(replaced).rowcount == 1
 
 

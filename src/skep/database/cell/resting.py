@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from skep.database.cell import numbers
 from skep.database.cell.tables import instances, recovering_hosts, recovering_instances
 from skep.domain.errors import Unavailable
 from skep.domain.ids import InstanceUuid
@@ -66,7 +67,7 @@ def is_unknown(connection: sa.Connection, uuid: InstanceUuid) -> bool:
 
 
 _KNOWN = sa.select(
-    instances.c.attempt,
+    numbers.given().label("attempt"),
     resting(instances.c.uuid).label("rests"),
     awaited(sa.bindparam("on")).label("waits"),
 ).where(instances.c.uuid == sa.bindparam("of"))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from skep.database.cell import actions, builds, instances, resting, tasks
+from skep.database.cell import actions, builds, instances, numbers, resting, tasks
 from skep.database.cell.endings import with_instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances as instance_rows
@@ -110,7 +110,7 @@ def _reset_state(connection: sa.Connection, before: Instance, request: ActionReq
     fault = Fault(code=500, message="The state was reset to error before the server was built", created_at=now)
     kept = ("changed_at", "updated_at")
     values = {name: value for name, value in builds.ended(fault, now).items() if name not in kept}
-    return {**values, "attempt": before.attempt + 1}
+    return {**values, **numbers.raised()}
 
 
 def _is_on_host(connection: sa.Connection, server: Instance) -> bool:

@@ -47,6 +47,7 @@ instances = sa.Table(
     sa.Column("action_request", sa.LargeBinary),
     sa.Column("power_state", sa.Integer, nullable=False, default=0),
     sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("highest", sa.Integer, nullable=False, default=0, server_default="0"),
     sa.Column("owner", sa.Text),
     sa.Column("host", sa.Text),
     sa.Column("node", sa.Text),
@@ -88,7 +89,8 @@ of the work at hand; `step_at`: when the state or task began, or last reported p
 knows that the row is deleted; `acted_id`: the latest action that its host was allowed to begin; `in_doubt_at`: since
 when only the host knows what came of the task; `action_request`: the action under way, as it was asked for
 (`domain.actions.ActionRequest`; rows begun by releases before 0.7.0 have none); `left_cells`: the cells that it was
-in before this one; `allocation`: which CPUs, pages and devices of its host it gets.
+in before this one; `allocation`: which CPUs, pages and devices of its host it gets; `highest`: the
+highest number given to an attempt beside `attempt`, the holder (`numbers.py`).
 """
 
 attempts = sa.Table(

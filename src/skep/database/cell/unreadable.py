@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 import sqlalchemy as sa
 
+from skep.database.cell import numbers
 from skep.database.cell.tables import instances
 from skep.database.cell.transitions import moving
 from skep.database.stored import dump
@@ -62,7 +63,7 @@ def give_up(connection: sa.Connection, uuid: str, attempt: int, now: int) -> Non
         )
         .values(
             state=State.ERROR.value,
-            attempt=row.attempt + 1,
+            **numbers.raised(),
             host=None,
             node=None,
             fault=dump(fault),
