@@ -22,7 +22,6 @@ _OF_THE_CLOUD = {
     "os-hosts": "hosts in the compute API (os-hypervisors and os-services show them)",
     "os-instance_usage_audit_log": "usage audits",
     "os-keypairs": "key pairs",
-    "os-migrations": "migrations",
     "os-networks": "networks",
     "os-security-group-default-rules": "security groups",
     "os-security-group-rules": "security groups",
@@ -41,7 +40,7 @@ _OF_THE_CLOUD = {
 _OF_A_SERVER = {
     "consoles": "consoles",
     "diagnostics": "diagnostics of servers",
-    "migrations": "migrations",
+    "migrations": "actions on live migrations",
     "os-interface": "network interfaces",
     "os-server-password": "passwords that guests set",
     "os-virtual-interfaces": "network interfaces",

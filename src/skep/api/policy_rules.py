@@ -7,7 +7,15 @@ everywhere, `service` is for other services. All rules are for project-scoped to
 from __future__ import annotations
 
 from skep.api.actions import ACTION_ROWS
-from skep.api.roles import ADMIN, ANY_TOKEN, ANYBODY, MEMBER_OR_ADMIN, READER_OR_ADMIN, PolicyRule
+from skep.api.roles import (
+    ADMIN,
+    ANY_TOKEN,
+    ANYBODY,
+    MANAGER_OR_ADMIN,
+    MEMBER_OR_ADMIN,
+    READER_OR_ADMIN,
+    PolicyRule,
+)
 
 _BASE = (
     PolicyRule("context_is_admin", "role:admin", "The caller is an admin."),
@@ -88,6 +96,8 @@ _NOUNS: dict[str, dict[str, tuple[str, ...]]] = {
         READER_OR_ADMIN: ("list", "show"),
         ADMIN: ("events", "events:details"),
     },
+    "os_compute_api:os-migrations": {MANAGER_OR_ADMIN: ("index",), ADMIN: ("index:all_projects", "index:host")},
+    "os_compute_api:servers:migrations": {MANAGER_OR_ADMIN: ("index",), ADMIN: ("index:host", "show")},
     "os_compute_api:os-security-groups": {READER_OR_ADMIN: ("list",)},
     "os_compute_api:ips": {READER_OR_ADMIN: ("index", "show")},
     "os_compute_api:os-lock-server": {ADMIN: ("unlock:unlock_override",)},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 ADMIN = "rule:context_is_admin"
+MANAGER_OR_ADMIN = "rule:project_manager_or_admin"
 MEMBER_OR_ADMIN = "rule:project_member_or_admin"
 READER_OR_ADMIN = "rule:project_reader_or_admin"
 ANYBODY = "@"

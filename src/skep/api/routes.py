@@ -8,6 +8,7 @@ from skep.api.handlers import (
     flavor_extra_specs,
     flavors,
     limits,
+    migrations,
     quota_classes,
     quota_sets,
     server_groups,
@@ -17,6 +18,7 @@ from skep.api.roles import ANY_TOKEN
 from skep.api.routing import Route
 from skep.api.schemas import extensions as extension_schemas
 from skep.api.schemas import flavors as flavor_schemas
+from skep.api.schemas import migrations as migration_schemas
 from skep.api.schemas import quotas as quota_schemas
 from skep.api.schemas import server_groups as group_schemas
 from skep.api.server_routes import SERVER_ROUTES
@@ -207,6 +209,14 @@ _QUOTA_ROUTES: tuple[Route, ...] = (
 )
 
 _OTHER_ROUTES: tuple[Route, ...] = (
+    Route(
+        "GET",
+        "/os-migrations",
+        migrations.index,
+        "os_compute_api:os-migrations:index",
+        query=migration_schemas.LIST,
+        response=migration_schemas.LISTED,
+    ),
     Route("GET", "/extensions", extensions.index, "os_compute_api:extensions", response=extension_schemas.LISTED),
     Route("GET", "/extensions/{alias}", extensions.show, "os_compute_api:extensions", response=extension_schemas.SHOWN),
 )

@@ -7,6 +7,7 @@ from functools import partial
 from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS
 from skep.api.handlers import (
     instance_actions,
+    migrations,
     server_actions,
     server_addresses,
     server_create,
@@ -16,6 +17,7 @@ from skep.api.handlers import (
     servers,
 )
 from skep.api.routing import Route
+from skep.api.schemas import migrations as migration_schemas
 from skep.api.schemas import server_answers as answers
 from skep.api.schemas import server_queries as queries
 from skep.api.schemas import servers as bodies
@@ -214,6 +216,22 @@ _BELOW_SERVERS = (
         handler=instance_actions.show,
         rule=f"{_ACTIONS}:show",
         response=answers.ACTION,
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}/migrations",
+        handler=migrations.of_server,
+        rule=f"{_RULE}:migrations:index",
+        response=migration_schemas.OF_SERVER,
+        since=23,
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}/migrations/{migration_id}",
+        handler=migrations.one_of_server,
+        rule=f"{_RULE}:migrations:show",
+        response=migration_schemas.ONE_OF_SERVER,
+        since=23,
     ),
     _of_server(
         method="GET",

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from skep.database.cell import actions, numbers, resting, tasks, unreadable
 from skep.database.cell.instances import spec_of
-from skep.database.cell.tables import action_events, instances, recovering_instances
+from skep.database.cell.tables import action_events, instances, migrations, recovering_instances
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.domain.actions import ACTIONS, Ended
@@ -167,7 +167,7 @@ def purge(connection: sa.Connection, before: int, limit: int) -> int:
         .returning(row.uuid)
     ).all()
     if gone:
-        for table in (attempt_rows, action_rows, action_events):
+        for table in (attempt_rows, action_rows, action_events, migrations):
             connection.execute(table.delete().where(table.c.instance.in_(gone)))
     return len(gone)
 

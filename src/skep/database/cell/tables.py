@@ -118,6 +118,29 @@ attempts = sa.Table(
 is for (`domain.assignments.Role`).
 """
 
+migrations = sa.Table(
+    "migrations",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("uuid", sa.Text, nullable=False, unique=True),
+    sa.Column("instance", sa.Text, nullable=False),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("user_id", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("source_host", sa.Text),
+    sa.Column("dest_host", sa.Text),
+    sa.Column("dest_address", sa.Text),
+    sa.Column("old_flavor", sa.Text),
+    sa.Column("new_flavor", sa.Text),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", sa.BigInteger),
+    sa.Index("migrations_list", "created_at", "uuid"),
+    sa.Index("migrations_instance", "instance"),
+)
+"""Moves of servers to other hosts (`domain.server_migrations.ServerMigration`), each by who asked for it. `old_flavor`,
+`new_flavor`: the ids of flavors in the API."""
+
 actions = sa.Table(
     "actions",
     metadata,
