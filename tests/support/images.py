@@ -38,6 +38,8 @@ class HeldTransfers:
         """Transfers stop after their first bytes until it is set."""
         self.goes_on.set()
         self.begun = asyncio.Event()
+        self.stopped: asyncio.Queue[str] = asyncio.Queue()
+        """The images whose first bytes were taken, as it happens."""
         self.ended = asyncio.Event()
         """A transfer has ended, whatever became of it."""
 
@@ -51,6 +53,7 @@ class HeldTransfers:
         try:
             yield content[: self.piece]
             self.begun.set()
+            self.stopped.put_nowait(image_id)
             await self.goes_on.wait()
             if self.breaks:
                 self.breaks -= 1

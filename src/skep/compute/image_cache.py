@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 import structlog
 
+from skep.compute.partial_file import PartialFile
 from skep.domain.builds import BuildFailure, failure
 from skep.domain.context import RequestContext
 from skep.domain.errors import Forbidden, NotFound, SkepError, TooLarge, Unavailable
@@ -185,26 +186,24 @@ class ImageCache:
             await self._uninterruptedly(self._make_room(image.size))
             coming = image.size
             self._coming += coming
-        path = self._directory / name
         # A transfer that was cancelled may still be about to remove its own.
         self._number += 1
-        part = path.with_name(f"{name}.{self._number}{PART}")
+        part = PartialFile(self._directory / f"{name}.{self._number}{PART}")
         size = 0
         try:
-            with await asyncio.to_thread(_create, part) as file:
-                async for piece in self._transfers.download(image.id, context, most=self._largest):
-                    size += len(piece)
-                    await asyncio.to_thread(file.write, piece)
-                    written = min(len(piece), coming)
-                    coming -= written
-                    self._coming -= written
-                if image.size and size != image.size:
-                    raise BrokenTransfer(f"it had {image.size} bytes when the server was requested, and has {size} now")
-                await asyncio.to_thread(_sync, file)
-            part.rename(path)
+            await part.make()
+            async for piece in self._transfers.download(image.id, context, most=self._largest):
+                size += len(piece)
+                await part.write(piece)
+                written = min(len(piece), coming)
+                coming -= written
+                self._coming -= written
+            if image.size and size != image.size:
+                raise BrokenTransfer(f"it had {image.size} bytes when the server was requested, and has {size} now")
+            await part.keep(self._directory / name)
         finally:
             self._coming -= coming
-            part.unlink(missing_ok=True)
+            await part.remove()
         log.info("image fetched", image=image.id, size=size)
 
     async def _uninterruptedly(self, work: Coroutine[Any, Any, None]) -> None:
@@ -280,15 +279,6 @@ def _make_room(
     raise OSError(
         errno.ENOSPC, f"no room for {size} bytes with what arrives: {disk.free} are free, of which some stay free"
     )
-
-
-def _create(part: Path) -> BinaryIO:
-    return os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400), "wb")
-
-
-def _sync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _remove_oldest(directory: Path, taken: frozenset[str], kept: int) -> None:
