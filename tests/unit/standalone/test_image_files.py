@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
+import threading
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from skep.standalone.images.files import ImageFiles, file_name
+from skep.standalone.images.files import ImageFiles, Incoming, file_name
 
 
 @pytest.mark.parametrize("name", ["../x.1", "x", "", f"{uuid.UUID(int=0)}", f"{uuid.UUID(int=0)}.1/..", "incoming"])
@@ -38,3 +41,31 @@ async def test_bytes_appear_when_they_are_kept(tmp_path: Path) -> None:
     with await files.open(name) as file:
         await files.remove(name)
         assert file.read() == b"abc"
+
+
+async def test_an_upload_that_ends_before_a_thread_makes_its_file_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on, done = threading.Event(), threading.Event(), threading.Event()
+    plain = Incoming._guarded
+
+    def late(self: Incoming, work: Callable[[], None]) -> None:
+        begun.set()
+        goes_on.wait(20)
+        plain(self, work)
+        done.set()
+
+    monkeypatch.setattr(Incoming, "_guarded", late)
+    files = ImageFiles(tmp_path)
+
+    async def upload() -> None:
+        async with files.receive(file_name(str(uuid.uuid4()), 1), 100):
+            pass
+
+    uploading = asyncio.create_task(upload())
+    assert await asyncio.to_thread(begun.wait, 20)
+    uploading.cancel()
+    await asyncio.wait([uploading])
+    goes_on.set()
+    assert await asyncio.to_thread(done.wait, 20)
+    assert list((tmp_path / "incoming").iterdir()) == []

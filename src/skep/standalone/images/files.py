@@ -143,6 +143,8 @@ class Incoming:
         self._file: BinaryIO | None = None
         # Keeps a thread that still writes apart from a caller that was cancelled and closes the file.
         self._lock = threading.Lock()
+        self._over = False
+        """Nothing is written any more: a thread may come later than the end of the upload that began it."""
 
     async def open(self) -> None:
         """Make the file."""
@@ -171,6 +173,7 @@ class Incoming:
     def discard(self) -> None:
         """Remove what was not kept."""
         with self._lock:
+            self._over = True
             try:
                 if self._file is not None:
                     self._file.close()
@@ -191,6 +194,8 @@ class Incoming:
                 raise StorageUnavailable(f"the image cannot be stored: the disk fails ({error.strerror})") from error
 
     def _create(self) -> None:
+        if self._over:
+            return
         self._file = self._partial.open("xb", buffering=0)
 
     def _flush(self) -> None:
