@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, TooLarge
+from skep.domain.ids import ProjectId
 from skep.domain.images import Image
 from skep.neighbours.images.base import BrokenTransfer
 
@@ -37,6 +38,8 @@ class HeldTransfers:
         self.goes_on = asyncio.Event()
         """Transfers stop after their first bytes until it is set."""
         self.goes_on.set()
+        self.refused: set[ProjectId] = set()
+        """Projects that are told, once transfers go on, that there is no image."""
         self.begun = asyncio.Event()
         self.stopped: asyncio.Queue[str] = asyncio.Queue()
         """The images whose first bytes were taken, as it happens."""
@@ -55,6 +58,8 @@ class HeldTransfers:
             self.begun.set()
             self.stopped.put_nowait(image_id)
             await self.goes_on.wait()
+            if context.project_id in self.refused:
+                raise NotFound(f"image {image_id} could not be found")
             if self.breaks:
                 self.breaks -= 1
                 raise BrokenTransfer("the transfer broke off")

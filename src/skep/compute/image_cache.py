@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import structlog
 
 from skep.compute.partial_file import PartialFile
@@ -35,6 +36,15 @@ SMALL_IMAGE = 16 << 20
 
 TRIES = 3
 """How often an image is asked for whose service does not answer."""
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """What came of a transfer."""
+
+    failure: BuildFailure | None = None
+    """None: the file is there."""
+    refused: bool = False
+    """The image service refused the taker for which it was asked: it may answer another one otherwise."""
 
 
 class DiskUsage(Protocol):
@@ -90,16 +100,20 @@ class ImageCache:
         self._coming = 0
         """Bytes: the sizes of the images that are being fetched, without what is written."""
         self._taken: Counter[str] = Counter()
-        self._fetching: dict[str, asyncio.Task[BuildFailure | None]] = {}
+        self._fetching: dict[str, asyncio.Task[Fetched]] = {}
         """By the name of the file; without those that nothing waits for."""
-        self._tasks: set[asyncio.Task[BuildFailure | None]] = set()
+        self._tasks: set[asyncio.Task[Fetched]] = set()
         self._removing = asyncio.Lock()
         """Held while files are removed: one that is taken meanwhile is found gone, or stays."""
         self._uninterrupted: set[asyncio.Task[None]] = set()
         self._number = 0
 
     async def take(self, image: Image, context: RequestContext) -> Path | BuildFailure:
-        """Return the file of an image, which stays until `release`; or why there is none, and nothing to release."""
+        """Return the file of an image, which stays until `release`; or why there is none, and nothing to release.
+
+        What one taker fetched is for all, and a later one is not asked about its right again: the compute API asked
+        the image service whether the caller may use this image, with this checksum, before it accepted the server.
+        """
         name = _name(image)
         path = self._directory / name
         self._taken[name] += 1
@@ -136,45 +150,49 @@ class ImageCache:
             await asyncio.wait(self._uninterrupted)
 
     async def _fetched(self, name: str, image: Image, context: RequestContext) -> BuildFailure | None:
-        """Fetch an image, or wait for whoever does."""
-        task = self._fetching.get(name)
-        if task is None:
-            task = asyncio.create_task(self._fetch(name, image, context), name=f"image {image.id}")
-            self._fetching[name] = task
-            self._tasks.add(task)
-            task.add_done_callback(partial(self._ended, name))
-        return await asyncio.shield(task)
+        """Fetch an image, or wait for the taker that does. One that is refused speaks for itself alone."""
+        while True:
+            task = self._fetching.get(name)
+            asks = task is None
+            if task is None:
+                task = asyncio.create_task(self._fetch(name, image, context), name=f"image {image.id}")
+                self._fetching[name] = task
+                self._tasks.add(task)
+                task.add_done_callback(partial(self._ended, name))
+            fetched = await asyncio.shield(task)
+            if asks or not fetched.refused:
+                return fetched.failure
 
-    def _ended(self, name: str, task: asyncio.Task[BuildFailure | None]) -> None:
+    def _ended(self, name: str, task: asyncio.Task[Fetched]) -> None:
         self._tasks.discard(task)
         if self._fetching.get(name) is task:
             del self._fetching[name]
 
-    async def _fetch(self, name: str, image: Image, context: RequestContext) -> BuildFailure | None:
+    async def _fetch(self, name: str, image: Image, context: RequestContext) -> Fetched:
         pause = self._pause
         for tries_left in reversed(range(TRIES)):
             try:
                 async with asyncio.timeout(self._limit):
                     await self._download(name, image, context)
             except TimeoutError:
-                return failure("ImageUnavailable", f"Image {image.id} has not arrived within {self._limit:g} s.")
+                return _failed("ImageUnavailable", f"Image {image.id} has not arrived within {self._limit:g} s.")
             except (NotFound, Forbidden) as error:
-                return failure("ImageUnacceptable", f"Image {image.id}: {error}")
+                return Fetched(failure("ImageUnacceptable", f"Image {image.id}: {error}"), refused=True)
             except TooLarge as error:
-                return failure("NoSpaceLeft", str(error))
+                return _failed("NoSpaceLeft", str(error))
             except OSError as error:
-                return failure("StorageUnavailable", f"Image {image.id} cannot be stored: {error}")
+                return _failed("StorageUnavailable", f"Image {image.id} cannot be stored: {error}")
             except SkepError as error:
                 log.warning("image not fetched", image=image.id, error=str(error), tries_left=tries_left)
                 if not tries_left or not isinstance(error, Unavailable):
-                    return failure("ImageUnavailable", f"Image {image.id}: {error}")
+                    return _failed("ImageUnavailable", f"Image {image.id}: {error}")
             except Exception as error:
                 # A bug here must not lose the build: it is tried elsewhere under the name of what was raised.
                 log.exception("image transfer failed unexpectedly", image=image.id)
-                return failure(type(error).__name__, str(error))
+                return _failed(type(error).__name__, str(error))
             else:
                 await self._tidy()
-                return None
+                return Fetched()
             await asyncio.sleep(pause)
             pause *= 2
         raise AssertionError("the last try returns")
@@ -238,6 +256,10 @@ class ImageCache:
     async def _remove_oldest(self) -> None:
         async with self._removing:
             await asyncio.to_thread(_remove_oldest, self._directory, frozenset(self._taken), self._kept)
+
+
+def _failed(error: str, message: str) -> Fetched:
+    return Fetched(failure(error, message))
 
 
 def _name(image: Image) -> str:

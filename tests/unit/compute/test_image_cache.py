@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from skep.compute.image_cache import PART, SMALL_IMAGE, TRIES, ImageCache
 from skep.domain.builds import BuildFailure
+from skep.domain.ids import ProjectId
 from skep.domain.images import Image
 from tests.support.agents import CONTEXT
 from tests.support.images import HeldTransfers
@@ -48,6 +50,23 @@ async def test_all_who_want_an_image_at_once_get_one_transfer(tmp_path: Path, tr
     paths = await asyncio.gather(*(taken(cache, ONE) for _ in range(5)))
     assert {path.read_bytes() for path in paths} == {b"first"}
     assert transfers.asked == [(ONE.id, CONTEXT)]
+
+
+async def test_a_project_that_is_refused_speaks_for_no_other(tmp_path: Path, transfers: HeldTransfers) -> None:
+    """Of all builds that wait for one transfer, those of other projects ask by themselves, and share again."""
+    cache = cache_of(tmp_path, transfers)
+    transfers.goes_on.clear()
+    transfers.refused = {CONTEXT.project_id}
+    other = msgspec.structs.replace(CONTEXT, project_id=ProjectId("other"))
+    first = asyncio.create_task(cache.take(ONE, CONTEXT))
+    await transfers.begun.wait()
+    others = [asyncio.create_task(cache.take(ONE, context)) for context in (CONTEXT, other, other)]
+    await asyncio.sleep(0)
+    transfers.goes_on.set()
+    results = await asyncio.gather(first, *others)
+    assert [one.error for one in results[:2] if isinstance(one, BuildFailure)] == ["ImageUnacceptable"] * 2
+    assert [one.read_bytes() for one in results[2:] if isinstance(one, Path)] == [b"first"] * 2
+    assert transfers.asked == [(ONE.id, one) for one in (CONTEXT, CONTEXT, other)]
 
 
 async def test_another_run_of_the_process_finds_the_file(tmp_path: Path, transfers: HeldTransfers) -> None:
