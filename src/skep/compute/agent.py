@@ -23,6 +23,7 @@ from skep.compute.guests import Guests
 from skep.compute.host import Host
 from skep.compute.identity import HostIdentity, begin_run, keep_cell_key, load_or_mint, take_next_key
 from skep.compute.image_cache import ImageCache
+from skep.compute.images import formats_of
 from skep.compute.inventory import idle_usage
 from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
@@ -231,6 +232,7 @@ class Agent:
             reports=reports,
             open_contents=self._open_contents,
             images=self._images,
+            image_formats=formats_of(facts.traits),
         )
         host.upcalls.on_stale = self._fence
         host.upcalls.saw(self._journal.attempts.latest)

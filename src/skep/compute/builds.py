@@ -19,7 +19,7 @@ from skep.compute.drivers.base import ImageDriver, NamedResource
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.entries import BuildAccepted, BuildFailed, GuestBuilt, SpawnGranted
 from skep.compute.host import Host
-from skep.compute.images import misfit
+from skep.compute.images import misfit, wrong_format
 from skep.compute.ledger import Replaced
 from skep.compute.outcomes import Outcomes
 from skep.compute.running import weighed_properties
@@ -328,9 +328,12 @@ class Builds:
         driver, order = self._host.driver, run.order
         if not resource.from_image:
             return await self._drive(run, "prepare", driver.prepare(order.instance, order.attempt, resource))
+        if (lacking := self._imageless(order)) is not None:
+            return lacking
         images, image = self._host.images, order.instance.image
-        if images is None or image is None or not isinstance(driver, ImageDriver):
-            return self._imageless(order)
+        assert images is not None
+        assert image is not None
+        assert isinstance(driver, ImageDriver)
         path = await self._wait(run, images.take(image, order.context))
         if path is None or isinstance(path, BuildFailure):
             return path
@@ -342,22 +345,19 @@ class Builds:
 
     def _no_images(self, order: BuildAccepted, resources: Iterable[NamedResource]) -> BuildFailure | None:
         """Return why the host cannot make these resources of an order from an image; None: it can."""
-        host = self._host
-        if not any(resource.from_image for resource in resources):
-            return None
-        if host.images is not None and order.instance.image is not None and isinstance(host.driver, ImageDriver):
-            return None
-        return self._imageless(order)
+        return self._imageless(order) if any(resource.from_image for resource in resources) else None
 
-    def _imageless(self, order: BuildAccepted) -> BuildFailure:
-        """Make the failure of an order that has a disk of an image where the host has none, or cannot use it."""
-        host = self._host
+    def _imageless(self, order: BuildAccepted) -> BuildFailure | None:
+        """Return why the host cannot make a disk from the image of an order; None: it can."""
+        host, image = self._host, order.instance.image
         if host.images is None:
             reason = f"Host {host.name} gets no images: [compute.images] auth_url is not set there."
-        elif order.instance.image is None:
+        elif image is None:
             reason = f"Host {host.name} was to make a disk from an image, and the server has no image."
-        else:
+        elif not isinstance(host.driver, ImageDriver):
             reason = f"The driver of host {host.name} makes no disks from images."
+        else:
+            return wrong_format(image, host.image_formats, host.name)
         return failure("ImageUnavailable", reason)
 
     async def _open(self, run: Run) -> BuildFailure | None:

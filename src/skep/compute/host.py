@@ -59,6 +59,8 @@ class Host:
     open_contents: Opener = keeps_closed
     images: ImageCache | None = None
     """Where the bytes of images come from; None: the host gets none."""
+    image_formats: frozenset[str] = frozenset()
+    """The disk formats that the driver boots from, as it last said by traits; empty: any."""
     locks: InstanceLocks = dataclasses.field(default_factory=InstanceLocks)
     guests: dict[InstanceUuid, int] = dataclasses.field(default_factory=dict)
     """Whole guests, with the attempt that made each."""

@@ -13,6 +13,7 @@ import structlog
 from skep.compute.calls import SHOWN
 from skep.compute.drivers.capabilities import capabilities_of
 from skep.compute.host import Host
+from skep.compute.images import formats_of
 from skep.compute.inventory import idle_usage, with_use
 from skep.compute.own_clock import OwnClock
 from skep.compute.running import building, properties_of_images
@@ -163,6 +164,7 @@ class Reports:
             log.warning("facts not read, the last known were reported", host=self._host.name, error=facts.message)
             return
         self._usage = idle_usage(self._host.name, facts, self._host.settings, self._usage.started_at)
+        self._host.image_formats = formats_of(facts.traits)
         self._host.ledger.set_inventory(self._usage.inventory)
         self._host.ledger.set_inside(self._usage)
 

@@ -285,7 +285,8 @@ ABORTING = frozenset(
 )
 """Names of errors after which no other host is tried: none would do better."""
 
-BY_POLICY = frozenset({"GroupAffinityViolation"})
+BY_POLICY = frozenset({"GroupAffinityViolation", "DiskFormatNotSupported"})
+"""Names of errors after which another host is tried although this one did nothing wrong."""
 
 ELSEWHERE = frozenset(
     {

@@ -9,7 +9,7 @@ import pytest
 
 from skep.compute.agent import JOURNAL_FILE
 from skep.compute.drivers.base import ImageDriver, NamedResource
-from skep.compute.drivers.fake import DISKS, PLAN_FROM_IMAGE, FakeDriver, FakeSettings
+from skep.compute.drivers.fake import DISKS, PLAN_FROM_IMAGE, TRAITS, FakeDriver, FakeSettings
 from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.entries import BuildAccepted
 from skep.compute.image_cache import ImageCache
@@ -87,6 +87,25 @@ async def test_a_host_that_gets_no_images_refuses_before_anything_is_written(sta
     await stage.build(image=IMAGE)
     failed = (await stage.conductor.hears(AttemptFailed)).failure
     assert (failed.kind, failed.error) == ("reschedule", "ImageUnavailable")
+    assert stage.conductor.all(MayBuild) == []
+
+
+@pytest.mark.parametrize("disk_format", ["raw", "qcow2", "vmdk", None])
+@pytest.mark.parametrize("traits", [TRAITS, ("COMPUTE_NODE",)])
+async def test_a_format_that_the_driver_does_not_name_is_refused_before_anything_is_fetched(
+    stage: AgentStage, transfers: HeldTransfers, disk_format: str | None, traits: tuple[str, ...]
+) -> None:
+    """A driver that names no format gets every image."""
+    stage.fake = msgspec.structs.replace(stage.fake, traits=traits)
+    await stage.start()
+    await stage.build(image=msgspec.structs.replace(IMAGE, disk_format=disk_format))
+    if disk_format != "vmdk" or traits != TRAITS:
+        await stage.conductor.hears(Built)
+        return
+    failed = (await stage.conductor.hears(AttemptFailed)).failure
+    assert (failed.kind, failed.error) == ("reschedule_by_policy", "DiskFormatNotSupported")
+    assert f"{IMAGE.id} has the disk format vmdk, and host {HOST} boots from qcow2, raw only" in failed.message
+    assert transfers.asked == []
     assert stage.conductor.all(MayBuild) == []
 
 

@@ -108,7 +108,8 @@ class Driver(Protocol):
 
 @runtime_checkable
 class ImageDriver(Protocol):
-    """The capability `image`."""
+    """The capability `image`. Traits of the host (`COMPUTE_IMAGE_TYPE_RAW`, ...) name the disk formats that the driver
+    boots from; a driver that names none gets images of every format."""
 
     async def prepare_from(self, instance: Instance, attempt: int, resource: NamedResource, image: Path) -> None:
         """Make one resource of the plan from the bytes of the server's image; one that is there is made anew or left.
