@@ -9,6 +9,7 @@ import msgspec
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.refusals import RefusedAgents
 from skep.database.cell import host_keys, sessions
+from skep.domain.decoding import msgpack_decoder
 from skep.domain.errors import BadRequest
 from skep.domain.ids import NodeUuid
 from skep.domain.sessions import EXCHANGE_KEY_BYTES
@@ -25,7 +26,7 @@ from skep.telemetry.logs import get_logger
 from skep.transport.speaker import proven_speaker
 
 log = get_logger(__name__)
-_report_decoder = msgspec.msgpack.Decoder(ReportHost)
+_report_decoder = msgpack_decoder(ReportHost)
 
 
 class HostKeys:

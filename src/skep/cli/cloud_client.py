@@ -14,6 +14,7 @@ import httpx
 import msgspec
 
 from skep.cli.failures import NEW_PASSWORD
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import SkepError, Unavailable
 
 POLL_SECONDS = 0.2
@@ -64,7 +65,7 @@ class CloudClient:
         Raises RequestFailed when the file is not as `skep up` writes it, or its password is not right any more.
         """
         try:
-            auth = msgspec.json.decode(self._clouds_yaml.read_bytes(), type=_Clouds).clouds["skep"].auth
+            auth = json_decoder(_Clouds).decode(self._clouds_yaml.read_bytes()).clouds["skep"].auth
         except (OSError, msgspec.DecodeError, KeyError) as error:
             raise RequestFailed(f"{self._clouds_yaml} was rewritten: {error}") from error
         if not auth.password:

@@ -41,6 +41,7 @@ def enrol(api: str, token: str, host: str, output: Path | None, config_file: Pat
 
     from skep.compute import enrolment
     from skep.config import load
+    from skep.domain.decoding import convert
     from skep.processes.directory import StateDirectory
 
     config = load(config_file, os.environ).config
@@ -51,7 +52,7 @@ def enrol(api: str, token: str, host: str, output: Path | None, config_file: Pat
     identity = enrolment.begin(state, host or config.compute.host or socket.gethostname())
     answer = _ask(api, token, enrolment.request_body(identity))
     try:
-        enrolled = msgspec.convert(answer.get("enrolment"), enrolment.Enrolment)
+        enrolled = convert(answer.get("enrolment"), enrolment.Enrolment)
     except msgspec.ValidationError as error:
         raise Failed(f"{api} answered, but with no enrolment: {error}") from error
     directory = enrolment.complete(state, enrolled, output)

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from skep.domain.decoding import convert
+
 SUFFIXES = (".yaml", ".yml", ".json")
 PASSWORD = frozenset(
     (
@@ -111,7 +113,7 @@ def _entry(clouds: Any, name: str) -> PlainCloud | None:
     if not isinstance(entry, dict):
         return None
     try:
-        return msgspec.convert({str(key).replace("-", "_"): value for key, value in entry.items()}, PlainCloud)
+        return convert({str(key).replace("-", "_"): value for key, value in entry.items()}, PlainCloud)
     except msgspec.ValidationError:
         return None
 

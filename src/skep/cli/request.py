@@ -13,6 +13,7 @@ import msgspec
 from skep.cli.config import config_option
 from skep.cli.failures import CommandRefused, Failed
 from skep.cli.output import Format, format_option, print_json, reader_may_leave
+from skep.domain.decoding import json_decoder
 from skep.domain.ids import is_uuid
 
 REQUEST_KEYS = ("request", "global_request", "request_id")
@@ -61,7 +62,7 @@ def lines_of(directory: Path) -> Iterator[dict[str, Any]]:
         with file.open("rb") as lines:
             for line in lines:
                 try:
-                    read = msgspec.json.decode(line, type=dict[str, Any])
+                    read = json_decoder(dict[str, Any]).decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError):
                     continue
                 yield {**read, "process": process}

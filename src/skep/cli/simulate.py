@@ -211,9 +211,8 @@ def _plan(options: dict[str, Any], of_log: CloudPlan | None) -> CloudPlan:
 
 def _live(cloud: str | None, *, empty: bool) -> CloudPlan:
     """Read the hosts of a running cloud, a page at a time, and its aggregates."""
-    import msgspec
-
     from skep.cli.remote import connect
+    from skep.domain.decoding import convert
     from skep.domain.hosts import HostState
     from skep.placement.hosts.published import Aggregate
     from skep.simulator.clouds import of_states
@@ -223,7 +222,7 @@ def _live(cloud: str | None, *, empty: bool) -> CloudPlan:
     marker: str | None = ""
     while marker is not None:
         page = remote.admin("GET", f"/host-states?limit=1000{f'&marker={marker}' if marker else ''}")
-        states += msgspec.convert(page["host_states"], list[HostState])
+        states += convert(page["host_states"], list[HostState])
         marker = page["next_marker"]
     if not states:
         raise Failed("the cloud has no host that has reported")

@@ -24,6 +24,7 @@ from skep.compute.ledger import Replaced
 from skep.compute.outcomes import Outcomes
 from skep.compute.running import weighed_properties
 from skep.domain.builds import BuildFailure, FailureKind, Refused, failure
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import PowerState
@@ -369,7 +370,7 @@ class Builds:
         if run.contents is None:
             asking = host.upcalls.contents(run.instance, order.attempt, order.context, lambda: not run.replaced)
             plain = await self._wait(run, asking)
-            run.contents = None if plain is None else msgspec.json.decode(plain, type=GuestContents)
+            run.contents = None if plain is None else json_decoder(GuestContents).decode(plain)
         if run.replaced:
             return REPLACED
         if run.contents is None and not self._told_closed:

@@ -18,6 +18,7 @@ import structlog
 
 from skep.compute.identity import HostIdentity
 from skep.domain.context import RequestContext
+from skep.domain.decoding import msgpack_decoder
 from skep.domain.errors import SkepError, StaleAgent, Unauthenticated, Unavailable, UnknownSession, Unreachable
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import CellUuid, Incarnation
@@ -48,7 +49,7 @@ ECHOED: Final = 20
 CONDUCTORS = 256
 """Conductors whose orders are counted; the longest silent is forgotten first."""
 
-_welcome = msgspec.msgpack.Decoder(Welcome)
+_welcome = msgpack_decoder(Welcome)
 
 
 class Conversation:

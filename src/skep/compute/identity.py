@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import Misconfigured, StorageUnavailable
 from skep.domain.ids import NodeUuid, is_uuid, new_uuid
 from skep.domain.signatures import new_seed
@@ -126,7 +127,7 @@ def load(directory: Path) -> HostIdentity | None:
     if not path.exists():
         return None
     try:
-        identity = msgspec.json.decode(path.read_bytes(), type=HostIdentity)
+        identity = json_decoder(HostIdentity).decode(path.read_bytes())
     except msgspec.DecodeError as error:
         raise Misconfigured(f"{path} cannot be read: {error}") from error
     if not is_uuid(identity.node):

@@ -23,6 +23,7 @@ from skep.compute.attempts import Attempts
 from skep.compute.compaction import Compaction, line_of, lines_of
 from skep.compute.entries import Entry
 from skep.compute.flusher import Flusher
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import Misconfigured, StorageUnavailable
 
 log = structlog.get_logger("skep.compute")
@@ -30,7 +31,7 @@ log = structlog.get_logger("skep.compute")
 COMPACT_BYTES = 8 * 1024 * 1024
 """A running agent rewrites its journal when it has grown by so much."""
 
-_decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
+_decoder: msgspec.json.Decoder[Entry] = json_decoder(Entry)
 
 
 class Journal:

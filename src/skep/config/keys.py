@@ -9,6 +9,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Meta
 
+from skep.domain.decoding import convert
+
 Hiding = Literal["nothing", "value", "url"]
 """What `skep config show` hides of a value: nothing, all of it, or the password inside an address."""
 
@@ -54,7 +56,7 @@ def _key(field: msgspec.structs.FieldInfo, path: str) -> SettingKey:
         default=None if field.required else _default(field),
         required=field.required,
         description=(meta.description or "") if meta else "",
-        hides=msgspec.convert(extra.get("hide", "nothing"), Hiding),
+        hides=convert(extra.get("hide", "nothing"), Hiding),
         section=bare if _is_struct(bare) else None,
         item=_item_struct(bare),
     )

@@ -21,6 +21,7 @@ from skep.config.keys import SettingKey, keys_of
 from skep.config.provenance import Source
 from skep.config.sections import Config
 from skep.config.urls import HIDDEN
+from skep.domain.decoding import convert
 
 FILE_VARIABLE = "SKEP_CONFIG"
 """Names the configuration file; the only variable with our prefix that is not a key."""
@@ -153,7 +154,7 @@ def _checked(given: Mapping[str, _Given], problems: list[Problem]) -> dict[str, 
 def _value(one: _Given, problems: list[Problem]) -> Any:
     lenient = one.source.kind == "environment"
     try:
-        value = msgspec.convert(one.value, one.key.type, strict=not lenient)
+        value = convert(one.value, one.key.type, strict=not lenient)
     except msgspec.ValidationError:
         got = HIDDEN if one.key.hides != "nothing" else _worded(one.value)
         problems.append(Problem(one.key.path, str(one.source), f"expected {one.key.expected}, got {got}"))

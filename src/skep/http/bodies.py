@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Receive
 
+from skep.domain import decoding
 from skep.domain.errors import BadRequest, BrokenOff, SkepError, TooLarge
 from skep.http.headers import declared_length, media_type
 from skep.http.limits import MAX_JSON_BODY
@@ -77,7 +78,7 @@ def decode(
     Raises BadRequest naming the field when it is something else.
     """
     try:
-        return msgspec.json.decode(raw, type=wanted)
+        return decoding.json_decoder(wanted).decode(raw)
     except msgspec.ValidationError as error:
         raise BadRequest(wording(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -92,7 +93,7 @@ def convert(value: Any, target: Any, field: str = "") -> Any:
     Raises BadRequest naming the field.
     """
     try:
-        return msgspec.convert(value, target)
+        return decoding.convert(value, target)
     except msgspec.ValidationError as error:
         raise BadRequest(f"{field}: {_naming_field(error)}" if field else _naming_field(error)) from error
 

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from skep.domain.clock import SECOND, Clock, parse_iso
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import Unavailable, Unreachable
 
 log = structlog.get_logger("skep.neighbours")
@@ -254,7 +255,7 @@ def decode(response: httpx.Response, body: type[BodyT]) -> BodyT:
     Raises Unavailable when it is not what the service's API promises.
     """
     try:
-        return msgspec.json.decode(response.content, type=body)
+        return json_decoder(body).decode(response.content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unavailable(f"{response.url.host} did not answer as its API specifies: {error}") from error
 

@@ -22,6 +22,7 @@ from skep.database.api import recovery as api_recovery
 from skep.database.cell import recovery as cell_recovery
 from skep.database.locations import Location, for_programs, shown
 from skep.database.opening import bare_engine, revision_of
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import Misconfigured
 from skep.processes import privacy
 from skep.processes.directory import StateDirectory
@@ -97,7 +98,7 @@ def _backed_up(locations: Mapping[str, Location], directory: StateDirectory, to:
 def read_manifest(backup: Path) -> Manifest:
     """Return what a backup holds. Raises Misconfigured when it is none, or not whole."""
     try:
-        return msgspec.json.decode((backup / MANIFEST).read_bytes(), type=Manifest)
+        return json_decoder(Manifest).decode((backup / MANIFEST).read_bytes())
     except (OSError, msgspec.DecodeError) as error:
         raise Misconfigured(f"{backup} is not a complete backup: {MANIFEST}: {error}") from None
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from skep.compute.agent import Agent
 from skep.compute.drivers.contents import GuestContents, Opener
 from skep.compute.drivers.registry import DriverSetup, make_driver
 from skep.compute.flusher import Flusher
 from skep.compute.image_cache import ImageCache
 from skep.domain.cells import Cell
+from skep.domain.decoding import json_decoder
 from skep.processes.directory import unsealing_by
 from skep.processes.mapping import compute_settings
 from skep.processes.process import Process
@@ -25,7 +24,7 @@ def contents_by(key: Path) -> Opener:
 
     def open_contents(sealed: bytes) -> GuestContents | None:
         plain = unseal(sealed)
-        return None if plain is None else msgspec.json.decode(plain, type=GuestContents)
+        return None if plain is None else json_decoder(GuestContents).decode(plain)
 
     return open_contents
 

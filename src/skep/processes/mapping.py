@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from skep.api.services import ApiSettings, QuotaDefaults
 from skep.compute.calls import CallLimits
 from skep.compute.settings import ComputeSettings
 from skep.config.pci import PciSettings
 from skep.config.sections import Config
+from skep.domain.decoding import convert
 from skep.domain.nested.aliases import DeviceAlias
 from skep.domain.nested.wanted import DeviceMatch
 from skep.processes.directory import StateDirectory
@@ -30,7 +29,7 @@ def compute_settings(config: Config) -> ComputeSettings:
         report_interval_seconds=section.report_interval,
         require_signatures=section.require_signatures,
         max_hung_calls=section.max_hung_calls,
-        limits=msgspec.convert(section.driver_limits, CallLimits, from_attributes=True),
+        limits=convert(section.driver_limits, CallLimits, from_attributes=True),
         progress_seconds=config.conductor.progress_seconds,
         resend_seconds=min(1.0, config.conductor.resend_seconds),
     )

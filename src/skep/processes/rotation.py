@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from skep.domain.clock import SECOND
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import Misconfigured
 from skep.processes import nats_secrets
 from skep.processes.directory import StateDirectory, step_is_taken, write_private
@@ -166,7 +167,7 @@ class Rotation:
     def records(self) -> dict[str, RotationRecord]:
         """Return the rotations that are under way, by secret. Raises Misconfigured when that cannot be read."""
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, RotationRecord])
+            return json_decoder(dict[str, RotationRecord]).decode(self._path.read_bytes())
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError) as error:

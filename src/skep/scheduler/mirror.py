@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import StorageUnavailable
 from skep.scheduler import records
 from skep.scheduler.memory import give_back
@@ -35,7 +36,7 @@ PAGE = 2_000
 MOST_LIVES = 5
 """So many epochs are begun in a row before the backend counts as broken."""
 
-_head = msgspec.json.Decoder(tuple[str, int, msgspec.Raw])
+_head = json_decoder(tuple[str, int, msgspec.Raw])
 log = structlog.get_logger("skep.scheduler")
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim
+from skep.domain.decoding import json_decoder
 from skep.domain.hosts import RefusedReport, Report
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.namespaces import Namespace
@@ -133,7 +134,7 @@ class Unreadable(msgspec.DecodeError):
 
 _encoder = msgspec.json.Encoder()
 _decoders = {
-    namespace: msgspec.json.Decoder(tuple[str, int, kind])  # type: ignore[valid-type]  # built from the table above
+    namespace: json_decoder(tuple[str, int, kind])  # type: ignore[valid-type]  # built from the table above
     for namespace, kind in KINDS.items()
 }
 

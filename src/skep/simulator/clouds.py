@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from skep.domain.decoding import convert
 from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.providers import Provider, Topology
@@ -144,7 +145,7 @@ def scaled(usage: HostUsage, units: Mapping[str, int]) -> HostUsage:
 
 def _described(path: Path) -> MadeUp:
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), MadeUp)
+        return convert(tomllib.loads(path.read_text(encoding="utf-8")), MadeUp)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise BadTrace(f"{path}: {error}") from error
 

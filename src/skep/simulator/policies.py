@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from skep.domain.decoding import convert
 from skep.domain.errors import Misconfigured
 from skep.placement.registry import CONFIGURED_WEIGHERS, WEIGHERS, pipeline
 from skep.placement.settings import DEFAULT_WEIGHERS, SchedulerSettings
@@ -70,7 +71,7 @@ def of_document(name: str, document: dict[str, Any], base: SchedulerSettings = _
         names = ", ".join(field.name for field in known)
         raise Misconfigured(f"{name}: unknown key {', '.join(unknown)}; there are {names}")
     try:
-        said = msgspec.convert(document, SchedulerSettings)
+        said = convert(document, SchedulerSettings)
     except msgspec.ValidationError as error:
         raise Misconfigured(f"{name}: {error}") from error
     return checked(name, msgspec.structs.replace(base, **{key: getattr(said, key) for key in document}))

@@ -21,6 +21,7 @@ from nats.errors import Error as NatsError
 from nats.errors import UnexpectedEOF
 
 from skep.config.nats_security import NatsSecurity
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import Misconfigured, Unreachable
 
 CONNECT_SECONDS = 2
@@ -104,7 +105,7 @@ _NOBODY = JetStreamAnswer(
     error=ApiError(code=503, err_code=NO_RESPONDERS, description="no server answers on this subject")
 )
 
-_answers = msgspec.json.Decoder(JetStreamAnswer)
+_answers = json_decoder(JetStreamAnswer)
 
 
 class NatsServers:

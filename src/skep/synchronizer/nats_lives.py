@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import Misconfigured, Unreachable
 from skep.domain.ids import new_uuid
 from skep.synchronizer.base import Epoch
@@ -82,7 +83,7 @@ class NatsLives:
         if message is None:
             raise Unreachable("synchronizer: NATS answered without the message that was asked for")
         try:
-            begun = msgspec.json.decode(message.data, type=BegunLife)
+            begun = json_decoder(BegunLife).decode(message.data)
         except msgspec.DecodeError:
             return _Named(message.seq, None)
         if begun.format != FORMAT:

@@ -8,6 +8,7 @@ import msgspec
 
 from skep.domain import errors
 from skep.domain.context import RequestContext
+from skep.domain.decoding import msgpack_decoder
 from skep.messages.base import REGISTRY, Call, Cast
 from skep.telemetry import tracing
 
@@ -37,9 +38,8 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_envelope_decoder = msgspec.msgpack.Decoder(Envelope)
-_reply_decoder = msgspec.msgpack.Decoder(Reply)
-_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+_envelope_decoder = msgpack_decoder(Envelope)
+_reply_decoder = msgpack_decoder(Reply)
 _ERRORS: dict[str, type[errors.SkepError]] = {
     name: found
     for name, found in vars(errors).items()
@@ -74,7 +74,7 @@ def decode_traced(data: bytes) -> tuple[Cast | Call[Any], RequestContext | None,
         message_type = REGISTRY.get(envelope.type)
         if message_type is None:
             raise errors.BadRequest(f"unknown message {envelope.type!r}")
-        return _decoder(message_type).decode(envelope.body), envelope.context, envelope.traceparent
+        return msgpack_decoder(message_type).decode(envelope.body), envelope.context, envelope.traceparent
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise errors.BadRequest(f"malformed message: {error}") from error
 
@@ -98,14 +98,7 @@ def decode_reply(data: bytes, reply_type: Any) -> Any:
     try:
         reply = _reply_decoder.decode(data)
         if reply.error is None:
-            return _decoder(reply_type).decode(reply.body)
+            return msgpack_decoder(reply_type).decode(reply.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise errors.Unreachable(f"malformed reply: {error}") from error
     raise _ERRORS.get(reply.error.error, errors.SkepError)(reply.error.message)
-
-
-def _decoder(wanted: Any) -> msgspec.msgpack.Decoder[Any]:
-    decoder = _decoders.get(wanted)
-    if decoder is None:
-        decoder = _decoders[wanted] = msgspec.msgpack.Decoder(wanted)
-    return decoder

@@ -9,6 +9,7 @@ import msgspec
 
 from skep.api.requests import ApiRequest
 from skep.database.api.kept_answers import KeptAnswer, KeyedCreate
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import BadRequest, Conflict
 
 HEADER = "Idempotency-Key"
@@ -56,7 +57,7 @@ def kept_answer(request: ApiRequest, kept: KeptAnswer) -> Given:
     opened = request.services.unseal(kept.answer)
     if opened is None:
         raise Conflict(f"{HEADER}: the stored answer of this key cannot be read any more; list the servers.")
-    return msgspec.json.decode(opened, type=Given)
+    return json_decoder(Given).decode(opened)
 
 
 def _digest(version: int, body: Any) -> bytes:

@@ -9,6 +9,7 @@ import msgspec
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.contents import GuestContents
+from skep.domain.decoding import json_decoder
 from skep.domain.ids import InstanceUuid
 
 
@@ -35,7 +36,7 @@ class GuestInsides:
     def read(self, instance: InstanceUuid) -> GuestContents | None:
         """Return what is inside a guest, as somebody who has signed in to it would see it."""
         try:
-            return msgspec.json.decode(self._path(instance).read_bytes(), type=GuestContents)
+            return json_decoder(GuestContents).decode(self._path(instance).read_bytes())
         except FileNotFoundError:
             return None
 

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from skep.compute.drivers.base import Guest
+from skep.domain.decoding import json_decoder
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
 from skep.domain.providers import Allocation
@@ -39,7 +40,7 @@ class GuestEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(GuestEvent)
+_decoder = json_decoder(GuestEvent)
 
 
 def read_events(path: Path) -> tuple[GuestEvent, ...]:

@@ -15,6 +15,7 @@ import msgspec
 from skep.compute.drivers.base import Driver
 from skep.config.compute import ComputeSettings
 from skep.domain.clock import Clock
+from skep.domain.decoding import convert
 from skep.domain.errors import Misconfigured
 from skep.entry_points import EntryPointGroup
 
@@ -50,7 +51,7 @@ class DriverSetup:
             expected = f"expected one of {', '.join(sorted(known))}" if known else "the driver has no options"
             raise Misconfigured(f"compute.driver_options.{unknown[0]}: unknown key, {expected}")
         try:
-            return msgspec.convert(given, kind)
+            return convert(given, kind)
         except msgspec.ValidationError as error:
             raise Misconfigured(f"compute.driver_options: {error}") from error
 

@@ -11,6 +11,7 @@ from skep.database.cell.tables import action_events, actions
 from skep.database.upsert import insert
 from skep.domain.actions import ACTIONS, Ended
 from skep.domain.context import RequestContext
+from skep.domain.decoding import convert
 from skep.domain.ids import InstanceUuid
 
 
@@ -122,7 +123,7 @@ def events_of(connection: sa.Connection, instance: InstanceUuid, request_id: str
         .where(action_events.c.instance == instance, action_events.c.request_id == request_id)
         .order_by(action_events.c.started_at.desc(), action_events.c.id.desc())
     ).mappings()
-    return [msgspec.convert({key: one[key] for key in ActionEvent.__struct_fields__}, ActionEvent) for one in found]
+    return [convert({key: one[key] for key in ActionEvent.__struct_fields__}, ActionEvent) for one in found]
 
 
 def remove(connection: sa.Connection, instance: InstanceUuid) -> None:

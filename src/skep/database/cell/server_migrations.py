@@ -8,6 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell.tables import migrations
+from skep.domain.decoding import convert
 from skep.domain.ids import InstanceUuid
 from skep.domain.server_migrations import LIVE_IN_PROGRESS, MigrationType, ServerMigration
 
@@ -74,4 +75,4 @@ def live(connection: sa.Connection, instance: InstanceUuid) -> list[ServerMigrat
 
 
 def _migration(found: Any) -> ServerMigration:
-    return msgspec.convert({str(name): value for name, value in found._mapping.items()}, ServerMigration)
+    return convert({str(name): value for name, value in found._mapping.items()}, ServerMigration)

@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from skep.domain.context import RequestContext
+from skep.domain.decoding import convert
 from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.ids import is_uuid
 from skep.domain.images import Image
@@ -136,6 +137,6 @@ def _image(fields: dict[str, Any]) -> Image:
         name: value for name, value in fields.items() if name not in BASE_FIELDS and isinstance(value, str)
     }
     try:
-        return msgspec.convert(known, Image)
+        return convert(known, Image)
     except msgspec.ValidationError as error:
         raise Unavailable(f"the image service did not answer as its API specifies: {error}") from error

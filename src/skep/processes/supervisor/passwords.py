@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import Misconfigured
 from skep.processes.directory import write_private
 from skep.processes.servers.postgres_access import SUPERUSER
@@ -125,7 +126,7 @@ class ServerPasswords:
             status = self._path.stat()
             version = status.st_mtime_ns, status.st_ino
             if version != self._version:
-                self._known = msgspec.json.decode(self._path.read_bytes(), type=dict[str, str])
+                self._known = json_decoder(dict[str, str]).decode(self._path.read_bytes())
                 self._version = version
         except FileNotFoundError:
             self._known, self._version = {}, None

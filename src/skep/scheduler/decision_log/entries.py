@@ -13,6 +13,7 @@ import msgspec
 
 from skep.domain.builds import StageCount
 from skep.domain.claims import Claim
+from skep.domain.decoding import json_decoder
 from skep.domain.ids import NodeUuid
 from skep.messages.to_scheduler import SelectDestinations
 from skep.placement.hosts.hearing import HeardState
@@ -154,13 +155,13 @@ Entry = (
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[str, msgspec.json.Decoder[Any]] = {
-    str(kind.__struct_config__.tag): msgspec.json.Decoder(kind)
+    str(kind.__struct_config__.tag): json_decoder(kind)
     for kind in (Header, Known, Begun, Observed, Shared, LoggedRequest, Decided, Found, Dropped, EndedRequest)
 }
-_kept = msgspec.json.Decoder(tuple[str, str, str, msgspec.Raw])
-_applied = msgspec.json.Decoder(tuple[str, str, str, float | None, msgspec.Raw])
+_kept = json_decoder(tuple[str, str, str, msgspec.Raw])
+_applied = json_decoder(tuple[str, str, str, float | None, msgspec.Raw])
 _values: dict[str, msgspec.json.Decoder[Any]] = {
-    namespace: msgspec.json.Decoder(kind | None) for namespace, kind in KINDS.items()
+    namespace: json_decoder(kind | None) for namespace, kind in KINDS.items()
 }
 
 

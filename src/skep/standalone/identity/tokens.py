@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import msgspec
 
+from skep.domain.decoding import msgpack_decoder
 from skep.neighbours.identity.base import well_formed
 from skep.standalone.key_ring import KeyRing
 
@@ -49,7 +50,7 @@ class Tokens:
         self._keys = keys
         self._remembered = lru_cache(REMEMBERED)(self._decrypted)
         self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(TokenPayload)
+        self._decoder = msgpack_decoder(TokenPayload)
 
     def encode(self, payload: TokenPayload) -> str:
         """Return the token of a payload, without padding as Keystone's tokens are."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from skep.domain.decoding import msgpack_decoder
 from skep.synchronizer.base import Key, Record
 
 FORMAT = 1
@@ -109,7 +110,7 @@ def decode_root(value: bytes) -> Root:
     Raises Damaged when it is none, or of another format.
     """
     try:
-        root = msgspec.msgpack.decode(value, type=Root)
+        root = msgpack_decoder(Root).decode(value)
     except (msgspec.DecodeError, ValueError) as error:
         raise Damaged(f"not a root: {error}") from error
     if root.format != FORMAT:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from skep.cli.benchmarks.scheduler.hosts import MadeUpCloud
+from skep.domain.decoding import msgpack_decoder
 from skep.placement.settings import SchedulerSettings
 from skep.scheduler import records
 from skep.scheduler.mirror import Mirror
@@ -32,7 +33,7 @@ class FileBackend(MemoryBackend):
 
     async def snapshot(self) -> Snapshot:
         """Read the file."""
-        packed = msgspec.msgpack.decode(self._path.read_bytes(), type=tuple[Record, ...])
+        packed = msgpack_decoder(tuple[Record, ...]).decode(self._path.read_bytes())
         return Snapshot(epoch=Epoch(_EPOCH), records=packed, cursor=Cursor(f"{_EPOCH}/0"))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from skep.cli.benchmarks.sync.worker import WorkerOrder, WorkerResult
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import Misconfigured
 
 LINE_BYTES = 1 << 26
@@ -73,7 +74,7 @@ class Crew:
         line = await worker.stdout.readline()
         if not line:
             raise Misconfigured(f"a scheduler of the benchmark died during `{do}`; its log is above")
-        done = msgspec.json.decode(line, type=WorkerResult)
+        done = json_decoder(WorkerResult).decode(line)
         if done.error:
             raise Misconfigured(f"`{do}` failed: {done.error}")
         return done

@@ -16,6 +16,7 @@ from skep.cli.benchmarks.sync.crew import Crew
 from skep.cli.benchmarks.sync.hosts import PLACES
 from skep.cli.benchmarks.sync.phases import HeldComparison, OfferedSingles
 from skep.cli.benchmarks.sync.server import running_server
+from skep.domain.decoding import convert
 
 RATES = (500, 1000, 2000, 3000, 4000, 5000, 7500, 10_000, 15_000, 20_000)
 """Reports a second that are offered, one after another, until readers see them too late."""
@@ -112,7 +113,7 @@ class _Run:
         self._progress("claims")
         before = self._server_cpu()
         done = await self.crew.first("claim", in_flight=IN_FLIGHT, seconds=CLAIM_SECONDS)
-        came = msgspec.convert(done.results[0], OfferedSingles)
+        came = convert(done.results[0], OfferedSingles)
         cpu = done.cpu_seconds + self._server_cpu() - before
         self.figures.update(
             claims_per_s=round(came.placed / came.seconds),
@@ -132,7 +133,7 @@ class _Run:
             seed=1,
             at=time.monotonic() + 0.5,
         )
-        came = [msgspec.convert(one, OfferedSingles) for one in crew.results(done)]
+        came = [convert(one, OfferedSingles) for one in crew.results(done)]
         for one in came:
             self._count(one)
         return round(sum(one.conflicts for one in came) / max(1, sum(one.requests for one in came)), 5)
@@ -144,7 +145,7 @@ class _Run:
     async def _compare(self) -> None:
         self._progress("comparison")
         for one in self.crew.results(await self.crew.all("compare", hosts=self.hosts)):
-            found = msgspec.convert(one, HeldComparison)
+            found = convert(one, HeldComparison)
             self.figures["double_bookings"] += found.overbooked
             self.figures["audit_differences"] += found.differences
 

@@ -20,6 +20,7 @@ import uvloop
 from skep.cli.benchmarks.sync import phases
 from skep.cli.benchmarks.sync.scheduler import BenchScheduler
 from skep.config.sections import SynchronizerSettings
+from skep.domain.decoding import convert, json_decoder
 from skep.domain.errors import SkepError
 from skep.synchronizer.memory import MemoryBackend
 from skep.synchronizer.registry import make_backend
@@ -51,7 +52,7 @@ class Worker:
 
     async def open(self, backend: dict[str, Any], schedulers: int, partition: bool) -> list[float]:
         """Start schedulers; return how many seconds each took until it knew all records."""
-        settings = msgspec.convert(backend, SynchronizerSettings)
+        settings = convert(backend, SynchronizerSettings)
         took = []
         for _ in range(schedulers):
             began = time.monotonic()
@@ -113,7 +114,7 @@ async def obey() -> None:
     loop = asyncio.get_running_loop()
     worker = Worker()
     while line := await loop.run_in_executor(None, sys.stdin.buffer.readline):
-        order = msgspec.json.decode(line, type=WorkerOrder)
+        order = json_decoder(WorkerOrder).decode(line)
         before = time.process_time()
         try:
             done = WorkerResult(results=await getattr(worker, order.do)(**order.arguments))
