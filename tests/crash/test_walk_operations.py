@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 
 import pytest
 
-from skep.api.actions import ROWS_BY_KEY
 from skep_lab.crash.operations import OPERATIONS, Operation, operate, points_of
-from skep_lab.crash.points import WRITES, Point
+from skep_lab.crash.points import Point
 from skep_lab.crash.walk import Walk
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
@@ -47,14 +45,3 @@ def test_an_operation_outlives_a_crash(
         walk.process.stop()
         raise
     walks.append(walk)
-
-
-@pytest.mark.parametrize("write", sorted({write for one in OPERATIONS for write in one.writes} | set(WRITES.values())))
-def test_the_writes_are_there(write: str) -> None:
-    module, _, function = write.rpartition(".")
-    assert callable(getattr(importlib.import_module(module), function))
-
-
-def test_every_action_is_walked() -> None:
-    walked = {key for one in OPERATIONS if one.path == "/action" for key in one.body}
-    assert walked == set(ROWS_BY_KEY)
