@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import pytest
 
 from skep.compute.drivers.fake import GUESTS_FILE
 from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog, read_events
-from skep.contracts.eventually import eventually
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.domain.clock import SECOND
 from skep.domain.ids import InstanceUuid
 from skep.processes.servers.nats import NatsServer
@@ -30,7 +31,7 @@ from skep_lab.chaos import beside as chaos_beside
 from skep_lab.chaos.beside import FaultsBeside
 from skep_lab.chaos.load import HOSTS, TINY, Load, chaos_config
 from skep_lab.chaos.restore import RestoreStory
-from skep_lab.crash.process import CrashProcess
+from skep_lab.crash.process import CloudDied, CrashProcess
 from skep_lab.processes.child import RoleDied
 from skep_lab.processes.clocks import HostClocks
 from skep_lab.processes.cloud import SMALL_DISK, ProcessCloud, mount_memory
@@ -357,6 +358,22 @@ async def test_a_guest_that_no_row_knows_goes_if_its_user_deleted_it(tmp_path: P
     story = RestoreStory(cast(Load, load), cast(ProcessFaults, faults), tmp_path)
     assert len(await story._decide_once()) == 1
     assert cloud.decided == [("gone", {"undo": "h1"})]
+
+
+def test_a_cloud_that_was_not_killed_but_failed_is_no_crash(tmp_path: Path) -> None:
+    process = CrashProcess(tmp_path, chaos_config(tmp_path, 1), cells=1, hosts=1)
+    process.start()
+    try:
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSEGV)
+        with pytest.raises(CloudDied, match="the cloud ended with -11"):
+            process.died_by_itself(PATIENCE)
+        with pytest.raises(CloudDied, match="the cloud ended with -11"):
+            process.kill()
+        process.start()
+        process.kill()
+    finally:
+        process.stop()
 
 
 async def test_a_database_that_its_halted_process_locks_is_left_alone(

@@ -13,8 +13,7 @@ import pytest
 from skep.domain.builds import STEPS
 from skep_lab.chaos.processes import ProcessChaos
 from skep_lab.crash.points import Point
-from skep_lab.processes.faults import ROLES
-from skep_lab.processes.walk import RoleWalk, role_of, two_points_of
+from skep_lab.processes.walk import RoleWalk, two_points_of
 from tests.support import samples
 
 pytestmark = [
@@ -55,10 +54,6 @@ async def test_the_process_that_does_a_step_dies_at_each_of_them(tmp_path: Path)
             async with asyncio.timeout(120):
                 await walk.at(step, point)
     assert walk.faults.died == []
-
-
-def test_every_step_has_a_role_that_dies() -> None:
-    assert {role_of(step) for step in STEPS} == set(ROLES) - {"scheduler"}
 
 
 async def test_a_short_run_over_processes_does_no_harm(tmp_path: Path) -> None:

@@ -24,12 +24,11 @@ from pathlib import Path
 import msgspec
 
 from skep.config.sections import Config
-from skep.domain.builds import STEPS
 from skep_lab.chaos.beside import FaultsBeside
 from skep_lab.chaos.load import CELLS, HOSTS, Load, LoadReport, chaos_config
 from skep_lab.chaos.processes import ProcessChaos
 from skep_lab.chaos.upgrade import UpgradeChaos
-from skep_lab.crash.points import points_of
+from skep_lab.crash.points import ALL_STEPS, drawn
 from skep_lab.crash.process import CrashProcess
 from skep_lab.releases import installed, released, rolling, upgraded_from, why_not
 from skep_lab.witnesses.witness import Findings
@@ -103,9 +102,7 @@ class Chaos(Load):
         while not self.over:
             how = dice.choice(("moment", "point", "point", "start"))
             if how == "point":
-                step = dice.choice(sorted(STEPS))
-                point = msgspec.structs.replace(dice.choice(points_of(step)), nth=dice.randint(1, 4))
-                await asyncio.to_thread(self.process.arm, point)
+                await asyncio.to_thread(self.process.arm, drawn(dice, ALL_STEPS))
                 await asyncio.to_thread(self.process.died_by_itself, dice.uniform(*PAUSE_SECONDS))
             else:
                 await self.unless_over(dice.uniform(*PAUSE_SECONDS))

@@ -6,12 +6,17 @@ committed, and nobody is told so.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
 
 from skep.domain.actions import ACTION_STEPS
-from skep.domain.builds import STEPS
+from skep.domain.builds import STEPS, Step
+
+ALL_STEPS: Mapping[str, Step] = {**STEPS, **ACTION_STEPS}
+"""The steps of builds and those of actions on guests."""
 
 Way = Literal["before", "after", "lost"]
 WAYS: tuple[Way, ...] = ("before", "after", "lost")
@@ -21,7 +26,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """Where the process ends itself: at the `nth` time that it comes there after it was told."""
 
     step: str = ""
-    """A name of `STEPS` or `ACTION_STEPS`; or empty, and `unit` is set."""
+    """A name of `ALL_STEPS`; or empty, and `unit` is set."""
     unit: str = ""
     """A function that writes, as `module.function`; `before` is just before its COMMIT."""
     way: Way
@@ -56,7 +61,7 @@ COMMITS = {"forget": 2, "move": 4}
 
 def points_of(step: str) -> tuple[Point, ...]:
     """Return the points of one step. Raises KeyError when there is no such step."""
-    {**STEPS, **ACTION_STEPS}[step]
+    ALL_STEPS[step]
     ways = [way for way in WAYS if (step, way) not in UNREACHABLE]
     if step in WRITES:
         return tuple(Point(unit=WRITES[step], way=way) for way in ways)
@@ -65,3 +70,11 @@ def points_of(step: str) -> tuple[Point, ...]:
         for way in ways
         for nth in range(1, (COMMITS.get(step, 1) if way == "lost" else 1) + 1)
     )
+
+
+def drawn(dice: random.Random, steps: Iterable[str]) -> Point:
+    """Draw one of these steps, a point of it, and at which of the first times it strikes.
+
+    Raises KeyError when a step is none.
+    """
+    return msgspec.structs.replace(dice.choice(points_of(dice.choice(sorted(steps)))), nth=dice.randint(1, 4))

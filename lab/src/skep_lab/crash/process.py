@@ -62,6 +62,11 @@ class CrashProcess:
         return self._child is not None and self._child.is_alive()
 
     @property
+    def pid(self) -> int | None:
+        """The number of the present child, or of the last one; None before the first."""
+        return self._child.pid if self._child is not None else None
+
+    @property
     def image(self) -> str:
         """The id of the image `tiny`."""
         return self._image
@@ -105,12 +110,15 @@ class CrashProcess:
             raise CloudDied(f"the cloud does not obey; the end of its log:\n{self.tail()}")
 
     def died_by_itself(self, seconds: float) -> bool:
-        """Wait for the end of the child; False when it still runs after `seconds`."""
+        """Wait for the end of the child; False when it still runs after `seconds`.
+
+        Raises CloudDied when it ended otherwise than by SIGKILL.
+        """
         assert self._child is not None
         self._child.join(seconds)
         if self.running:
             return False
-        self._let_go()
+        self._see_killed(self._child)
         return True
 
     def halt(self) -> Callable[[], None] | None:
@@ -122,11 +130,11 @@ class CrashProcess:
         return partial(_signal, child, signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the child as a power failure does."""
+        """End the child as a power failure does. Raises CloudDied when it had ended otherwise than by SIGKILL."""
         if self._child is not None:
             self._child.kill()
             self._child.join()
-            self._let_go()
+            self._see_killed(self._child)
 
     def stop(self) -> None:
         """End the child in good order; kill it when it does not."""
@@ -192,6 +200,12 @@ class CrashProcess:
         """Return the next line of the child; None when it ends or is silent."""
         assert self._hearing is not None
         return self._hearing.next(deadline)
+
+    def _see_killed(self, ended: BaseProcess) -> None:
+        """Let go of a child, and see that it did not fail."""
+        self._let_go()
+        if ended.exitcode != -signal.SIGKILL:
+            raise CloudDied(f"the cloud ended with {ended.exitcode}; the end of its log:\n{self.tail()}")
 
     def _let_go(self) -> None:
         for pipe in (self._orders, self._said):

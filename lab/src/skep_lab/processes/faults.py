@@ -20,15 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
-from skep.domain.builds import STEPS
 from skep.domain.clock import SECOND
-from skep_lab.crash.points import Point, points_of
+from skep_lab.crash.points import ALL_STEPS, Point, drawn
 from skep_lab.processes.child import NOWHERE, RoleChild
 from skep_lab.processes.cloud import ProcessCloud, mount_memory
 
 ROLES = ("api", "super-conductor", "scheduler", "cell-conductor", "compute")
+PASSED_BY = {"select": "super-conductor"}
+"""Steps that one role does and another asks for, in whose process they are timed and their points stand."""
 DOWN_SECONDS = (0.0, 3.0)
 """How long a killed process or server is missing."""
 PAUSED_SECONDS = (0.5, 8.0)
@@ -51,6 +50,16 @@ def _unheard(_server: str) -> None:
     """Take no notice of a server."""
 
 
+def role_of(step: str) -> str:
+    """Return the role whose processes pass the crash points of a step. Raises KeyError when there is no such step."""
+    return PASSED_BY.get(step) or ALL_STEPS[step].actor.replace("_", "-")
+
+
+def steps_of(role: str) -> list[str]:
+    """Return the steps whose crash points the processes of a role pass."""
+    return [step for step in ALL_STEPS if role_of(step) == role]
+
+
 class ProcessFaults:
     """Does faults to one cloud. All chances come from `dice`; `wait` passes the time of a fault."""
 
@@ -70,8 +79,8 @@ class ProcessFaults:
         self.kinds: dict[str, Fault] = {
             **{f"kill {role}": partial(self.kill, role) for role in ROLES},
             **{f"pause {role}": partial(self.pause, role) for role in ROLES},
-            # No step has its points in a scheduler: it commits nothing.
-            **{f"point {role}": partial(self.reach_point, role) for role in ROLES if role != "scheduler"},
+            # No step has its points in a scheduler: whoever asks it passes them.
+            **{f"point {role}": partial(self.reach_point, role) for role in ROLES if steps_of(role)},
             **{f"clock {role}": partial(self.set_clock_wrong, role) for role in ROLES},
             "nats restart": partial(self.befall, "nats", self._restart_nats),
             "nats pause": partial(self.befall, "nats", self._pause_nats),
@@ -159,10 +168,7 @@ class ProcessFaults:
 
     async def reach_point(self, role: str) -> bool:
         """Let the first process of a role that comes to a random point of a random step of its own end there."""
-        actor = role.replace("-", "_")
-        steps = [name for name, step in STEPS.items() if step.actor == actor]
-        point = replace(self.dice.choice(points_of(self.dice.choice(steps))), nth=self.dice.randint(1, 4))
-        return await self.die_at(role, point)
+        return await self.die_at(role, drawn(self.dice, steps_of(role)))
 
     async def die_at(
         self, role: str, point: Point, *, seconds: float = POINT_SECONDS, trigger: Trigger | None = None

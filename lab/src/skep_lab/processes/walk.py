@@ -17,12 +17,11 @@ from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import Config, QuotaSettings
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.http_cloud import http_config
-from skep.domain.builds import STEPS
 from skep_lab.crash.points import Point, points_of
 from skep_lab.crash.scenarios import SCENARIOS, delete, failing_build, moving_build
 from skep_lab.crash.walk import FAILING, FAILURES, MEMBERS, MOVING, RECOVERY_SECONDS, hosts_seen
 from skep_lab.processes.cloud import ProcessCloud
-from skep_lab.processes.faults import ProcessFaults, Trigger
+from skep_lab.processes.faults import ProcessFaults, Trigger, role_of
 from skep_lab.witnesses import witness
 from skep_lab.witnesses.witness import Asked, Findings
 
@@ -30,20 +29,12 @@ CELLS, HOSTS = 2, 2
 NAMES = {failing_build: f"{FAILING}-server", moving_build: f"{MOVING}-server"}
 """What a build is called that comes to the steps of a scenario; others are `server`."""
 
-PASSED_BY = {"select": "super-conductor"}
-"""Steps that one role does and another asks for, in whose process they are timed and their points stand."""
-
 
 def walk_config(root: Path) -> Config:
     """Return a cloud whose hosts fail as FAILURES says."""
     config = http_config(root, failures=FAILURES, quota=QuotaSettings(instances=-1, cores=-1, ram=-1))
     # Otherwise the failing host would not be chosen a second time, or by one of the schedulers only.
     return replace(config, scheduler=SchedulerSettings(build_failure_weight_multiplier=0.0, partition=False))
-
-
-def role_of(step: str) -> str:
-    """Return the role whose processes pass the crash points of a step. Raises KeyError when there is no such step."""
-    return PASSED_BY.get(step) or STEPS[step].actor.replace("_", "-")
 
 
 def two_points_of(step: str) -> tuple[Point, Point]:
