@@ -22,6 +22,9 @@ class _Nats:
     def kill(self) -> None:
         """End what is left: nothing."""
 
+    def stop(self) -> None:
+        self.running = False
+
     async def start(self) -> None:
         self.running = True
 
@@ -142,6 +145,53 @@ async def test_postgresql_does_not_wait_while_nats_is_started_again(
         nats.done.set()
         watching.cancel()
         await asyncio.wait({watching})
+
+
+class _MakesItsCluster(_Recovers):
+    """PostgreSQL before its process is there: to stop it changes nothing yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told_to_stop, self.started = threading.Event(), threading.Event()
+
+    def start(self) -> None:
+        super().start()
+        self.started.set()
+
+    def stop(self) -> None:
+        self.running = False
+        self.told_to_stop.set()
+
+
+async def test_postgresql_that_is_being_started_is_stopped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers_module, "LOOK_SECONDS", 0.0)
+    servers = LocalServers(tmp_path / "servers")
+    servers._applied = servers.passwords.known
+    postgres = _MakesItsCluster()
+    monkeypatch.setattr(servers, "_nats", _Nats())
+    monkeypatch.setattr(servers, "_postgres", postgres)
+    servers._watching = asyncio.create_task(servers._watch())
+    try:
+        assert await asyncio.to_thread(postgres.begun.wait, PATIENCE)
+        stopping = asyncio.create_task(servers.stop())
+        assert await asyncio.to_thread(postgres.told_to_stop.wait, PATIENCE)
+    finally:
+        postgres.done.set()
+    async with asyncio.timeout(PATIENCE):
+        await stopping
+    assert await asyncio.to_thread(postgres.started.wait, PATIENCE)
+    assert not postgres.running
+
+
+async def test_postgresql_is_not_started_after_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = LocalServers(tmp_path / "servers")
+    postgres = _MakesItsCluster()
+    postgres.done.set()
+    monkeypatch.setattr(servers, "_nats", _Nats())
+    monkeypatch.setattr(servers, "_postgres", postgres)
+    await servers.stop()
+    servers._start_postgres()
+    assert not postgres.begun.is_set()
 
 
 async def test_a_server_that_does_not_start_is_told_in_one_line(

@@ -91,7 +91,8 @@ class PostgresServer:
     @property
     def running(self) -> bool:
         """Whether the server was started and has not ended, by itself or by anybody."""
-        return self._process is not None and self._process.poll() is None
+        process = self._process
+        return process is not None and process.poll() is None
 
     def url(self, database: str = "postgres") -> str:
         """Return the SQLAlchemy URL of a database; the same after each start."""
@@ -203,10 +204,11 @@ class PostgresServer:
 
     def kill(self) -> None:
         """End all its processes at once (SIGKILL); what the kernel was given of its files stays."""
-        if self._process is not None:
-            if self._process.poll() is None:
-                self._signal(signal.SIGKILL)
-                self._process.wait(STOP_SECONDS)
+        process = self._process
+        if process is not None:
+            if process.poll() is None:
+                _signal_all(process.pid, signal.SIGKILL)
+                process.wait(STOP_SECONDS)
             self._process = None
 
     def stop(self) -> None:
@@ -214,11 +216,13 @@ class PostgresServer:
         self._end(signal.SIGINT)
 
     def _end(self, number: signal.Signals) -> None:
-        if self._process is None:
+        # Another thread may wait for the start of this process, and finds that it ended.
+        process = self._process
+        if process is None:
             return
-        self._process.send_signal(number)
+        process.send_signal(number)
         try:
-            self._process.wait(STOP_SECONDS)
+            process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
         self._process = None
@@ -279,7 +283,7 @@ class PostgresServer:
             try:
                 self.connect().close()
             except psycopg.OperationalError as error:
-                ended = self._process is None or self._process.poll() is not None
+                ended = not self.running
                 if ended or time.monotonic() > end:
                     self.kill()
                     raise RuntimeError(f"PostgreSQL did not start: {self._end_of_log()}") from error
@@ -291,19 +295,22 @@ class PostgresServer:
         return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
 
     def _signal(self, number: signal.Signals) -> None:
-        """Signal the server and its children, which have left its process group."""
         if self._process is None:
             raise RuntimeError("the server does not run")
-        parent = self._process.pid
-        os.kill(parent, signal.SIGSTOP)  # it makes no more children then, and they can still be listed
-        for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(child), number)
-        os.kill(parent, number)
+        _signal_all(self._process.pid, number)
 
     def _must_not_run(self) -> None:
         if self._process is not None:
             raise RuntimeError("the server runs")
+
+
+def _signal_all(parent: int, number: signal.Signals) -> None:
+    """Signal a server and its children, which have left its process group."""
+    os.kill(parent, signal.SIGSTOP)  # it makes no more children then, and they can still be listed
+    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(child), number)
+    os.kill(parent, number)
 
 
 def _program(name: str) -> str:

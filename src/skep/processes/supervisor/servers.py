@@ -84,6 +84,9 @@ class LocalServers:
             fsync="on",
             max_connections=CONNECTIONS,
         )
+        self._starting = threading.Lock()
+        """Held while a thread starts PostgreSQL: the thread goes on when the task that waits for it is cancelled."""
+        self._is_stopped = False
         self._giving = threading.Lock()
         """Held while PostgreSQL is given passwords: what is read of them is what it gets, and what the files say."""
         self._ports: set[int] = set()
@@ -114,6 +117,7 @@ class LocalServers:
         Raises Misconfigured when a program is not installed, or a server does not come up.
         """
         _refuse_absent(*PACKAGES)
+        self._is_stopped = False
         await asyncio.to_thread(end_stale, self._nats_pid, self.folder)
         await asyncio.to_thread(end_stale, self._postgres.data / "postmaster.pid", self.postgres_folder)
         before = {name: self._noted(name) for name in ("nats", "postgres")}
@@ -131,13 +135,13 @@ class LocalServers:
         self._watching = asyncio.create_task(self._watch(), name="local servers")
 
     async def stop(self) -> None:
-        """Stop both in order; nothing happens where none runs."""
+        """Stop both in order, also one that is being started; nothing happens where none runs."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait({self._watching})
             self._watching = None
         await asyncio.to_thread(self._nats.stop)
-        await asyncio.to_thread(self._postgres.stop)
+        await asyncio.to_thread(self._stop_postgres)
 
     @contextmanager
     def databases(self) -> Iterator[None]:
@@ -313,9 +317,21 @@ class LocalServers:
                 log.exception("passwords of own servers not changed yet")
 
     def _start_postgres(self) -> None:
-        """Start PostgreSQL by the superuser's password that is written down: it may have it without having said so."""
-        self._postgres.password = self.passwords.of(SUPERUSER)
-        self._postgres.start()
+        """Start PostgreSQL by the superuser's password that is written down: it may have it without having said so.
+
+        Blocks. Nothing happens after a stop: this thread was too late.
+        """
+        with self._starting:
+            if not self._is_stopped:
+                self._postgres.password = self.passwords.of(SUPERUSER)
+                self._postgres.start()
+
+    def _stop_postgres(self) -> None:
+        """Stop PostgreSQL, and what a thread starts meanwhile. Blocks."""
+        self._is_stopped = True
+        self._postgres.stop()
+        with self._starting:
+            self._postgres.stop()
 
 
 async def _tried(name: str, start: Callable[[], Awaitable[None]]) -> None:
