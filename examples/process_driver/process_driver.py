@@ -12,9 +12,11 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 from uuid import uuid4
 
 import msgspec
+from msgspec import Meta
 
 from skep.compute.drivers.base import DriverError, Guest, HostFacts, NamedResource
 from skep.compute.drivers.contents import GuestContents
@@ -31,10 +33,10 @@ MARK = "SKEP_GUEST_MARK"
 class Options(msgspec.Struct, frozen=True):
     """The table `[compute.driver_options]`."""
 
-    command: tuple[str, ...] = ("sleep", "infinity")
-    vcpus: int = 4
-    memory_mb: int = 4096
-    disk_gb: int = 100
+    command: Annotated[tuple[str, ...], Meta(min_length=1)] = ("sleep", "infinity")
+    vcpus: Annotated[int, Meta(ge=1)] = 4
+    memory_mb: Annotated[int, Meta(ge=1)] = 4096
+    disk_gb: Annotated[int, Meta(ge=0)] = 100
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True):

@@ -86,6 +86,22 @@ def test_its_options_are_its_own(tmp_path: Path) -> None:
         made(tmp_path, ComputeSettings(driver="processes", driver_options={"comand": ["true"]}))
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"command": []}, "compute.driver_options.command: expected array of length >= 1"),
+        ({"command": ["true", 1]}, "compute.driver_options.command[1]: expected str, got int"),
+        ({"vcpus": "x"}, "compute.driver_options.vcpus: expected int, got str"),
+        ({"vcpus": 0}, "compute.driver_options.vcpus: expected int >= 1"),
+        ({"disk_gb": -1}, "compute.driver_options.disk_gb: expected int >= 0"),
+    ],
+)
+def test_a_wrong_option_is_named_with_what_was_expected(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(Misconfigured) as raised:
+        made(tmp_path, ComputeSettings(driver="processes", driver_options=options))
+    assert str(raised.value) == said
+
+
 async def test_a_program_that_is_not_there_is_named(tmp_path: Path, small: Instance) -> None:
     driver = made(tmp_path, ComputeSettings(driver="processes", driver_options={"command": ["no-such-program"]}))
     with pytest.raises(DriverError, match="command: there is no program no-such-program") as raised:

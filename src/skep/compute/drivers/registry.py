@@ -53,7 +53,14 @@ class DriverSetup:
         try:
             return convert(given, kind)
         except msgspec.ValidationError as error:
-            raise Misconfigured(f"compute.driver_options: {error}") from error
+            raise Misconfigured(_worded(error)) from error
+
+
+def _worded(error: msgspec.ValidationError) -> str:
+    """Say what is wrong with an option, its key first: `compute.driver_options.vcpus: expected int, got str`."""
+    message, _, place = str(error).partition(" - at ")
+    key = place.strip("`").removeprefix("$")
+    return f"compute.driver_options{key}: {message[:1].lower()}{message[1:].replace('`', '')}"
 
 
 def make_driver(setup: DriverSetup) -> Driver:
