@@ -168,7 +168,7 @@ class GuestActions:
             async with self._host.locks.hold(order.instance):
                 # Whoever held the lock, or this process itself, may have taken its time.
                 if until == FOREVER or self._host.clock.elapsed() < until:
-                    self._note(order, *await self._operate(order))
+                    await self._operate(order)
                     return
         await self._refuse(order, f"GivenUp: {GIVEN_UP}")
 
@@ -207,22 +207,41 @@ class GuestActions:
             )
         )
 
-    async def _operate(self, order: RunAction) -> tuple[PowerState, str | None]:
+    async def _operate(self, order: RunAction) -> None:
+        """Let the driver act, and note what came of it. Only what the driver began is noted as taken and begun."""
+        host, instance = self._host, order.instance
+        missing = self._missing(order)
+        if missing is not None:
+            self._note(order, PowerState.NOSTATE, missing)
+            return
+        begun = False
+
+        def begins() -> None:
+            nonlocal begun
+            begun = True
+            host.journal.note(Acknowledged(instance=instance, outcome="task", task_id=order.task_id, taken=True))
+
+        async with host.step("act", instance, order.attempt, order.context) as step:
+            operation = OPERATIONS[order.action](host.driver, order)
+            result = await host.calls.change("action", operation, instance, on_begin=begins)
+            if isinstance(result, BuildFailure):
+                step.outcome = "failed" if begun else "refused"
+        if not isinstance(result, BuildFailure):
+            self._note(order, result, None)
+            return
+        log.warning("action failed", host=host.name, instance=instance, action=order.action, error=result.message)
+        self._note(order, await self._power_state(instance), f"{result.error}: {result.message}", begun=begun)
+
+    def _missing(self, order: RunAction) -> str | None:
+        """Say that the guest of the order is not here; None: it is."""
         host, instance = self._host, order.instance
         attempt = host.guests.get(instance)
         if attempt is None:
-            return PowerState.NOSTATE, f"InstanceNotFound: there is no guest of {instance} on host {host.name}"
+            return f"InstanceNotFound: there is no guest of {instance} on host {host.name}"
         if attempt != order.attempt:
             there = f"the guest of {instance} on host {host.name} bears attempt {attempt}, not {order.attempt}"
-            return PowerState.NOSTATE, f"InstanceNotFound: {there}"
-        host.journal.note(Acknowledged(instance=instance, outcome="task", task_id=order.task_id, taken=True))
-        async with host.step("act", instance, order.attempt, order.context) as step:
-            result = await host.calls.change("action", OPERATIONS[order.action](host.driver, order), instance)
-            step.outcome = "failed" if isinstance(result, BuildFailure) else "ok"
-        if isinstance(result, BuildFailure):
-            log.warning("action failed", host=host.name, instance=instance, action=order.action, error=result.message)
-            return await self._power_state(instance), f"{result.error}: {result.message}"
-        return result, None
+            return f"InstanceNotFound: {there}"
+        return None
 
     async def _power_state(self, instance: InstanceUuid) -> PowerState:
         """Ask the hypervisor how the guest is after a task failed, or was not begun."""

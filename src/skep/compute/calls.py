@@ -114,16 +114,20 @@ class DriverCalls:
         operation: Awaitable[ResultT],
         instance: InstanceUuid | None = None,
         on_hang: Callable[[], None] | None = None,
+        on_begin: Callable[[], None] | None = None,
     ) -> ResultT | BuildFailure:
         """Let the driver change something, and wait until it has; what it raises becomes a value.
 
         `on_hang` is called when the call passes its limit. While too many calls hang nothing is begun: a `destroy`
         waits, anything else fails with `HypervisorUnavailable`. One that waits so hangs too, for all that is known.
+        `on_begin` is called just before the driver is, not for a call that is refused.
         """
         if not self._room.is_set():
             refused = await self._refusal(call, operation, instance, on_hang)
             if refused is not None:
                 return refused
+        if on_begin is not None:
+            on_begin()
         self._number += 1
         number = self._number
         began_at = self._clock.now()

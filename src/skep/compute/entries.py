@@ -113,7 +113,7 @@ class TaskOver(msgspec.Struct, frozen=True, kw_only=True, tag="task", tag_field=
     power_state: PowerState
     error: str | None = None
     begun: bool = True
-    """False: the cell conductor said no, so the guest was not touched."""
+    """False: the cell conductor said no, or the driver did not begin: the guest was not touched."""
     action: str = ""
     """Its name. Empty: written by an agent of before 0.7.0, whose actions are one with their tasks."""
 

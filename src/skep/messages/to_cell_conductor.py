@@ -198,7 +198,7 @@ class TaskDone(Call[Done], frozen=True, kw_only=True):
     power_state: PowerState
     error: str | None = None
     begun: bool = True
-    """False: the host got a no, and has not touched the guest."""
+    """False: the host got a no, or its driver did not begin, so the guest was not touched."""
     incarnation: int | None = None
     """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 

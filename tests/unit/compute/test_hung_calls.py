@@ -202,6 +202,34 @@ async def test_an_action_that_hangs_has_no_result_before_it_returns(stage: Agent
     assert (told.power_state, told.error) == (PowerState.SHUTDOWN, None)
 
 
+async def test_an_action_for_which_there_is_no_room_is_not_told_as_begun(stage: AgentStage) -> None:
+    hang(stage, "spawn", server="server-2", max_hung_calls=1)
+    await stage.start()
+    uuid = await stage.build(1)
+    await stage.conductor.hears(Built)
+    await stage.build(2)
+    await hung(stage, "spawn")
+    await stage.change_power(Task.POWERING_OFF, "task-1")
+    told = await stage.conductor.hears(TaskDone)
+    assert (told.begun, told.power_state) == (False, PowerState.RUNNING)
+    assert str(told.error).startswith("HypervisorUnavailable: host host-1 begins no call now: ")
+    await stage.acknowledged("task")
+    assert stage.events() == ["spawn_begun", "spawned", "spawn_begun"]
+    await stage.crash()
+    stage.fake = FakeSettings()
+    await stage.start()
+    heard = len(stage.conductor.all(ReportGuests))
+    stage.driver._told()
+    await stage.conductor.until(
+        lambda: any(seen.instance == uuid for told in stage.conductor.all(ReportGuests)[heard:] for seen in told.guests)
+    )
+    later = [seen for told in stage.conductor.all(ReportGuests)[heard:] for seen in told.guests]
+    assert {seen.tasks for seen in later if seen.instance == uuid} == {()}
+    await stage.change_power(Task.POWERING_OFF, "task-2")
+    done = await stage.conductor.hears(TaskDone, lambda one: one.task_id == "task-2")
+    assert (done.begun, done.power_state, done.error) == (True, PowerState.SHUTDOWN, None)
+
+
 async def test_what_waits_behind_a_call_that_hangs_is_not_told_as_in_hand(stage: AgentStage) -> None:
     """Another action on the guest, or a newer attempt of the server."""
     rules = (
