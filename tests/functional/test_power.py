@@ -132,3 +132,23 @@ async def test_an_action_that_a_delete_overtakes_is_told_of(tmp_path: Path) -> N
             partial(actions.events_of, instance=uuid, request_id=context.request_id)
         )
         assert (event.result, event.details) == ("Error", tasks.OVERTAKEN)
+
+
+async def test_an_action_on_a_guest_that_is_gone_says_so_and_leaves_the_server_in_error(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(QUICK, conductor=msgspec.structs.replace(QUICK.conductor, task_deadline=60.0))
+    async with running_cloud(tmp_path, config, cells=1, hosts=1) as cloud:
+        [uuid] = await cloud.create()
+        await cloud.settled([uuid])
+        await cloud.fakes[HOST].destroy(uuid)
+        context = await ask(cloud, uuid, Task.POWERING_OFF)
+        found = await becomes(cloud, uuid, State.ERROR, PowerState.NOSTATE)
+        assert found.fault is not None
+        assert found.fault.message == tasks.GONE
+        assert found.host == HOST, "what its attempt holds stays held"
+        [event] = await cloud.plane.databases.cells["cell1"].read(
+            partial(actions.events_of, instance=uuid, request_id=context.request_id)
+        )
+        assert event.result == "Error"
+        assert "InstanceNotFound" in str(event.details)
+        await cloud.delete(uuid)
+        await cloud.gone([uuid])

@@ -109,6 +109,7 @@ def conclude(connection: Connection, message: TaskDone, now: int) -> list[Over]:
         message.error,
         now,
         begun=message.begun,
+        gone=message.gone,
     )
     return with_instances(connection, [over] if over is not None else [])
 

@@ -174,7 +174,8 @@ class GuestActions:
 
     async def _refuse(self, order: RunAction, why: str) -> None:
         """End the action without touching the guest."""
-        self._note(order, await self._power_state(order.instance), why, begun=False)
+        power_state, _ = await self._look(order.instance)
+        self._note(order, power_state, why, begun=False)
 
     async def _permission(self, run: _Run) -> float | None:
         """Ask whether the task may begin: until when it may, by `Clock.elapsed`; None: it may not."""
@@ -192,7 +193,9 @@ class GuestActions:
         answer, asked_at = answered
         return asked_at + answer.seconds if answer.granted else None
 
-    def _note(self, order: RunAction, power_state: PowerState, error: str | None, *, begun: bool = True) -> None:
+    def _note(
+        self, order: RunAction, power_state: PowerState, error: str | None, *, begun: bool = True, gone: bool = False
+    ) -> None:
         self._host.journal.note(
             TaskOver(
                 at=self._host.clock.now(),
@@ -204,15 +207,22 @@ class GuestActions:
                 power_state=power_state,
                 error=error,
                 begun=begun,
+                gone=gone,
             )
         )
 
     async def _operate(self, order: RunAction) -> None:
         """Let the driver act, and note what came of it. Only what the driver began is noted as taken and begun."""
         host, instance = self._host, order.instance
-        missing = self._missing(order)
-        if missing is not None:
-            self._note(order, PowerState.NOSTATE, missing)
+        attempt = host.guests.get(instance)
+        if attempt is None:
+            power_state, gone = await self._look(instance)
+            why = f"InstanceNotFound: there is no guest of {instance} on host {host.name}"
+            self._note(order, power_state, why, gone=gone)
+            return
+        if attempt != order.attempt:
+            there = f"the guest of {instance} on host {host.name} bears attempt {attempt}, not {order.attempt}"
+            self._note(order, PowerState.NOSTATE, f"InstanceNotFound: {there}")
             return
         begun = False
 
@@ -230,25 +240,16 @@ class GuestActions:
             self._note(order, result, None)
             return
         log.warning("action failed", host=host.name, instance=instance, action=order.action, error=result.message)
-        self._note(order, await self._power_state(instance), f"{result.error}: {result.message}", begun=begun)
+        power_state, gone = await self._look(instance)
+        self._note(order, power_state, f"{result.error}: {result.message}", begun=begun, gone=gone)
 
-    def _missing(self, order: RunAction) -> str | None:
-        """Say that the guest of the order is not here; None: it is."""
-        host, instance = self._host, order.instance
-        attempt = host.guests.get(instance)
-        if attempt is None:
-            return f"InstanceNotFound: there is no guest of {instance} on host {host.name}"
-        if attempt != order.attempt:
-            there = f"the guest of {instance} on host {host.name} bears attempt {attempt}, not {order.attempt}"
-            return f"InstanceNotFound: {there}"
-        return None
-
-    async def _power_state(self, instance: InstanceUuid) -> PowerState:
-        """Ask the hypervisor how the guest is after a task failed, or was not begun."""
+    async def _look(self, instance: InstanceUuid) -> tuple[PowerState, bool]:
+        """Ask the hypervisor how the guest is after a task failed, or was not begun, and whether it is gone."""
         guests = await self._host.calls.read("guests", self._host.driver.guests)
         if isinstance(guests, BuildFailure):
-            return PowerState.NOSTATE
-        return next((guest.power_state for guest in guests if guest.instance == instance), PowerState.NOSTATE)
+            return PowerState.NOSTATE, False
+        found = [guest.power_state for guest in guests if guest.instance == instance]
+        return (found[0], False) if found else (PowerState.NOSTATE, True)
 
 
 FOREVER = float("inf")

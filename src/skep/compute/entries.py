@@ -114,6 +114,8 @@ class TaskOver(msgspec.Struct, frozen=True, kw_only=True, tag="task", tag_field=
     error: str | None = None
     begun: bool = True
     """False: the cell conductor said no, or the driver did not begin: the guest was not touched."""
+    gone: bool = False
+    """The hypervisor was asked after the error and has no guest of the server. Agents of before 0.7.0 leave it out."""
     action: str = ""
     """Its name. Empty: written by an agent of before 0.7.0, whose actions are one with their tasks."""
 

@@ -207,6 +207,7 @@ class Outcomes:
             power_state=entry.power_state,
             error=entry.error,
             begun=entry.begun,
+            gone=entry.gone,
         )
         if await self._host.upcalls.ask(call) is not None:
             self._host.journal.note(Acknowledged(instance=instance, outcome="task", task_id=task_id))

@@ -199,6 +199,8 @@ class TaskDone(Call[Done], frozen=True, kw_only=True):
     error: str | None = None
     begun: bool = True
     """False: the host got a no, or its driver did not begin, so the guest was not touched."""
+    gone: bool = False
+    """The hypervisor was asked after the error and has no guest of the server. Agents of before 0.7.0 do not say it."""
     incarnation: int | None = None
     """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 

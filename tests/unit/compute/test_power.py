@@ -79,6 +79,29 @@ async def test_a_missing_guest_is_an_error(stage: AgentStage) -> None:
     told = await stage.conductor.hears(TaskDone)
     assert told.error is not None
     assert told.error.startswith("InstanceNotFound")
+    assert told.gone
+
+
+async def test_a_guest_that_went_without_its_agent_is_told_as_gone(stage: AgentStage) -> None:
+    await stage.start()
+    uuid = await stage.build()
+    await stage.conductor.hears(Built)
+    await stage.driver.destroy(uuid)
+    await stage.change_power(Task.POWERING_OFF, "task-1")
+    told = await stage.conductor.hears(TaskDone)
+    assert (told.begun, told.gone, told.power_state) == (True, True, PowerState.NOSTATE)
+    assert str(told.error).startswith("InstanceNotFound")
+
+
+async def test_a_guest_of_which_the_hypervisor_says_nothing_is_not_told_as_gone(stage: AgentStage) -> None:
+    stage.conductor.takes_guests = False
+    stage.fake = FakeSettings(failures=(FailureRule(operation="power_off"), FailureRule(operation="guests", after=1)))
+    await stage.start()
+    await stage.build()
+    await stage.conductor.hears(Built)
+    await stage.change_power(Task.POWERING_OFF, "task-1")
+    told = await stage.conductor.hears(TaskDone)
+    assert (told.gone, told.power_state) == (False, PowerState.NOSTATE)
 
 
 async def test_the_guest_of_another_attempt_is_not_touched(stage: AgentStage) -> None:

@@ -207,3 +207,22 @@ def test_a_delete_ends_what_is_under_way(cell: sa.Connection) -> None:
     assert server(cell).task is Task.DELETING
     assert results(cell) == [("Error", tasks.OVERTAKEN)]
     assert says(cell, OFF) is False
+
+
+def test_a_server_whose_guest_is_gone_is_in_error_and_says_why(cell: sa.Connection) -> None:
+    running(cell)
+    assert asks(cell)
+    error = f"InstanceNotFound: there is no guest of {ONE} on host {HOST}"
+    assert tasks.done(cell, ONE, 1, "req-t", PowerState.NOSTATE, error, NOW, gone=True)
+    found = server(cell)
+    assert (found.state, found.task, found.power_state) == (State.ERROR, None, PowerState.NOSTATE)
+    assert found.fault is not None
+    assert (found.fault.message, found.fault.details) == (tasks.GONE, error)
+    assert HOST not in found.fault.message, "its owner does not read the names of hosts"
+    assert results(cell) == [("Error", error)]
+
+
+def test_a_guest_that_is_gone_after_a_task_that_was_not_begun_changes_nothing(cell: sa.Connection) -> None:
+    running(cell)
+    assert tasks.done(cell, ONE, 1, "req-t", PowerState.NOSTATE, "GivenUp: ...", NOW, begun=False, gone=True)
+    assert (server(cell).state, server(cell).fault) == (State.ACTIVE, None)

@@ -21,8 +21,8 @@ def built(cell: sa.Connection) -> bool:
     return builds.built(cell, ONE, 1, HOST, NOW, PowerState.RUNNING, NOW)
 
 
-def done(cell: sa.Connection, power: PowerState, error: str | None = None) -> bool:
-    return tasks.done(cell, ONE, 1, "req-r", power, error, NOW) is not None
+def done(cell: sa.Connection, power: PowerState, error: str | None = None, *, gone: bool = False) -> bool:
+    return tasks.done(cell, ONE, 1, "req-r", power, error, NOW, gone=gone) is not None
 
 
 def test_a_guest_that_is_whole_makes_its_server_active_whatever_was_asked_of_it_meanwhile(cell: sa.Connection) -> None:
@@ -50,7 +50,7 @@ def test_a_task_that_is_told_before_the_build_leaves_the_build_to_be_told(cell: 
 def test_a_task_never_makes_active_what_was_not_built(cell: sa.Connection, power: PowerState) -> None:
     ask(cell)
     before = instances.get(cell, ONE)
-    assert done(cell, power, "InstanceNotFound: there is no guest")
+    assert done(cell, power, "InstanceNotFound: there is no guest", gone=True)
     server = instances.get(cell, ONE)
     assert server is not None
     assert before is not None

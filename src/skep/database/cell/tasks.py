@@ -35,6 +35,7 @@ _RECORDS = sorted(
 NO_ANSWER = "The host did not answer"
 UNKNOWN = "whether it was done is unknown"
 SEEN = "the server is now as its guest was found"
+GONE = "InstanceNotFound: the host of the server has no guest of it"
 OVERTAKEN = "It was ended for another action"
 
 _ON_HOSTS = sa.and_(
@@ -261,8 +262,11 @@ def done(
     now: int,
     *,
     begun: bool = True,
+    gone: bool = False,
 ) -> Ended | None:
     """End a task: the state follows the power state, an error becomes the action's result and a fault.
+
+    A server whose host looked and has no guest of it (`gone`) becomes ERROR.
 
     Of a server that its host has not reported as built (ERROR, its host was silent) the state stays: `built` says what
     becomes of it, whichever of the host's two messages comes first. A task that was given up is none any more; its
@@ -279,14 +283,18 @@ def done(
     if started is None:
         return None
     task = _task(started) if started.task is not None else _late(connection, started, task_id)
-    fault = dump(Fault(code=500, message=error, created_at=now)) if error and begun else None
+    fault = None
+    if error and begun:
+        message, details = (GONE, error) if gone else (error, None)
+        fault = dump(Fault(code=500, message=message, details=details, created_at=now))
     built = started.launched_at is not None
+    after = State.ERROR if begun and gone else state_after(State(started.state), power_state)
     acted_before = None if started.acted_id == task_id else started.acted_id
     connection.execute(
         instances.update()
         .where(row.uuid == uuid)
         .values(
-            state=state_after(State(started.state), power_state).value if built else started.state,
+            state=after.value if built else started.state,
             task=None,
             task_id=task_id,
             action_request=None,
