@@ -116,18 +116,18 @@ class Builds:
             order = build_order(instance, assignment, work.context, work.secrets)
             await parts.transport.cast(compute(parts.cell.uuid, assignment.host), order, work.context)
 
-    async def may_build(self, message: MayBuild, _context: RequestContext | None) -> Permission:
+    async def may_build(self, message: MayBuild, context: RequestContext | None) -> Permission:
         """Answer whether a host may begin."""
-        granted, _ = await self._permit("may_build", message)
+        granted, _ = await self._permit("may_build", message, context)
         if granted:
             work = await self._work(message.instance)
             if work is not None:
                 notifications.create_start(self._parts.notifier, work)
         return Permission(granted=granted)
 
-    async def may_spawn(self, message: MaySpawn, _context: RequestContext | None) -> Permission:
+    async def may_spawn(self, message: MaySpawn, context: RequestContext | None) -> Permission:
         """Answer whether a host may touch its hypervisor: the point of no return."""
-        granted, moment = await self._permit("may_spawn", message)
+        granted, moment = await self._permit("may_spawn", message, context)
         return Permission(granted=granted, moment=moment)
 
     async def contents(self, message: ReadContents, context: RequestContext | None) -> SealedContents:
@@ -147,12 +147,19 @@ class Builds:
             # Super conductors of before 0.6.0 do not know the question.
             return SealedContents(sealed=None)
 
-    async def _permit(self, step: str, message: MayBuild | MaySpawn) -> tuple[bool, Moment | None]:
+    async def _permit(
+        self, step: str, message: MayBuild | MaySpawn, context: RequestContext | None
+    ) -> tuple[bool, Moment | None]:
         """Write a permission. With that to spawn goes a moment that the host alone may remember."""
         parts = self._parts
         write = builds.may_build if step == "may_build" else builds.may_spawn
         async with parts.steps.step(
-            step, instance=message.instance, attempt=message.attempt, host=message.host, cell=parts.cell.name
+            step,
+            request=context.request_id if context is not None else "",
+            instance=message.instance,
+            attempt=message.attempt,
+            host=message.host,
+            cell=parts.cell.name,
         ) as run:
             now = parts.clock.now()
 
@@ -174,9 +181,10 @@ class Builds:
     async def built(self, message: Built, _context: RequestContext | None) -> Settled:
         """Write that the guest runs."""
         parts = self._parts
-        known = self._under_way.get(message.instance)
+        known = await self._work(message.instance)
         async with parts.steps.step(
             "built",
+            request=known.context.request_id if known is not None else "",
             instance=message.instance,
             attempt=message.attempt,
             host=message.host,
@@ -243,6 +251,8 @@ class Builds:
             outcome = await self._written(partial(self._write_failure, message=message), message)
             run.outcome = message.failure.kind.value if outcome.current else "replaced"
             run.note(error=message.failure.error, reason=message.failure.message)
+            if outcome.work is not None:
+                run.note(request=outcome.work.context.request_id)
         self._releases.add(outcome.released)
         if outcome.current and outcome.work is not None:
             notifications.create_error(parts.notifier, outcome.work, message.failure.message, parts.clock.now())

@@ -119,7 +119,13 @@ class Deadlines:
             partial(tasks.overdue, before=parts.before(deadline), limit=BATCH, tasks=tasks_of_setting)
         )
         for task in late:
-            log.warning("host did not end a task", instance=task.instance, host=task.host, task=task.task.value)
+            log.warning(
+                "host did not end a task",
+                request=task.task_id,
+                instance=task.instance,
+                host=task.host,
+                task=task.task.value,
+            )
             endings.ended(parts, await parts.database.write(partial(_given_up, task=task, now=parts.clock.now())))
 
 

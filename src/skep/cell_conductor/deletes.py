@@ -75,12 +75,12 @@ class Deletes:
 
     @staticmethod
     def _own_context() -> RequestContext:
-        """Return the context of what nobody asks for now, or of what nobody can read any more."""
+        """Return the context of what cannot be read any more."""
         return RequestContext(request_id=new_request_id(), project_id=ProjectId(""), user_id=UserId(""))
 
     async def _tell(self, stale: StaleAttempt, work: Work | None) -> None:
         parts = self._parts
-        context = work.context if work is not None else self._own_context()
+        context = stale.context or self._own_context()
         message: UndoAttempt | TerminateInstance
         if stale.alone:
             message = UndoAttempt(context=context, instance=stale.instance, attempt=stale.attempt)
@@ -90,7 +90,7 @@ class Deletes:
             )
         await parts.transport.cast(compute(parts.cell.uuid, stale.host), message, context)
         if work is not None and work.instance.task is Task.DELETING:
-            notifications.delete_start(parts.notifier, work)
+            notifications.delete_start(parts.notifier, work.instance, context)
 
     async def destroyed(self, message: Destroyed, _context: RequestContext | None) -> Done:
         """Write that a host has nothing of some attempts any more."""
@@ -98,8 +98,10 @@ class Deletes:
         async with parts.steps.step(
             "deleted", instance=message.instance, host=message.host, cell=parts.cell.name
         ) as run:
-            keys, over = await parts.database.write(partial(self._close, message=message))
+            keys, over, request = await parts.database.write(partial(self._close, message=message))
             run.outcome = "ok" if over else "attempts closed"
+            if request:
+                run.note(request=request)
         self._releases.add(keys)
         self._builds.forget(message.instance, _upto(message))
         if over:
@@ -107,7 +109,8 @@ class Deletes:
             await parts.tell_above()
         return Done()
 
-    def _close(self, connection: Connection, message: Destroyed) -> tuple[list[ClaimKey], list[Over]]:
+    def _close(self, connection: Connection, message: Destroyed) -> tuple[list[ClaimKey], list[Over], str | None]:
+        """Write it; return what that frees, what is over with it, and the id of the request that it is for."""
         now = self._parts.clock.now()
         work = builds.work(connection, message.instance)
         keys = attempts.close(connection, message.instance, message.host, _upto(message), now)
@@ -115,7 +118,15 @@ class Deletes:
         deleted = deletes.finish_if_closed(connection, message.instance, now)
         over = with_instances(connection, [deleted] if deleted is not None else [])
         group = work.spec.group.uuid if work is not None and work.spec.group is not None else None
-        return [msgspec.structs.replace(key, group=group) for key in keys], over
+        return [msgspec.structs.replace(key, group=group) for key in keys], over, _request_of(work)
+
+
+def _request_of(work: Work | None) -> str | None:
+    """Return the id of the delete that a row is under or that ended it, else of the create."""
+    if work is None:
+        return None
+    goes = work.instance.task is Task.DELETING or work.instance.deleted_at is not None
+    return work.task_id if goes else work.context.request_id
 
 
 def _upto(message: Destroyed) -> int:

@@ -20,11 +20,12 @@ from skep.telemetry.notifier import Notifier
 def create_start(notifier: Notifier, work: Work) -> None:
     """The host may begin to build."""
     instance = msgspec.structs.replace(work.instance, state=State.BUILDING)
-    _update(notifier, instance, State.SCHEDULED)
+    _update(notifier, instance, State.SCHEDULED, work.context)
     notifier.emit(
         "instance.create.start",
         notifications.create(instance, work.context),
         publisher_id=publisher(instance),
+        request=work.context.request_id,
     )
 
 
@@ -33,8 +34,13 @@ def create_end(notifier: Notifier, work: Work, launched_at: int, power_state: Po
     instance = msgspec.structs.replace(
         work.instance, state=State.ACTIVE, launched_at=launched_at, power_state=power_state
     )
-    _update(notifier, instance, State.SPAWNING)
-    notifier.emit("instance.create.end", notifications.create(instance, work.context), publisher_id=publisher(instance))
+    _update(notifier, instance, State.SPAWNING, work.context)
+    notifier.emit(
+        "instance.create.end",
+        notifications.create(instance, work.context),
+        publisher_id=publisher(instance),
+        request=work.context.request_id,
+    )
 
 
 def create_error(notifier: Notifier, work: Work, message: str, now: int) -> None:
@@ -44,6 +50,7 @@ def create_error(notifier: Notifier, work: Work, message: str, now: int) -> None
         "instance.create.error",
         notifications.create(work.instance, work.context, fault),
         publisher_id=publisher(work.instance),
+        request=work.context.request_id,
         priority="ERROR",
     )
 
@@ -55,9 +62,10 @@ def exhausted(notifier: Notifier, work: Work, message: str) -> None:
         "compute_task.build_instances.error",
         notifications.compute_task_error(instance, work.spec, message),
         publisher_id=CONDUCTOR,
+        request=work.context.request_id,
         priority="ERROR",
     )
-    _update(notifier, instance, State.SCHEDULED)
+    _update(notifier, instance, State.SCHEDULED, work.context)
 
 
 def action_start(notifier: Notifier, action: Action, instance: Instance, context: RequestContext) -> None:
@@ -66,17 +74,20 @@ def action_start(notifier: Notifier, action: Action, instance: Instance, context
         f"instance.{action.notification}.start",
         notifications.action(instance, context),
         publisher_id=publisher(instance),
+        request=context.request_id,
     )
 
 
-def delete_start(notifier: Notifier, work: Work) -> None:
+def delete_start(notifier: Notifier, instance: Instance, context: RequestContext) -> None:
     """The host is told to destroy the guest."""
     notifier.emit(
         "instance.delete.start",
-        notifications.action(work.instance, work.context),
-        publisher_id=publisher(work.instance),
+        notifications.action(instance, context),
+        publisher_id=publisher(instance),
+        request=context.request_id,
     )
 
 
-def _update(notifier: Notifier, instance: Instance, old: State) -> None:
-    notifier.emit("instance.update", notifications.update(instance, old), publisher_id=publisher(instance))
+def _update(notifier: Notifier, instance: Instance, old: State, context: RequestContext) -> None:
+    payload = notifications.update(instance, old)
+    notifier.emit("instance.update", payload, publisher_id=publisher(instance), request=context.request_id)

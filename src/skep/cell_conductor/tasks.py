@@ -83,7 +83,12 @@ class Tasks:
 
     def _step(self, name: str, message: MayAct | TaskDone) -> StepRun:
         return self._parts.steps.step(
-            name, instance=message.instance, attempt=message.attempt, host=message.host, cell=self._parts.cell.name
+            name,
+            request=message.task_id,
+            instance=message.instance,
+            attempt=message.attempt,
+            host=message.host,
+            cell=self._parts.cell.name,
         )
 
 

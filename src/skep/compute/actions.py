@@ -239,7 +239,14 @@ class GuestActions:
         if not isinstance(result, BuildFailure):
             self._note(order, result, None)
             return
-        log.warning("action failed", host=host.name, instance=instance, action=order.action, error=result.message)
+        log.warning(
+            "action failed",
+            request=order.context.request_id,
+            host=host.name,
+            instance=instance,
+            action=order.action,
+            error=result.message,
+        )
         power_state, gone = await self._look(instance)
         self._note(order, power_state, f"{result.error}: {result.message}", begun=begun, gone=gone)
 

@@ -305,7 +305,7 @@ class Builds:
                 return failure("CleanupFailed", failed.message)
         for lower in host.ledger.attempts(run.instance):
             if lower < attempt:
-                await self._outcomes.undo(run.instance, lower, REPLACED, partial(self._hang, run))
+                await self._outcomes.undo(run.instance, lower, REPLACED, partial(self._hang, run), run.order.context)
                 await self._go_on(run)
                 if host.ledger.holds(run.instance, lower):
                     return failure("CleanupFailed", f"what attempt {lower} left on host {host.name} cannot be removed")
@@ -410,7 +410,8 @@ class Builds:
 
     async def _undo(self, run: Run, failed: BuildFailure) -> None:
         if run.touched:
-            await self._outcomes.undo(run.instance, run.order.attempt, failed, partial(self._hang, run))
+            hangs, context = partial(self._hang, run), run.order.context
+            await self._outcomes.undo(run.instance, run.order.attempt, failed, hangs, context)
         else:
             self._fail(run, failed)
 

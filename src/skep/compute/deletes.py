@@ -13,6 +13,7 @@ from skep.compute.host import Host
 from skep.compute.outcomes import Outcomes
 from skep.compute.upcalls import LONGEST_PAUSE
 from skep.domain.builds import BuildFailure, FailureKind
+from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
 from skep.messages.to_compute import TerminateInstance, UndoAttempt
 
@@ -32,12 +33,15 @@ class Deletes:
         self._outcomes = outcomes
         self._under_way: set[InstanceUuid] = set()
         self._undoing: set[tuple[InstanceUuid, int]] = set()
+        self._contexts: dict[InstanceUuid, RequestContext] = {}
+        """Of the latest orders, while they are carried out; a restarted agent knows none."""
 
     def take(self, message: TerminateInstance) -> None:
         """Stop what is being built up to `attempt` and destroy it; nothing there is answered too."""
         instance = message.instance
         self._host.journal.note(TerminateAsked(instance=instance, attempt=message.attempt, deleted=message.deleted))
         self._builds.stop(instance, below=message.attempt + 1)
+        self._contexts[instance] = message.context
         self.resume(instance)
 
     def take_one(self, message: UndoAttempt) -> None:
@@ -46,9 +50,9 @@ class Deletes:
         self._builds.stop_one(*key)
         if key not in self._undoing and not self._host.work.stopping:
             self._undoing.add(key)
-            self._host.work.start(self._undo(*key), name=f"undo {message.instance} {message.attempt}")
+            self._host.work.start(self._undo(*key, message.context), name=f"undo {message.instance} {message.attempt}")
 
-    async def _undo(self, instance: InstanceUuid, attempt: int) -> None:
+    async def _undo(self, instance: InstanceUuid, attempt: int, context: RequestContext) -> None:
         host, outcomes = self._host, self._outcomes
         try:
             async with host.locks.hold(instance):
@@ -61,7 +65,7 @@ class Deletes:
                     host.journal.note(over)
                     outcomes.tell(instance, attempt)
                 else:
-                    await outcomes.undo(instance, attempt, GIVEN_UP)
+                    await outcomes.undo(instance, attempt, GIVEN_UP, context=context)
         finally:
             self._undoing.discard((instance, attempt))
 
@@ -81,13 +85,14 @@ class Deletes:
                     await self._destroy(instance, up_to)
         finally:
             self._under_way.discard(instance)
+            self._contexts.pop(instance, None)
         self._outcomes.tell_destroyed(instance)
 
     async def _destroy(self, instance: InstanceUuid, up_to: int) -> None:
         host = self._host
         there = host.ledger.attempts(instance)
         doomed = [attempt for attempt in there if attempt <= up_to]
-        async with host.step("destroy", instance, up_to):
+        async with host.step("destroy", instance, up_to, self._contexts.get(instance)):
             if len(doomed) == len(there):
                 # Nothing newer is here, so whatever bears the instance goes, also what only the hypervisor knows of.
                 await self._until_gone(instance, None)

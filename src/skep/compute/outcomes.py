@@ -12,6 +12,7 @@ from skep.compute.entries import Acknowledged, BuildFailed, GuestBuilt, GuestDes
 from skep.compute.host import Host
 from skep.compute.upcalls import LONGEST_PAUSE
 from skep.domain.builds import CLEANUP_FAILED, BuildFailure, FailureKind, failure
+from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
 from skep.messages.to_cell_conductor import AttemptFailed, Built, Destroyed, TaskDone
 
@@ -54,7 +55,12 @@ class Outcomes:
         self._start(instance, f"task {task_id}", lambda: self._tell_task(instance, task_id))
 
     async def undo(
-        self, instance: InstanceUuid, attempt: int, why: BuildFailure, on_hang: Callable[[], None] | None = None
+        self,
+        instance: InstanceUuid,
+        attempt: int,
+        why: BuildFailure,
+        on_hang: Callable[[], None] | None = None,
+        context: RequestContext | None = None,
     ) -> None:
         """Remove all that bears the attempt and write down its end. The caller holds the instance's lock.
 
@@ -62,7 +68,7 @@ class Outcomes:
         called when a call of the driver hangs.
         """
         host = self._host
-        async with host.step("destroy", instance, attempt) as step:
+        async with host.step("destroy", instance, attempt, context) as step:
             failed = await host.remove(instance, attempt, on_hang)
             if failed is not None:
                 step.outcome = failed.kind

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypedDict
 
 from skep.database import Connection
 from skep.database.api import ends
@@ -58,9 +59,9 @@ class Deletes:
 
     async def _begin_in(self, cell: CellUuid, intents: Sequence[DeleteIntent]) -> None:
         parts, access = self._parts, self._parts.cell(cell)
-        async with parts.steps.step(
-            "delete", cell=access.cell.name, members=len(intents), contexts=(intent.context for intent in intents)
-        ):
+        contexts = [intent.context for intent in intents]
+        named = _named_once([(intent.instance, intent.context.request_id) for intent in intents])
+        async with parts.steps.step("delete", cell=access.cell.name, contexts=contexts, **named):
             now = parts.clock.now()
 
             def unit(connection: Connection) -> tuple[list[InstanceUuid], list[Over]]:
@@ -96,7 +97,8 @@ class Deletes:
         gone = await access.read(partial(cell_deletes.unforgotten, limit=BATCH))
         if not gone:
             return False
-        async with self._parts.steps.step("forget", cell=access.cell.name, members=len(gone)):
+        named = _named_once([(one.instance, one.request_id or "") for one in gone])
+        async with self._parts.steps.step("forget", cell=access.cell.name, **named):
             await self._forget_above(gone)
             uuids = [one.instance for one in gone]
             await access.write(partial(cell_deletes.mark_forgotten, uuids=uuids))
@@ -106,3 +108,17 @@ class Deletes:
         uuids = [one.instance for one in gone]
         now = self._parts.clock.now()
         await self._parts.api.write(partial(ends.end, instances=uuids, now=now))
+
+
+class _Named(TypedDict, total=False):
+    members: int
+    request: str
+    instance: InstanceUuid
+
+
+def _named_once(of: Sequence[tuple[InstanceUuid, str]]) -> _Named:
+    """Return what a line about deletes can say: the server and the request where it is one, else how many."""
+    if len(of) > 1:
+        return {"members": len(of)}
+    [(instance, request)] = of
+    return {"instance": instance, "request": request}

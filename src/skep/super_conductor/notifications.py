@@ -6,7 +6,7 @@ The scheduler stays silent by design: the events about its work are emitted by w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from skep.database.api.instance_mappings import Taken
 from skep.database.cell.builds import Staged, Work
@@ -21,18 +21,29 @@ PUBLISHER = "nova-conductor:super"
 def select(notifier: Notifier, phase: Literal["start", "end"], spec: RequestSpec, members: Sequence[Taken]) -> None:
     """Emit `scheduler.select_destinations.start` or `.end` (none at the end when there is no valid host)."""
     payload = notifications.request_spec(spec, members[0].instance.uuid, len(members))
-    notifier.emit(f"scheduler.select_destinations.{phase}", payload, publisher_id="nova-scheduler:skep")
+    request = members[0].context.request_id
+    notifier.emit(
+        f"scheduler.select_destinations.{phase}", payload, publisher_id="nova-scheduler:skep", request=request
+    )
 
 
 def staged(notifier: Notifier, one: Staged) -> None:
     """Emit `instance.update` for a server that got its row, and the error of one that got no host."""
-    notifier.emit("instance.update", notifications.update(one.on_host(), None), publisher_id=PUBLISHER)
+    request = one.context.request_id
+    update = notifications.update(one.on_host(), None)
+    notifier.emit("instance.update", update, publisher_id=PUBLISHER, request=request)
     if one.instance.fault is not None:
-        payload = notifications.compute_task_error(one.instance, one.spec, one.instance.fault.message)
-        notifier.emit("compute_task.build_instances.error", payload, publisher_id=PUBLISHER, priority="ERROR")
+        _no_host(
+            notifier, notifications.compute_task_error(one.instance, one.spec, one.instance.fault.message), request
+        )
 
 
 def stays(notifier: Notifier, work: Work, fault: Fault) -> None:
     """Emit the error of a server for which no other cell has a host."""
     payload = notifications.compute_task_error(work.instance, work.spec, fault.message)
-    notifier.emit("compute_task.build_instances.error", payload, publisher_id=PUBLISHER, priority="ERROR")
+    _no_host(notifier, payload, work.context.request_id)
+
+
+def _no_host(notifier: Notifier, payload: dict[str, Any], request: str) -> None:
+    name = "compute_task.build_instances.error"
+    notifier.emit(name, payload, publisher_id=PUBLISHER, request=request, priority="ERROR")

@@ -53,6 +53,7 @@ def _notify(notifier: Notifier, instance: Instance, over: Ended) -> None:
         f"instance.{action.notification}.{'end' if fault is None else 'error'}",
         notifications.action(instance, over.context, fault),
         publisher_id=publisher(instance),
+        request=over.context.request_id,
         priority="INFO" if fault is None else "ERROR",
     )
 
@@ -63,4 +64,5 @@ def _notify_written(notifier: Notifier, action: Action, instance: Instance, over
         name, payload = "update", notifications.update(instance, over.before)
     else:
         name, payload = action.notification, notifications.action(instance, over.context)
-    notifier.emit(f"instance.{name}", payload, publisher_id=f"nova-api:{over.host}")
+    publisher_id = f"nova-api:{over.host}"
+    notifier.emit(f"instance.{name}", payload, publisher_id=publisher_id, request=over.context.request_id)

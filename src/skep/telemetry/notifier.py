@@ -27,6 +27,8 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     payload: Mapping[str, Any]
     timestamp: str
     message_id: str
+    request: str
+    """The id of the request that it tells of."""
 
 
 Sink = Callable[[Notification], None]
@@ -42,7 +44,9 @@ def to_log(notification: Notification) -> None:
     """
     data = notification.payload.get("nova_object.data", {})
     instance = data.get("uuid") or data.get("instance_uuid")
-    more: dict[str, Any] = {} if instance is None else {"instance": instance}
+    more: dict[str, Any] = {"request": notification.request}
+    if instance is not None:
+        more["instance"] = instance
     if _log.is_enabled_for(logging.DEBUG):
         more["payload"] = notification.payload
     _log.info(
@@ -62,9 +66,15 @@ class Notifier:
         self._sinks = tuple(sinks)
 
     def emit(
-        self, event_type: str, payload: Mapping[str, Any], *, publisher_id: str, priority: Priority = "INFO"
+        self,
+        event_type: str,
+        payload: Mapping[str, Any],
+        *,
+        publisher_id: str,
+        request: str,
+        priority: Priority = "INFO",
     ) -> None:
-        """Emit one notification, such as `instance.create.end` from `nova-compute:host1`."""
+        """Emit one notification, such as `instance.create.end` from `nova-compute:host1`, of the request `request`."""
         notification = Notification(
             event_type=event_type,
             publisher_id=publisher_id,
@@ -72,6 +82,7 @@ class Notifier:
             payload=payload,
             timestamp=isoformat_micro(self._clock.now()).replace("T", " "),
             message_id=ids.new_uuid(),
+            request=request,
         )
         for sink in self._sinks:
             sink(notification)

@@ -113,11 +113,15 @@ async def delete(request: ApiRequest) -> Answer:
     try:
         found = await find(request)
     except CellUnreadable:
-        log.info("delete accepted while the cell of the server was unreadable", instance=uuid)
+        log.info(
+            "delete accepted while the cell of the server was unreadable",
+            request=request.context.request_id,
+            instance=uuid,
+        )
     except NotFound:
         if await find_lost(request) is None:
             raise
-        log.warning("delete accepted of a server without a row", instance=uuid)
+        log.warning("delete accepted of a server without a row", request=request.context.request_id, instance=uuid)
     else:
         refuse_if_locked(request, found.instance)
     services = request.services

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import resending, resting
+from skep.database.cell import asked, resending, resting, unreadable
 from skep.database.cell.tables import NOT_BUILT, attempts, instances
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
+from skep.domain.actions import ACTIONS
 from skep.domain.assignments import Assignment, Role
 from skep.domain.builds import AttemptRecord, Explanation, Placed
 from skep.domain.claims import ClaimKey
+from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Task
 
@@ -53,6 +56,8 @@ class StaleAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the instance is deleted, or is being deleted."""
     alone: bool
     """Only this attempt is to be undone: others of the instance may be on its host to stay."""
+    context: RequestContext | None = None
+    """Of the delete, else of the create; None: the row cannot be read."""
 
 
 def of_decision(
@@ -179,20 +184,18 @@ def stale_due(connection: sa.Connection, now: int, resend_before: int, limit: in
         resending.due_by_count(row.sent_at, row.sends, now, resend_before),
     )
     both = instances.c.uuid == row.instance
-    replaced = sa.select(row.instance, row.attempt).join(instances, both).where(NOT_BUILT, STALE, due).limit(limit)
-    deleting = (
-        sa.select(row.instance, row.attempt)
-        .join(instances, both)
-        .where(instances.c.task == Task.DELETING.value, due)
-        .limit(limit)
-    )
-    doomed = {(one.instance, one.attempt) for one in connection.execute(deleting)}
-    told = doomed | {(one.instance, one.attempt) for one in connection.execute(replaced)}
-    if not told:
+    create = sa.select(row.instance, row.attempt, instances.c.uuid, instances.c.context)
+    replaced = create.join(instances, both).where(NOT_BUILT, STALE, due).limit(limit)
+    delete = sa.select(row.instance, row.attempt, *asked.COLUMNS)
+    deleting = delete.join(instances, both).where(instances.c.task == Task.DELETING.value, due).limit(limit)
+    doomed = {(one.instance, one.attempt): _deleter(one) for one in connection.execute(deleting)}
+    left = {(one.instance, one.attempt): unreadable.or_none(one, _creator) for one in connection.execute(replaced)}
+    contexts = {**left, **doomed}
+    if not contexts:
         return []
     telling = (
         attempts.update()
-        .where(sa.tuple_(row.instance, row.attempt).in_(told))
+        .where(sa.tuple_(row.instance, row.attempt).in_(contexts))
         .values(sent_at=now, sends=row.sends + 1)
         .returning(row.instance, row.attempt, row.host, row.sends, row.outcome, row.role)
     )
@@ -204,9 +207,19 @@ def stale_due(connection: sa.Connection, now: int, resend_before: int, limit: in
             sends=one.sends,
             deleted=(one.instance, one.attempt) in doomed,
             alone=(one.instance, one.attempt) not in doomed and (one.outcome == GIVEN_UP or one.role != "build"),
+            context=contexts[one.instance, one.attempt],
         )
         for one in connection.execute(telling)
     ]
+
+
+def _deleter(found: Any) -> RequestContext:
+    return asked.request_of(found, ACTIONS["delete"]).context
+
+
+def _creator(found: Any) -> RequestContext:
+    context: RequestContext = load(found.context, RequestContext)
+    return context
 
 
 def tried_nodes(connection: sa.Connection, instance: InstanceUuid) -> list[NodeUuid]:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, numbers, resting, tasks, unreadable
+from skep.database.cell import actions, asked, numbers, resting, tasks, unreadable
 from skep.database.cell.instances import spec_of
 from skep.database.cell.tables import action_events, instances, migrations, recovering_instances
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import attempts as attempt_rows
-from skep.domain.actions import ACTIONS, Ended
+from skep.database.stored import dump
+from skep.domain.actions import ACTIONS, ActionRequest, Ended
 from skep.domain.context import RequestContext
 from skep.domain.groups import GroupRule
 from skep.domain.ids import InstanceUuid
@@ -28,6 +29,8 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
 
     instance: InstanceUuid
     group: GroupRule | None
+    request_id: str | None = None
+    """Of the delete."""
 
 
 def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext, now: int) -> list[Ended] | None:
@@ -47,6 +50,7 @@ def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext
             **numbers.raised(),
             task=Task.DELETING.value,
             task_id=context.request_id,
+            action_request=dump(ActionRequest(action=DELETE.name, context=context)),
             owner=None,
             sent_at=None,
             secrets=None,
@@ -96,14 +100,13 @@ def finish_if_closed(connection: sa.Connection, uuid: InstanceUuid, now: int) ->
             changed_at=now,
             updated_at=now,
         )
-        .returning(row.task_id, row.host, row.step_at, row.attempt, row.project_id, row.user_id)
+        .returning(*asked.COLUMNS, row.host, row.step_at, row.attempt)
     ).first()
     if found is None:
         return None
-    context = RequestContext(request_id=found.task_id, project_id=found.project_id, user_id=found.user_id)
     ended = Ended(
         action=DELETE.name,
-        context=context,
+        context=asked.request_of(found, DELETE).context,
         instance=uuid,
         attempt=found.attempt,
         host=found.host,
@@ -132,12 +135,15 @@ def deleting(connection: sa.Connection, limit: int) -> list[InstanceUuid]:
 def unforgotten(connection: sa.Connection, limit: int) -> list[Gone]:
     """Return deleted instances that the API level is to be told of; of a damaged row the group is unknown."""
     found = connection.execute(
-        sa.select(row.uuid, row.spec).where(row.deleted_at.is_not(None), row.forgotten == sa.false()).limit(limit)
+        sa.select(row.uuid, row.spec, row.task_id)
+        .where(row.deleted_at.is_not(None), row.forgotten == sa.false())
+        .limit(limit)
     )
     gone = []
     for one in found:
         spec = unreadable.or_none(one, spec_of)
-        gone.append(Gone(instance=one.uuid, group=spec.group if spec is not None else None))
+        group = spec.group if spec is not None else None
+        gone.append(Gone(instance=one.uuid, group=group, request_id=one.task_id))
     return gone
 
 

@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, resending, resting, unreadable
+from skep.database.cell import actions, resending, resting
+from skep.database.cell.asked import COLUMNS, request_of
 from skep.database.cell.endings import with_instances
 from skep.database.cell.resending import AGAIN_AT_ONCE, NOTHING_COUNTS
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import instances
-from skep.database.stored import dump, load
+from skep.database.stored import dump
 from skep.domain.actions import ACTIONS, ON_HOSTS, Action, ActionRequest, Ended, Kind, Over, of_record, of_task
 from skep.domain.context import RequestContext
 from skep.domain.guests import Correction, GuestKnown, state_after
@@ -46,16 +47,7 @@ _ON_HOSTS = sa.and_(
 )
 """The first part makes SQLite see that `instances_tasks` holds all of them."""
 
-_columns = (
-    row.uuid,
-    row.attempt,
-    row.host,
-    row.task,
-    row.task_id,
-    row.project_id,
-    row.user_id,
-    row.action_request,
-)
+_columns = (row.attempt, row.host, row.task, *COLUMNS)
 
 
 class HostTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -402,23 +394,5 @@ def _task(found: Any) -> HostTask:
         host=found.host,
         task=Task(found.task),
         task_id=found.task_id,
-        request=_request(found),
+        request=request_of(found, of_task(Task(found.task))),
     )
-
-
-def _request(found: Any) -> ActionRequest:
-    """Return what was asked; as far as its columns tell where the row does not say it, or cannot be read.
-
-    Releases before 0.7.0 begin actions without writing it, and leave what stood there before.
-    """
-    if found.action_request is not None:
-        kept = unreadable.or_none(found, _kept)
-        if kept is not None and kept.context.request_id == found.task_id and kept.action in ACTIONS:
-            return kept
-    context = RequestContext(request_id=RequestId(found.task_id), project_id=found.project_id, user_id=found.user_id)
-    return ActionRequest(action=of_task(Task(found.task)).name, context=context)
-
-
-def _kept(found: Any) -> ActionRequest:
-    request: ActionRequest = load(found.action_request, ActionRequest)
-    return request
