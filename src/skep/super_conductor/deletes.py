@@ -1,7 +1,9 @@
 """The story of a delete above the cells: the intent stands in the mapping; the cell's row is told; the end is noted.
 
 A server without a cell is deleted by the API's own transaction. For all others the pass raises the attempt in the
-cell's row, again and again until the row is deleted; then quota, mapping and spec are given up, once.
+cell's row, again and again until the row is deleted; then quota, mapping and spec are given up, once. A delete that was
+accepted while the cell could not be read is refused there if the server is locked: the intent is withdrawn, and the
+action of the delete says why.
 """
 
 from __future__ import annotations
@@ -64,24 +66,31 @@ class Deletes:
         async with parts.steps.step("delete", cell=access.cell.name, contexts=contexts, **named):
             now = parts.clock.now()
 
-            def unit(connection: Connection) -> tuple[list[InstanceUuid], list[Over]]:
+            def unit(connection: Connection) -> tuple[list[InstanceUuid], list[InstanceUuid], list[Over]]:
                 absent: list[InstanceUuid] = []
+                refused: list[InstanceUuid] = []
                 ended: list[Ended] = []
                 for intent in intents:
+                    if (refusal := _refusal(connection, intent, now)) is not None:
+                        ended.append(refusal)
+                        refused.append(intent.instance)
+                        continue
                     over = cell_deletes.begin(connection, intent.instance, intent.context, now)
                     ended += over or ()
                     # A row that was lost may be made anew before it is known what hosts have.
                     gone = over is None and cell_deletes.is_absent(connection, intent.instance)
                     if gone and recovery.under_way(connection) is None:
                         absent.append(intent.instance)
-                return absent, with_instances(connection, ended)
+                return absent, refused, with_instances(connection, ended)
 
             try:
-                absent, over = await access.write(unit)
+                absent, refused, over = await access.write(unit)
             except SkepError as error:
                 log.warning("deletes not written to a cell", cell=access.cell.name, error=str(error))
                 return
         endings.ended(parts.steps.metrics, parts.notifier, over)
+        if refused:
+            await parts.api.write(partial(mappings.withdraw_deletes, instances=refused))
         if absent:
             await self._forget_above([Gone(instance=instance, group=None) for instance in absent])
         await parts.nudge(cell)
@@ -108,6 +117,13 @@ class Deletes:
         uuids = [one.instance for one in gone]
         now = self._parts.clock.now()
         await self._parts.api.write(partial(ends.end, instances=uuids, now=now))
+
+
+def _refusal(connection: Connection, intent: DeleteIntent, now: int) -> Ended | None:
+    """Refuse a delete in its server's row if a lock that could not be read before binds who asked for it."""
+    if not intent.unless_locked:
+        return None
+    return cell_deletes.refuse_if_locked(connection, intent.instance, intent.context, now)
 
 
 class _Named(TypedDict, total=False):

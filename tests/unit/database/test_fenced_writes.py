@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import actions, attempts, builds, deletes, instances, moves, reschedules, tasks
+from skep.database.cell import actions, attempts, builds, deletes, instances, moves, reschedules, tables, tasks
 from skep.domain.builds import Explanation
 from skep.domain.claims import ClaimKey
 from skep.domain.ids import InstanceUuid, NodeUuid
@@ -348,6 +348,20 @@ def test_a_repeated_delete_raises_the_attempt_once(cell: sa.Connection) -> None:
     before = everything(cell)
     assert deletes.begin(cell, ONE, context("req-again"), NOW + 1) is None
     assert everything(cell) == before
+
+
+def test_a_lock_refuses_a_delete_once_and_not_one_that_has_begun(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    assert deletes.refuse_if_locked(cell, ONE, context("req-delete"), NOW) is None
+    cell.execute(tables.instances.update().values(locked=True))
+    refused = deletes.refuse_if_locked(cell, ONE, context("req-delete"), NOW)
+    assert refused is not None
+    assert (refused.action, refused.error) == ("delete", f"Instance {ONE} is locked")
+    before = everything(cell)
+    assert deletes.refuse_if_locked(cell, ONE, context("req-delete"), NOW + 1) is not None
+    assert everything(cell) == before, "a repeat writes nothing"
+    assert deletes.begin(cell, ONE, context("req-admin"), NOW) is not None
+    assert deletes.refuse_if_locked(cell, ONE, context("req-delete"), NOW) is None
 
 
 def test_a_delete_replaces_a_task_and_its_late_end_changes_nothing(cell: sa.Connection) -> None:

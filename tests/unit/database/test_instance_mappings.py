@@ -204,6 +204,42 @@ def test_a_repeated_delete_without_a_cell_changes_nothing(api: sa.Connection) ->
     assert (mapping(api, ONE).attempt, mapping(api, ONE).deleted_at) == (1, NOW)
 
 
+def intents(api: sa.Connection) -> list[tuple[str, bool]]:
+    due = mappings.deletes_due(api, NOW + 99, NOW, 10)
+    return [(intent.context.request_id, intent.unless_locked) for intent in due]
+
+
+def mapped(api: sa.Connection) -> None:
+    store(api, ONE)
+    mappings.take(api, ME, NOW, 10)
+    mappings.map_to_cell(api, CELL, [placement(ONE)])
+
+
+def test_a_delete_that_no_lock_refuses_takes_the_place_of_one_that_a_lock_may_refuse(api: sa.Connection) -> None:
+    mapped(api)
+    mappings.intend_delete(api, ONE, context("req-owner"), NOW, unless_locked=True)
+    assert intents(api) == [("req-owner", True)]
+    mappings.intend_delete(api, ONE, context("req-again"), NOW, unless_locked=True)
+    assert intents(api) == [("req-owner", True)]
+    mappings.intend_delete(api, ONE, context("req-admin"), NOW)
+    assert intents(api) == [("req-admin", False)]
+    mappings.intend_delete(api, ONE, context("req-last"), NOW, unless_locked=True)
+    mappings.withdraw_deletes(api, [ONE])
+    assert intents(api) == [("req-admin", False)]
+
+
+def test_a_delete_that_a_lock_refused_is_withdrawn(api: sa.Connection) -> None:
+    mapped(api)
+    mappings.intend_delete(api, ONE, context("req-owner"), NOW, unless_locked=True)
+    for _ in range(2):
+        mappings.withdraw_deletes(api, [ONE])
+        assert intents(api) == []
+        assert mapping(api, ONE).delete_intent_at is None
+    assert mappings.deleting(api) == set()
+    mappings.intend_delete(api, ONE, context("req-later"), NOW + 5, unless_locked=True)
+    assert intents(api) == [("req-later", True)]
+
+
 def test_an_intent_comes_again_until_the_server_is_gone(api: sa.Connection) -> None:
     store(api, ONE)
     mappings.take(api, ME, NOW, 10)

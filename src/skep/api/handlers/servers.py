@@ -108,8 +108,12 @@ def _check_pin(instance: Instance, zone: str | None) -> None:
 
 
 async def delete(request: ApiRequest) -> Answer:
-    """Delete a server: at once while it has no cell, else by an intent that is followed until nothing is left."""
+    """Delete a server: at once while it has no cell, else by an intent that is followed until nothing is left.
+
+    Where its row cannot be read, a lock that binds the caller refuses it later, when the row is written.
+    """
     uuid = InstanceUuid(request.params["id"])
+    bound = not request.context.is_admin
     try:
         found = await find(request)
     except CellUnreadable:
@@ -124,8 +128,9 @@ async def delete(request: ApiRequest) -> Answer:
         log.warning("delete accepted of a server without a row", request=request.context.request_id, instance=uuid)
     else:
         refuse_if_locked(request, found.instance)
+        bound = False
     services = request.services
-    unit = partial(_delete, uuid=uuid, context=request.context, now=services.clock.now())
+    unit = partial(_delete, uuid=uuid, context=request.context, now=services.clock.now(), unless_locked=bound)
     await services.database.write(unit, intake=True)
     try:
         await services.transport.cast(SUPER_CONDUCTOR, DeleteInstances(), request.context)
@@ -134,10 +139,12 @@ async def delete(request: ApiRequest) -> Answer:
     return Answer()
 
 
-def _delete(connection: Connection, uuid: InstanceUuid, context: RequestContext, now: int) -> None:
+def _delete(
+    connection: Connection, uuid: InstanceUuid, context: RequestContext, now: int, *, unless_locked: bool
+) -> None:
     """Delete a server that has no cell with all that hangs on it, or note that it is to be deleted."""
     mapping = mappings.get(connection, uuid)
     if mapping is None or mapping.deleted_at is not None:
         raise NotFound(f"Instance {uuid} could not be found.")
     if not ends.end_unplaced(connection, uuid, now):
-        mappings.intend_delete(connection, uuid, context, now)
+        mappings.intend_delete(connection, uuid, context, now, unless_locked=unless_locked)

@@ -82,6 +82,8 @@ class DeleteIntent(msgspec.Struct, frozen=True, kw_only=True):
     instance: InstanceUuid
     cell: CellUuid
     context: RequestContext
+    unless_locked: bool = False
+    """A lock of the server refuses it: the lock could not be read when it was asked for."""
 
 
 def get(connection: sa.Connection, instance: InstanceUuid) -> Mapping | None:
@@ -341,12 +343,36 @@ def mark_met(connection: sa.Connection, request_ids: Sequence[RequestId]) -> Non
     connection.execute(requests.update().where(requests.c.request_id.in_(request_ids)).values(met=True))
 
 
-def intend_delete(connection: sa.Connection, instance: InstanceUuid, context: RequestContext, now: int) -> None:
-    """Note that a server is to be deleted. Repeating it changes nothing."""
+def intend_delete(
+    connection: sa.Connection,
+    instance: InstanceUuid,
+    context: RequestContext,
+    now: int,
+    *,
+    unless_locked: bool = False,
+) -> None:
+    """Note that a server is to be deleted, or (`unless_locked`) that it is unless its row says that it is locked.
+
+    Repeating it changes nothing. A delete that no lock refuses takes the place of one that a lock may refuse.
+    """
+    new = mappings.delete_intent_at.is_(None)
     connection.execute(
         instance_mappings.update()
-        .where(mappings.instance == instance, mappings.delete_intent_at.is_(None), mappings.deleted_at.is_(None))
-        .values(delete_intent_at=now, delete_context=dump(context), not_before=0)
+        .where(
+            mappings.instance == instance,
+            new if unless_locked else sa.or_(new, mappings.delete_unless_locked),
+            mappings.deleted_at.is_(None),
+        )
+        .values(delete_intent_at=now, delete_context=dump(context), delete_unless_locked=unless_locked, not_before=0)
+    )
+
+
+def withdraw_deletes(connection: sa.Connection, instances: Sequence[InstanceUuid]) -> None:
+    """Forget deletes that a lock refused; one that no lock refuses, and that was asked for meanwhile, stays."""
+    connection.execute(
+        instance_mappings.update()
+        .where(mappings.instance.in_(instances), mappings.delete_unless_locked, mappings.deleted_at.is_(None))
+        .values(delete_intent_at=None, delete_context=None, delete_unless_locked=False, not_before=0)
     )
 
 
@@ -387,10 +413,15 @@ def deletes_due(
             )
         )
         .values(not_before=again_at)
-        .returning(mappings.instance, mappings.cell, mappings.delete_context)
+        .returning(mappings.instance, mappings.cell, mappings.delete_context, mappings.delete_unless_locked)
     ).all()
     return [
-        DeleteIntent(instance=row.instance, cell=row.cell, context=load(row.delete_context, RequestContext))
+        DeleteIntent(
+            instance=row.instance,
+            cell=row.cell,
+            context=load(row.delete_context, RequestContext),
+            unless_locked=row.delete_unless_locked,
+        )
         for row in rows
     ]
 

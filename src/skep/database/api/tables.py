@@ -56,6 +56,7 @@ instance_mappings = sa.Table(
     sa.Column("waited", sa.BigInteger, nullable=False, default=0, server_default="0"),
     sa.Column("delete_intent_at", sa.BigInteger),
     json_bytes("delete_context", nullable=True),
+    sa.Column("delete_unless_locked", sa.Boolean, nullable=False, default=False, server_default=sa.false()),
     sa.Column("deleted_at", sa.BigInteger),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Index("instance_mappings_waiting", "not_before", **where("cell IS NULL AND deleted_at IS NULL")),
@@ -69,6 +70,7 @@ instance_mappings = sa.Table(
 )
 """Where each server is. While `cell` is null the attempt that counts stands here, afterwards in the cell's row.
 `waited`: for how long, microseconds, nobody could say whether there is a host; time in which no conductor ran left out.
+`delete_unless_locked`: the lock of the server could not be read when its delete was asked for, and binds who asked.
 """
 
 cells = sa.Table(

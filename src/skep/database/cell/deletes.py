@@ -66,6 +66,38 @@ def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext
     return [one for one in (*over, deleted) if one is not None] if marked or deleted is not None else None
 
 
+def refuse_if_locked(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext, now: int) -> Ended | None:
+    """Refuse a delete of a locked server: the action, with its error. None where no lock refuses it, or it has begun.
+
+    Repeating it writes nothing.
+    """
+    found = connection.execute(
+        sa.select(row.host, row.attempt).where(
+            row.uuid == uuid,
+            row.locked,
+            row.deleted_at.is_(None),
+            row.task.is_distinct_from(Task.DELETING.value),
+            ~resting.undecided(row.uuid),
+        )
+    ).first()
+    if found is None:
+        return None
+    refused = Ended(
+        action=DELETE.name,
+        context=context,
+        instance=uuid,
+        attempt=found.attempt,
+        host=found.host,
+        started_at=now,
+        ended_at=now,
+        error=f"Instance {uuid} is locked",
+    )
+    if not actions.events_of(connection, uuid, context.request_id):
+        actions.begin(connection, [actions.action_of(uuid, DELETE.record, context, now)])
+        actions.ended(connection, refused)
+    return refused
+
+
 _WAITS_FOR_HOSTS = sa.select(row.uuid).where(
     row.uuid == sa.bindparam("of"),
     row.task == Task.DELETING.value,
