@@ -335,8 +335,9 @@ async def test_stop_start_reboot(cloud: ServersUnderTest) -> None:
 async def test_actions_in_the_wrong_state(cloud: ServersUnderTest) -> None:
     waiting, active = await cloud.create(), await cloud.create()
     await cloud.build(active)
+    not_ready = (409, f"Instance {waiting} is not ready")
+    assert await cloud.bad("POST", f"/servers/{waiting}/action", {"os-stop": None}) == not_ready
     for uuid, body, word, state in (
-        (waiting, {"os-stop": None}, "stop", "building"),
         (waiting, {"reboot": {"type": "HARD"}}, "reboot", "building"),
         (active, {"os-start": None}, "start", "active"),
     ):

@@ -158,15 +158,32 @@ def _checked(request: ApiRequest, action: Action, found: LocatedServer) -> Calla
 
 
 def _check(request: ApiRequest, instance: Instance, action: Action) -> None:
-    """Raise Conflict when the server is locked or in no state that allows it, or something else is being done to it."""
+    """Raise Conflict when the server is locked or in no state that allows it, or something else is being done to it.
+
+    Texts and order are Nova's, also for a server that was never built or has no host.
+    """
     if action.lock_refuses:
         refuse_if_locked(request, instance)
+    if action.name in _HOST_FIRST and instance.host is None:
+        raise _not_ready(instance)
     if action.begins_in is not None and instance.state not in action.begins_in:
         raise _conflict(instance, action, f"vm_state {vm_state(instance.state)}")
     if action.task is not None and instance.task is not None and instance.task not in action.overrides:
         raise _conflict(instance, action, f"task_state {task_state(instance.state, instance.task)}")
-    if action.kind is not Kind.ROW and instance.host is None:
-        raise Conflict(f"Instance {instance.uuid} is not ready")
+    if action.kind is Kind.ROW:
+        return
+    if instance.launched_at is None:
+        raise Conflict(f"Instance {instance.uuid} is in an invalid state for '{action.record}'")
+    if instance.host is None:
+        raise _not_ready(instance)
+
+
+_HOST_FIRST = frozenset({"start", "stop"})
+"""Actions for which Nova asks for the host before it looks at the state."""
+
+
+def _not_ready(instance: Instance) -> Conflict:
+    return Conflict(f"Instance {instance.uuid} is not ready")
 
 
 async def _refuse(request: ApiRequest, action: Action) -> None:
