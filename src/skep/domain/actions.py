@@ -90,6 +90,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     before: State | None = None
     """The state before it, where it was one write."""
+    before_task: Task | None = None
+    """The task before it, where it was one write."""
     in_doubt: bool = False
     """It is not over: what came of it is not known."""
 

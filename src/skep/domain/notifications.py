@@ -10,7 +10,7 @@ from typing import Any
 from skep.domain.clock import isoformat
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
-from skep.domain.instances import Fault, Instance, State, instance_name
+from skep.domain.instances import Fault, Instance, State, Task, instance_name
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import task_state, vm_state
 
@@ -86,22 +86,22 @@ def _instance(of: Instance) -> dict[str, Any]:
     }
 
 
-def update(of: Instance, old_state: State | None, tags: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the payload of `instance.update`: the instance as it is now, and the state it had."""
+def update(of: Instance, old_state: State | None, old_task: Task | None = None) -> dict[str, Any]:
+    """Return the payload of `instance.update`: the instance as it is now, and the state and task it had."""
     change = payload(
         "InstanceStateUpdatePayload",
         "1.0",
         {
             "old_state": vm_state(old_state) if old_state else None,
             "state": vm_state(of.state),
-            "old_task_state": task_state(old_state, None) if old_state else None,
+            "old_task_state": task_state(old_state, old_task) if old_state else None,
             "new_task_state": task_state(of.state, of.task),
         },
     )
     return payload(
         "InstanceUpdatePayload",
         "2.1",
-        {**_instance(of), "state_update": change, "old_display_name": None, "tags": list(tags or of.tags)},
+        {**_instance(of), "state_update": change, "old_display_name": None, "tags": list(of.tags)},
     )
 
 

@@ -61,7 +61,7 @@ def _notify(notifier: Notifier, instance: Instance, over: Ended) -> None:
 def _notify_written(notifier: Notifier, action: Action, instance: Instance, over: Ended) -> None:
     """Tell of an action that was one write: once, in the name of the API."""
     if action.notification is None:
-        name, payload = "update", notifications.update(instance, over.before)
+        name, payload = "update", notifications.update(instance, over.before, over.before_task)
     else:
         name, payload = action.notification, notifications.action(instance, over.context)
     publisher_id = f"nova-api:{over.host}"

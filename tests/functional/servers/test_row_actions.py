@@ -9,7 +9,11 @@ import pytest
 
 from skep.api.microversions import MAXIMUM
 from skep.database.api import instance_mappings as mappings
+from skep.domain.clock import Clock
 from skep.domain.instances import State
+from skep.telemetry import endings
+from skep.telemetry.metrics import Metrics
+from skep.telemetry.notifier import Notification, Notifier
 from skep_lab.compute_api.servers import ServersUnderTest
 
 
@@ -157,6 +161,34 @@ async def test_a_reset_ends_what_a_host_does(cloud: ServersUnderTest) -> None:
     assert (server["status"], server["OS-EXT-STS:task_state"]) == ("ERROR", None)
     assert told(cloud) == [("lock", "ok"), ("stop", "error"), ("reset_state", "ok")]
     assert (await records(cloud, uuid))[2] == ("stop", [("compute_stop_instance", "Error")])
+
+
+async def test_a_reset_is_notified_as_an_update(cloud: ServersUnderTest) -> None:
+    uuid = await built(cloud)
+    await act(cloud, uuid, {"os-stop": None})
+    response = await cloud.ask("POST", f"/servers/{uuid}/action", reset("error"), token="admin")
+    await act(cloud, uuid, reset("active"), token="admin")
+    found: list[Notification] = []
+    endings.ended(Metrics(), Notifier(Clock(), sinks=(found.append,)), cloud.ended)
+    assert [one.event_type for one in found] == ["instance.power_off.error", "instance.update", "instance.update"]
+    first, second = (one.payload["nova_object.data"] for one in found[1:])
+    assert found[1].publisher_id == f"nova-api:{cloud.services.runs_on}"
+    assert found[1].priority == "INFO"
+    assert found[1].request == response.headers["x-openstack-request-id"]
+    assert (first["uuid"], first["state"], first["task_state"], first["host"]) == (uuid, "error", None, "host-1")
+    assert first["state_update"] == {
+        "nova_object.name": "InstanceStateUpdatePayload",
+        "nova_object.namespace": "nova",
+        "nova_object.version": "1.0",
+        "nova_object.data": {
+            "old_state": "active",
+            "state": "error",
+            "old_task_state": "powering-off",
+            "new_task_state": None,
+        },
+    }
+    changed = second["state_update"]["nova_object.data"]
+    assert (changed["old_state"], changed["state"], changed["old_task_state"]) == ("error", "active", None)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ def carry_out(
         started_at=now,
         ended_at=now,
         before=before.state,
+        before_task=before.task,
     )
     actions.ended(connection, over)
     return with_instances(connection, [*(one for one in settled if one is not None), over])
