@@ -12,6 +12,7 @@ def attempt(record: AttemptRecord, *, admin: bool) -> dict[str, Any]:
     """Return one attempt: how it went, and how its host was chosen."""
     view: dict[str, Any] = {
         "attempt": record.attempt,
+        "role": record.role,
         "outcome": record.outcome,
         "under_way": record.open and record.outcome is None,
         "started_at": isoformat_micro(record.started_at),

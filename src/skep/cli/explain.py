@@ -91,7 +91,9 @@ def _whereabouts(placement: Record) -> str:
 def _attempt(record: Record) -> Iterator[str]:
     where = f" on {record['host']}" if record.get("host") else ""
     yield ""
-    yield f"Attempt {record['attempt']}{where}: {_outcome(record)}"
+    role = record.get("role", "build")
+    purpose = "" if role == "build" else f" ({role.replace('_', ' ')})"
+    yield f"Attempt {record['attempt']}{purpose}{where}: {_outcome(record)}"
     if record.get("error") or record.get("message"):
         yield f"  {': '.join(part for part in (record.get('error'), record.get('message')) if part)}"
     if record["explanation"]:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from skep.database.api import flavors
 from skep.database.api.tables import instance_mappings
+from skep.database.cell.tables import attempts
 from skep.domain.ids import CELL0
 from skep.domain.instances import State
 from tests.support.admin import CELL1, CELL2, FLAVOR, NOW, Admin
@@ -34,6 +35,16 @@ async def test_an_admin_sees_hosts_and_an_owner_counts(admin: Admin) -> None:
     assert '"h1"' not in owned.text
     assert '"n1"' not in owned.text
     assert (await admin.ask("GET", f"/admin/v1{path}", token="stranger")).status_code == 404
+
+
+@pytest.mark.parametrize("token", ["admin", "owner"])
+async def test_an_attempt_says_what_it_is_for(admin: Admin, token: str) -> None:
+    server = await admin.server(CELL1)
+    path = f"/admin/v1/servers/{server.uuid}/placement"
+    for role in ("build", "move_target"):
+        await admin.write_cell(attempts.update().values(role=role))
+        (attempt,) = (await admin.ask("GET", path, token=token)).json()["placement"]["attempts"]
+        assert attempt["role"] == role
 
 
 async def test_what_a_server_asks_for_is_what_placement_looks_for(admin: Admin) -> None:

@@ -50,6 +50,14 @@ def explained(**more: Any) -> dict[str, Any]:
     return {"summary": "6 hosts considered", "considered": 6, "stages": [], "nearest": [], **more}
 
 
+def test_an_attempt_that_is_no_build_says_what_it_is_for() -> None:
+    lines = explain.text(
+        placement(attempt(1, "h1", "built", role="build"), attempt(2, "h2", None, role="move_target"))
+    ).splitlines()
+    assert "Attempt 1 on h1: built after 1.50 s" in lines
+    assert "Attempt 2 (move target) on h2: under way" in lines
+
+
 def test_a_server_that_was_built_at_the_second_try() -> None:
     first = attempt(1, "h1", "failed", error="HypervisorUnavailable", message="injected failure")
     second = attempt(2, "h2", "built", explanation=explained(scores={"h2": {"CPUWeigher": 1.0, "RAMWeigher": 0.5}}))

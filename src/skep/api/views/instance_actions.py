@@ -70,8 +70,8 @@ def with_outcome(create: Action, instance: Instance) -> Action:
 
 
 def create_events(attempts: list[AttemptRecord], instance: Instance) -> list[ActionEvent]:
-    """Return the events of a create, newest first: one for each attempt."""
-    return [_attempt(one, instance) for one in reversed(attempts)]
+    """Return the events of a create, newest first: one for each attempt to build; those of moves are not its own."""
+    return [_attempt(one, instance) for one in reversed(attempts) if one.role == "build"]
 
 
 def _attempt(one: AttemptRecord, instance: Instance) -> ActionEvent:
