@@ -9,6 +9,7 @@ from pathlib import Path
 
 import structlog
 
+from skep.compute import former_driver
 from skep.compute.actions import GuestActions
 from skep.compute.builds import Builds
 from skep.compute.calls import DriverCalls
@@ -135,13 +136,16 @@ class Agent:
     async def start(self) -> None:
         """Read journal and guests, take up what was interrupted, serve. Registering goes on in the background.
 
-        Raises Misconfigured when the directory is in use or damaged, Unavailable when the driver does not answer.
+        Raises Misconfigured when the directory is in use or damaged, or has servers of another driver; Unavailable
+        when the driver does not answer.
         """
-        await self._flusher.run(partial(load_or_mint, self._directory, self.name))
+        known = await self._flusher.run(partial(load_or_mint, self._directory, self.name))
         await self._flusher.run(self._journal.open)
         try:
-            identity = await self._flusher.run(partial(begin_run, self._directory, self.name))
             facts, guests = await self._ask_driver()
+            driver = self.settings.driver
+            former_driver.check(known, driver, self._journal.attempts, guests, self._directory)
+            identity = await self._flusher.run(partial(begin_run, self._directory, self.name, driver))
             await self._begin(identity, facts, guests)
         except BaseException:
             await self._work.stop(0)

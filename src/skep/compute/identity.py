@@ -33,6 +33,8 @@ class HostIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The private half of the key that is to follow: the cell's conductors bind it when the agent registers."""
     runs: int = 0
     """The number of the latest run of the agent: each gets a higher one."""
+    driver: str = ""
+    """The name of the driver that the latest run had; empty in a file of a release that did not note it."""
 
     def __repr__(self) -> str:
         """Show no key."""
@@ -58,8 +60,8 @@ def load_or_mint(directory: Path, host: str) -> HostIdentity:
     return identity
 
 
-def begin_run(directory: Path, host: str) -> HostIdentity:
-    """Return the host's identity with the number of the run of its agent that begins.
+def begin_run(directory: Path, host: str, driver: str = "") -> HostIdentity:
+    """Return the host's identity with the number of the run of its agent that begins, and note its driver.
 
     Numbers are microseconds since the epoch, so that they grow even where the directory was set back; and they grow
     where the clock was set back.
@@ -67,7 +69,8 @@ def begin_run(directory: Path, host: str) -> HostIdentity:
     Raises Misconfigured as `load_or_mint` does.
     """
     identity = load_or_mint(directory, host)
-    identity = msgspec.structs.replace(identity, runs=max(identity.runs + 1, time.time_ns() // 1000))
+    runs = max(identity.runs + 1, time.time_ns() // 1000)
+    identity = msgspec.structs.replace(identity, runs=runs, driver=driver or identity.driver)
     try:
         _write(directory / IDENTITY_FILE, identity)
     except OSError as error:

@@ -10,6 +10,8 @@ from skep.compute.calls import CallLimits
 class ComputeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one agent. Times are seconds."""
 
+    driver: str = ""
+    """The driver's name (`[compute] driver`); empty: it is not noted whose guests the host has."""
     cpu_allocation_ratio: float = 4.0
     ram_allocation_ratio: float = 1.0
     disk_allocation_ratio: float = 1.0

@@ -8,17 +8,21 @@ import copy
 import json
 import os
 import pty
+import shutil
 import signal
 import sys
+import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from skep.cli.openstack_client import client_environment
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.neighbours.served import bound
+from tests.support.installing import install
 from tests.support.openstack import openstack, openstack_quiet, refusal
 
 READY = "Ctrl-C stops"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "process_driver"
 
 
 class Installation:
@@ -201,6 +205,23 @@ async def test_a_taken_port_is_named_with_its_setting(tmp_path: Path) -> None:
     (line,) = errors.splitlines()
     assert f"127.0.0.1:{port}" in line
     assert "images.port" in line
+
+
+async def test_another_driver_does_not_take_over_the_hosts_of_the_first(tmp_path: Path) -> None:
+    installation = Installation(tmp_path)
+    async with installation.up("--cells", "1", "--hosts", "1") as (process, _):
+        process.kill()
+    site = tmp_path / "site"
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+    install(site, "process_driver", project["entry-points"])
+    shutil.copy(EXAMPLE / "process_driver.py", site)
+    other = Installation(tmp_path, SKEP_COMPUTE__DRIVER="processes", PYTHONPATH=str(site))
+    status, out, errors = await other.run("up")
+    assert (status, out) == (2, "")
+    assert 'compute.driver: host cell1-host1 has servers of the driver "fake" in ' in errors
+    assert str(installation.directory / "hosts" / "cell1" / "cell1-host1") in errors
+    async with installation.up() as (process, lines):
+        assert "Found as it was left: 1 server (1 active)." in lines
 
 
 async def test_the_demo_ends_well_and_tells_why(tmp_path: Path) -> None:
