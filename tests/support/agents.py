@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from skep.compute.agent import JOURNAL_FILE, Agent
 from skep.compute.drivers.fake import GUESTS_FILE, FakeDriver, FakeSettings
 from skep.compute.drivers.guest_log import GuestEvent, read_events
+from skep.compute.exchange import Exchange
 from skep.compute.image_cache import ImageCache
 from skep.compute.settings import ComputeSettings
 from skep.compute.steps import StepRun
@@ -32,11 +33,14 @@ from skep.messages.to_cell_conductor import (
     AttemptFailed,
     Built,
     Destroyed,
+    GuestsFound,
     Heartbeat,
     HostReported,
     MayAct,
     MayBuild,
+    MayMove,
     MaySpawn,
+    MoveStepDone,
     Permission,
     ReadContents,
     RegisterAgent,
@@ -48,7 +52,15 @@ from skep.messages.to_cell_conductor import (
     Settled,
     TaskDone,
 )
-from skep.messages.to_compute import BuildAndRunInstance, ChangePower, RunAction, TerminateInstance, UndoAttempt
+from skep.messages.to_compute import (
+    BuildAndRunInstance,
+    ChangePower,
+    MoveStep,
+    RunAction,
+    TellGuests,
+    TerminateInstance,
+    UndoAttempt,
+)
 from skep.transport.base import cell_conductor, compute
 from skep.transport.memory import MemoryTransport
 
@@ -56,6 +68,7 @@ MessageT = TypeVar("MessageT")
 
 CELL = CellUuid("11111111-1111-4111-8111-111111111111")
 HOST = "host-1"
+MOVE = "00000000-0000-4000-8000-00000000a001"
 CONTEXT = RequestContext(request_id=RequestId("req-1"), project_id=ProjectId("project"), user_id=UserId("user"))
 QUICK = ComputeSettings(
     reserved_host_memory_mb=0,
@@ -106,6 +119,9 @@ class ScriptedConductor:
             Destroyed: lambda _: Done(),
             MayAct: self._may_act,
             TaskDone: lambda _: Done(),
+            MayMove: self._may_act,
+            MoveStepDone: lambda _: Done(),
+            GuestsFound: lambda _: Done(),
             ReportGuests: lambda _: None,
             RegisterAgent: lambda _: Registration(incarnation=1, mapped=self.mapped),
             ReportHost: self._report,
@@ -151,7 +167,7 @@ class ScriptedConductor:
 
         return handler
 
-    def _may_act(self, _message: MayAct) -> ActPermission:
+    def _may_act(self, _message: MayAct | MayMove) -> ActPermission:
         return ActPermission(granted=self.may_act, seconds=self.yes_seconds)
 
     def _contents(self, message: ReadContents) -> SealedContents:
@@ -234,6 +250,7 @@ class AgentStage:
         self.make_driver: Callable[[], FakeDriver] = self._fake_driver
         self.clock = Clock()
         self.images: ImageCache | None = None
+        self.exchange: Exchange | None = None
         self.agent: Agent
         self.driver: FakeDriver
         self._agents: list[Agent] = []
@@ -265,6 +282,7 @@ class AgentStage:
             self.clock,
             steps=steps,
             images=self.images,
+            exchange=self.exchange,
         )
         self._agents.append(self.agent)
         await self.agent.start()
@@ -311,6 +329,36 @@ class AgentStage:
         await self.transport.cast(
             compute(CELL, HOST), UndoAttempt(context=CONTEXT, instance=uuid_of(number), attempt=attempt)
         )
+
+    async def tell_guests(self, timeline: int) -> None:
+        """Ask for all that the host has, as after a database went back."""
+        await self.transport.cast(compute(CELL, HOST), TellGuests(timeline=timeline))
+
+    async def move(self, step: str, attempt: int, *, move: str = MOVE, start: bool = True, vcpus: int = 1) -> None:
+        """Send an order to take a step of a move of the first server."""
+        made = instance(1, flavor=Flavor(flavorid="moved", name="moved", vcpus=vcpus, memory_mb=512, root_gb=1))
+        await self.transport.cast(
+            compute(CELL, HOST),
+            MoveStep(
+                context=CONTEXT,
+                move=move,
+                step=step,
+                instance=made,
+                attempt=attempt,
+                node=self.agent.node,
+                resources=made.flavor.resources(),
+                start=start,
+            ),
+        )
+
+    async def moved(self, step: str, attempt: int, **more: Any) -> MoveStepDone:
+        """Send an order to take a step of a move and return the answer."""
+        before = len(self.conductor.all(MoveStepDone))
+        await self.move(step, attempt, **more)
+        await self.conductor.until(lambda: len(self.conductor.all(MoveStepDone)) > before)
+        told = self.conductor.all(MoveStepDone)[-1]
+        assert (told.step, told.attempt) == (step, attempt)
+        return told
 
     async def change_power(
         self, task: Task, task_id: str, number: int = 1, attempt: int = 1, *, ask: bool = True

@@ -18,6 +18,7 @@ from skep.compute.deletes import Deletes
 from skep.compute.drivers.base import Driver, DriverError, Guest, HostFacts
 from skep.compute.drivers.capabilities import capabilities_of
 from skep.compute.drivers.contents import Opener, keeps_closed
+from skep.compute.exchange import Exchange
 from skep.compute.flusher import Flusher
 from skep.compute.found import GuestTelling
 from skep.compute.guests import Guests
@@ -28,6 +29,7 @@ from skep.compute.images import formats_of
 from skep.compute.inventory import idle_usage
 from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
+from skep.compute.moves import Moves
 from skep.compute.outcomes import Outcomes
 from skep.compute.own_clock import OwnClock
 from skep.compute.progress import Progress
@@ -37,6 +39,7 @@ from skep.compute.settings import ComputeSettings
 from skep.compute.steps import Steps, UnwatchedSteps
 from skep.compute.upcalls import Upcalls
 from skep.compute.work import AgentWork
+from skep.domain.capabilities import Capability
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
@@ -44,6 +47,7 @@ from skep.domain.ids import CellUuid, Incarnation, NodeUuid, new_uuid
 from skep.messages.to_compute import (
     BuildAndRunInstance,
     ChangePower,
+    MoveStep,
     ReportHostNow,
     RunAction,
     TellGuests,
@@ -87,10 +91,12 @@ class Agent:
         cell_name: str = "",
         open_contents: Opener = keeps_closed,
         images: ImageCache | None = None,
+        exchange: Exchange | None = None,
         on_clock: Callable[[float], None] = _ignore,
         on_hung: Callable[[str, int], None] = _ignore_calls,
     ) -> None:
         """`images` gives the bytes of images to a driver that makes disks from them; whoever gives it closes it.
+        `exchange` is where the disks of moves go from host to host; None: the host takes part in none.
 
         `on_clock` is told by how many seconds the host's clock is ahead of that of the cell's database.
 
@@ -107,6 +113,7 @@ class Agent:
         self._driver = driver
         self._open_contents = open_contents
         self._images = images
+        self._exchange = exchange
         self._on_clock = on_clock
         self._on_hung = on_hung
         self._transport = transport
@@ -211,7 +218,8 @@ class Agent:
             take_next=self._take_next_key,
             require_proof=self.settings.require_signatures,
         )
-        conversation.capabilities = tuple(sorted(capabilities_of(self._driver)))
+        able = capabilities_of(self._driver) - (set() if self._exchange is not None else {Capability.MOVE})
+        conversation.capabilities = tuple(sorted(able))
         conversation.on_greeted, conversation.on_unknown = reports.beat_now, reports.register_anew
         ledger = Ledger(usage.inventory)
         ledger.set_inside(usage)
@@ -237,6 +245,7 @@ class Agent:
             open_contents=self._open_contents,
             images=self._images,
             image_formats=formats_of(facts.traits),
+            exchange=self._exchange,
         )
         host.upcalls.on_stale = self._fence
         host.upcalls.saw(self._journal.attempts.latest)
@@ -244,16 +253,19 @@ class Agent:
         builds = Builds(host, outcomes)
         deletes = Deletes(host, builds, outcomes)
         actions = GuestActions(host, outcomes)
+        moves = Moves(host)
         restart = Restart(host, builds, deletes, outcomes, guests)
         restart.count()
         restart.go_on()
-        guests_seen = Guests(host, actions)
+        guests_seen = Guests(host, actions, moves)
         reports.on_guests_taken = guests_seen.changed
-        handlers = conversation.taking(_handlers(builds, deletes, actions, reports, guests_seen, GuestTelling(host)))
+        handlers = conversation.taking(
+            _handlers(builds, deletes, actions, moves, reports, guests_seen, GuestTelling(host))
+        )
         self._subscription = await self._transport.serve(compute(self.cell, self.name), handlers)
         self._work.start(reports.run(host), name=f"reports {self.name}")
         self._work.start(guests_seen.run(), name=f"guests {self.name}")
-        self._work.start(Progress(host, builds, actions).run(), name=f"progress {self.name}")
+        self._work.start(Progress(host, builds, actions, moves).run(), name=f"progress {self.name}")
 
     async def _keep_cell_key(self, key: bytes) -> None:
         await self._flusher.run(partial(keep_cell_key, self._directory, key))
@@ -276,7 +288,13 @@ class Agent:
 
 
 def _handlers(
-    builds: Builds, deletes: Deletes, actions: GuestActions, reports: Reports, guests: Guests, found: GuestTelling
+    builds: Builds,
+    deletes: Deletes,
+    actions: GuestActions,
+    moves: Moves,
+    reports: Reports,
+    guests: Guests,
+    found: GuestTelling,
 ) -> Handlers:
     """Return what an agent does with each message: it notes the story and begins it, so no handler waits."""
 
@@ -295,6 +313,9 @@ def _handlers(
     async def run_action(message: RunAction, context: RequestContext | None) -> None:  # noqa: ARG001
         actions.take(message)
 
+    async def move(message: MoveStep, context: RequestContext | None) -> None:  # noqa: ARG001
+        moves.take(message)
+
     async def report(message: ReportHostNow, context: RequestContext | None) -> None:  # noqa: ARG001
         reports.report_in_full()
         guests.changed()
@@ -308,6 +329,7 @@ def _handlers(
         UndoAttempt: undo,
         ChangePower: change_power,
         RunAction: run_action,
+        MoveStep: move,
         ReportHostNow: report,
         TellGuests: tell_guests,
     }

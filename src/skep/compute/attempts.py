@@ -55,6 +55,16 @@ class OpenAttempt(msgspec.Struct, kw_only=True):
         """What was built; None while there is no guest."""
         return self.entry if isinstance(self.entry, GuestBuilt) else None
 
+    @property
+    def aside(self) -> str:
+        """The migration for which the guest is put aside; empty: none."""
+        return self.entry.aside if isinstance(self.entry, GuestBuilt) else ""
+
+    @property
+    def move(self) -> str:
+        """The migration whose target this is and that has made no guest yet; empty: none."""
+        return self.entry.move if isinstance(self.entry, BuildAccepted) else ""
+
 
 class FailedAttempt(msgspec.Struct, kw_only=True):
     """An attempt that was refused or failed."""
@@ -202,7 +212,9 @@ class Attempts:
         self.latest = later(self.latest, entry.moment)
         record.highest = max(record.highest, entry.attempt)
         if entry.attempt not in record.over:
-            record.open[entry.attempt] = OpenAttempt(entry=entry, granted=True)
+            known = record.open.get(entry.attempt)
+            told = known is not None and known.built is not None and known.acknowledged
+            record.open[entry.attempt] = OpenAttempt(entry=entry, granted=True, acknowledged=told)
             if entry.prepares:
                 record.prepared[entry.attempt] = entry.prepares
 

@@ -35,6 +35,8 @@ class BuildAccepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", t
     prepares: tuple[NamedResource, ...] = ()
     """What will be made for the attempt, in that order; whatever becomes of it, each is undone. Repeated entries of one
     attempt differ in this only. Agents of before 0.7.0 leave it out."""
+    move: str = ""
+    """UUID of the migration whose target the attempt is: nothing is begun by itself then. Empty: a build."""
 
 
 class SpawnGranted(msgspec.Struct, frozen=True, kw_only=True, tag="spawn_granted", tag_field="entry"):
@@ -64,6 +66,9 @@ class GuestBuilt(msgspec.Struct, frozen=True, kw_only=True, tag="built", tag_fie
     """The server as the cell conductor told of it: should the cell lose its row, only the host knows."""
     prepares: tuple[NamedResource, ...] = ()
     """What was made for the attempt before its guest."""
+    aside: str = ""
+    """UUID of the migration for which the guest is put aside, or about to be: this host never starts it until it is
+    taken back. Empty: the guest is there. A repeated entry of the attempt changes this."""
 
 
 class BuildFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="entry", omit_defaults=True):

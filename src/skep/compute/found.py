@@ -73,7 +73,9 @@ class GuestTelling:
         """Read the journal beside the hypervisor: what either knows is here."""
         there = {(guest.instance, guest.attempt): guest for guest in guests}
         for instance, record in self._host.journal.attempts.records.items():
-            attempts = {*record.open, *record.left_behind, *(number for uuid, number in there if uuid == instance)}
+            found = {number for uuid, number in there if uuid == instance}
+            kept = {number for number, opened in record.open.items() if opened.aside} - found
+            attempts = {*record.open, *record.left_behind, *found} - kept
             for attempt in sorted(attempts):
                 yield _told(instance, attempt, record, there.pop((instance, attempt), None))
             if not attempts:

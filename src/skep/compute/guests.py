@@ -10,6 +10,7 @@ import structlog
 from skep.compute.actions import GuestActions
 from skep.compute.attempts import InstanceRecord
 from skep.compute.host import Host
+from skep.compute.moves import Moves
 from skep.domain.builds import BuildFailure
 from skep.domain.errors import SkepError
 from skep.domain.guests import GuestSeen
@@ -25,9 +26,10 @@ IN_ONE_MESSAGE = 500
 class Guests:
     """Looks at all guests now and then, and when the driver says that one has changed by itself."""
 
-    def __init__(self, host: Host, actions: GuestActions) -> None:
+    def __init__(self, host: Host, actions: GuestActions, moves: Moves) -> None:
         self._host = host
         self._actions = actions
+        self._moves = moves
         self._nudge = asyncio.Event()
         host.driver.on_change(self.changed)
 
@@ -76,11 +78,11 @@ class Guests:
             (instance, attempt, record.begun_tasks())
             for instance, record in records.items()
             for attempt, opened in record.open.items()
-            if opened.built is not None and attempt > record.terminate_up_to
+            if opened.built is not None and not opened.aside and attempt > record.terminate_up_to
         ]
 
     def _busy(self) -> set[InstanceUuid]:
-        return self._actions.busy()
+        return self._actions.busy() | self._moves.busy()
 
     async def _tell(self, seen: tuple[GuestSeen, ...]) -> None:
         for start in range(0, len(seen), IN_ONE_MESSAGE):

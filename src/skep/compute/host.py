@@ -11,6 +11,7 @@ from skep.compute.calls import DriverCalls
 from skep.compute.drivers.base import Driver, NamedResource
 from skep.compute.drivers.contents import Opener, keeps_closed
 from skep.compute.entries import BuildAccepted, GuestBuilt
+from skep.compute.exchange import Exchange
 from skep.compute.image_cache import ImageCache
 from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
@@ -61,6 +62,8 @@ class Host:
     """Where the bytes of images come from; None: the host gets none."""
     image_formats: frozenset[str] = frozenset()
     """The disk formats that the driver boots from, as it last said by traits; empty: any."""
+    exchange: Exchange | None = None
+    """Where the disks of moves go from host to host; None: the host takes part in no move."""
     locks: InstanceLocks = dataclasses.field(default_factory=InstanceLocks)
     guests: dict[InstanceUuid, int] = dataclasses.field(default_factory=dict)
     """Whole guests, with the attempt that made each."""
@@ -105,6 +108,8 @@ class Host:
     ) -> BuildFailure | None:
         """Remove the guest of an attempt (None: of any), then undo what was prepared for it, the newest first.
 
+        What is offered of its disks is withdrawn.
+
         Returns why that failed; then something may be left, and all of it may be tried again.
         """
         result = await self.calls.change("destroy", self.driver.destroy(instance, attempt), instance, on_hang)
@@ -115,7 +120,15 @@ class Host:
             result = await self.calls.change("destroy", undoing, instance, on_hang)
             if isinstance(result, BuildFailure):
                 return failure(result.error, f"{resource.kind} {resource.name}: {result.message}")
+        for move in self._offered(instance, attempt):
+            if self.exchange is not None:
+                await self.exchange.withdraw(move)
         return None
+
+    def _offered(self, instance: InstanceUuid, attempt: int | None) -> list[str]:
+        record = self.journal.attempts.get(instance)
+        opened = {} if record is None else record.open
+        return [one.aside for number, one in opened.items() if one.aside and attempt in (None, number)]
 
     def _prepared(self, instance: InstanceUuid, attempt: int | None) -> list[tuple[int, NamedResource]]:
         record = self.journal.attempts.get(instance)

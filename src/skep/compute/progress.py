@@ -10,6 +10,7 @@ import structlog
 from skep.compute.actions import GuestActions
 from skep.compute.builds import Builds
 from skep.compute.host import Host
+from skep.compute.moves import Moves
 from skep.domain.errors import SkepError
 from skep.messages.to_cell_conductor import BuildInHand, ReportProgress, TaskInHand
 
@@ -21,10 +22,11 @@ IN_ONE_MESSAGE = 500
 class Progress:
     """One message for each interval in which something is in hand (more only where it is very much)."""
 
-    def __init__(self, host: Host, builds: Builds, actions: GuestActions) -> None:
+    def __init__(self, host: Host, builds: Builds, actions: GuestActions, moves: Moves) -> None:
         self._host = host
         self._builds = builds
         self._actions = actions
+        self._moves = moves
 
     async def run(self) -> None:
         """Tell until cancelled."""
@@ -41,7 +43,7 @@ class Progress:
 
     def _reports(self) -> Iterator[ReportProgress]:
         builds: list[BuildInHand] = self._builds.in_hand()
-        tasks: list[TaskInHand] = self._actions.in_hand()
+        tasks: list[TaskInHand] = [*self._actions.in_hand(), *self._moves.in_hand()]
         for start in range(0, max(len(builds), len(tasks)), IN_ONE_MESSAGE):
             part = slice(start, start + IN_ONE_MESSAGE)
             yield ReportProgress(host=self._host.name, builds=tuple(builds[part]), tasks=tuple(tasks[part]))

@@ -38,7 +38,7 @@ class Restart:
             end = self._expected_end(guest)
             held = host.assignment(guest.resources, guest.allocation, end)
             host.ledger.adopt(guest.instance, guest.attempt, held)
-            if guest.whole:
+            if guest.whole and not self._is_aside(guest):
                 host.guests[guest.instance] = guest.attempt
             if not self._is_known(guest):
                 host.strangers[guest.instance] = guest.attempt
@@ -52,7 +52,7 @@ class Restart:
                 )
         for instance, record in host.journal.attempts.records.items():
             for attempt, opened in record.open.items():
-                if opened.built is None:
+                if opened.built is None or opened.aside:
                     host.ledger.adopt(instance, attempt, host.assigned(opened.entry))
                 elif host.guests.get(instance) != attempt:
                     log.error("guest missing or not whole", host=host.name, instance=instance, attempt=attempt)
@@ -87,7 +87,7 @@ class Restart:
                     prepares=opened.order.prepares if opened.order else (),
                 )
             )
-        elif opened.built is None and opened.order is not None:
+        elif opened.built is None and opened.order is not None and not opened.move:
             self._builds.resume(opened.order, granted=opened.granted)
 
     def _tell(self, instance: InstanceUuid, record: InstanceRecord) -> None:
@@ -108,6 +108,11 @@ class Restart:
         record = self._host.journal.attempts.get(guest.instance)
         opened = record.open.get(guest.attempt) if record is not None else None
         return opened.entry.expected_end if opened is not None else None
+
+    def _is_aside(self, guest: Guest) -> bool:
+        record = self._host.journal.attempts.get(guest.instance)
+        opened = record.open.get(guest.attempt) if record is not None else None
+        return opened is not None and bool(opened.aside)
 
     def _is_known(self, guest: Guest) -> bool:
         record = self._host.journal.attempts.get(guest.instance)

@@ -18,7 +18,8 @@ class StepRun(Protocol):
 
 
 class Steps(Protocol):
-    """Runs named steps (`skep.domain.builds.STEPS`, `skep.domain.actions.ACTION_STEPS`)."""
+    """Runs named steps (`skep.domain.builds.STEPS`, `skep.domain.actions.ACTION_STEPS`,
+    `skep.domain.moves.MOVE_STEPS`)."""
 
     def step(
         self,

@@ -25,7 +25,9 @@ from skep.messages.to_cell_conductor import (
     GuestsFound,
     MayAct,
     MayBuild,
+    MayMove,
     MaySpawn,
+    MoveStepDone,
     ReadContents,
     ReportGuests,
     TaskDone,
@@ -45,6 +47,8 @@ SPOKEN = (
     ReportGuests,
     TaskDone,
     GuestsFound,
+    MayMove,
+    MoveStepDone,
 )
 """What only the youngest of several agents with one identity may say."""
 

@@ -23,6 +23,10 @@ DriverOperation = Literal[
     "unpause",
     "suspend",
     "resume",
+    "put_aside",
+    "kept",
+    "receive",
+    "take_up",
 ]
 """What can be made to fail."""
 
@@ -182,6 +186,13 @@ class ComputeSettings(Section, frozen=True, kw_only=True):
         ),
     ] = True
     report_interval: Annotated[float, Meta(gt=0, description="Seconds between two full reports of a host")] = 10.0
+    exchange_directory: Annotated[
+        str,
+        Meta(
+            description="Directory that all hosts of the cell see, through which the disks of a moved server go from "
+            "one to the other; empty: the host takes part in no move, but for the fake hosts of `skep up`"
+        ),
+    ] = ""
     driver: Annotated[
         str,
         Meta(min_length=1, description="Driver of the hypervisor, by its name among the entry points `skep.drivers`"),

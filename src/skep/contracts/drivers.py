@@ -18,6 +18,7 @@ from skep.compute.drivers.base import (
     DriverError,
     Guest,
     ImageDriver,
+    MoveDriver,
     NamedResource,
     PauseDriver,
     PowerDriver,
@@ -338,6 +339,57 @@ class DriverContract(abc.ABC):
         with pytest.raises(DriverError) as raised:
             await driver.suspend(small.uuid)
         assert raised.value.error == "InstanceNotFound"
+
+    async def test_a_guest_that_is_put_aside_leaves_its_disk_to_another_attempt(
+        self, driver: Driver, small: Instance
+    ) -> None:
+        """Each step may be repeated; the disk of the first attempt stays as it was until that attempt is undone."""
+        if not isinstance(driver, MoveDriver):
+            pytest.skip("this driver lacks the capability `move`")
+        await _prepare(driver, small, 1)
+        await driver.spawn(small, 1, small.flavor.resources())
+        before = self.disk(driver, small.uuid, 1)
+        assert await driver.put_aside(small.uuid, 1) is PowerState.RUNNING
+        assert await driver.put_aside(small.uuid, 1) is PowerState.NOSTATE
+        assert await _guest(driver, small) is None
+        for _ in range(2):
+            await driver.receive(small, 2, await driver.kept(small.uuid, 1))
+        for _ in range(2):
+            assert await driver.take_up(small, 2, small.flavor.resources(), start=False) is PowerState.SHUTDOWN
+        guest = await _guest(driver, small)
+        assert guest is not None
+        assert (guest.attempt, guest.whole, guest.power_state) == (2, True, PowerState.SHUTDOWN)
+        with pytest.raises(DriverError):
+            await driver.take_up(small, 1, small.flavor.resources(), start=True)
+        await _remove(driver, small, 2)
+        assert await driver.take_up(small, 1, small.flavor.resources(), start=True) is PowerState.RUNNING
+        assert self.disk(driver, small.uuid, 1) == before
+        await _remove(driver, small, 1)
+        assert await _guest(driver, small) is None
+
+    async def test_what_was_in_a_guest_goes_with_its_disk(self, driver: Driver, small: Instance) -> None:
+        """A password that was given at the build is there after the move, and gone with the last attempt."""
+        if not isinstance(driver, MoveDriver):
+            pytest.skip("this driver lacks the capability `move`")
+        contents = GuestContents(admin_password="of the guest")
+        await _prepare(driver, small, 1)
+        await driver.spawn(small, 1, small.flavor.resources(), None, contents)
+        assert self.inside(driver, small.uuid) == contents
+        await driver.put_aside(small.uuid, 1)
+        await driver.receive(small, 2, await driver.kept(small.uuid, 1))
+        await driver.take_up(small, 2, small.flavor.resources(), start=True)
+        await _remove(driver, small, 1)
+        assert self.inside(driver, small.uuid) == contents
+        await _remove(driver, small, 2)
+        assert self.inside(driver, small.uuid) is None
+
+    async def test_disks_that_were_never_made_make_no_guest(self, driver: Driver, small: Instance) -> None:
+        """A guest without its disk is none."""
+        if not isinstance(driver, MoveDriver):
+            pytest.skip("this driver lacks the capability `move`")
+        with pytest.raises(DriverError):
+            await driver.take_up(small, 1, small.flavor.resources(), start=True)
+        assert await _guest(driver, small) is None
 
     async def test_password_and_files_are_in_the_guest_and_go_with_it(self, driver: Driver, small: Instance) -> None:
         """They are there when `spawn` returns, a repeat of it without them leaves them, and nothing shows them."""

@@ -21,6 +21,8 @@ class Capability(enum.StrEnum):
     """Make the disk of a guest from the bytes of an image."""
     SNAPSHOT = "snapshot"
     """Make an image of a guest."""
+    MOVE = "move"
+    """Stop a guest and keep its disks, and make a guest from the disks of another attempt: to another host or size."""
     MIGRATE = "migrate"
     """Move a running guest to another host."""
     ATTACH = "attach"

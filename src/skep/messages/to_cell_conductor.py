@@ -205,6 +205,40 @@ class TaskDone(Call[Done], frozen=True, kw_only=True):
     """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 
 
+class MayMove(Call[ActPermission], frozen=True, kw_only=True):
+    """The host is about to stop or start a guest, as a step of a move; may it still? Repeated until answered."""
+
+    wire_name: ClassVar[str] = "MayMove"
+    reply_type: ClassVar[Any] = ActPermission
+    instance: InstanceUuid
+    attempt: int
+    host: str
+    move: str
+    """UUID of the migration."""
+    step: str
+    incarnation: int | None = None
+    """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
+
+
+class MoveStepDone(Call[Done], frozen=True, kw_only=True):
+    """A step of a move is over on this host. Repeated until answered, and again when the step is ordered again."""
+
+    wire_name: ClassVar[str] = "MoveStepDone"
+    reply_type: ClassVar[Any] = Done
+    instance: InstanceUuid
+    attempt: int
+    host: str
+    move: str
+    """UUID of the migration."""
+    step: str
+    failure: BuildFailure | None = None
+    """None: it is done."""
+    power_state: PowerState = PowerState.NOSTATE
+    """Of the guest of the attempt afterwards."""
+    incarnation: int | None = None
+    """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
+
+
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """The agent's number for this life, and whether its node is mapped to the cell yet."""
 

@@ -69,6 +69,27 @@ class UndoAttempt(Cast, frozen=True, kw_only=True):
     attempt: int
 
 
+class MoveStep(Cast, frozen=True, kw_only=True):
+    """Take one step of a move, known by its name in `skep.compute.moves.STEPS`. A repeat of what is done is answered
+    again (`MoveStepDone`)."""
+
+    wire_name: ClassVar[str] = "MoveStep"
+    context: RequestContext
+    move: str
+    """UUID of the migration."""
+    step: str
+    instance: Instance
+    """As the attempt has it, or is to have it."""
+    attempt: int
+    """The attempt on this host that the step is about."""
+    node: NodeUuid
+    resources: Resources
+    allocation: Allocation | None = None
+    expected_end: int | None = None
+    start: bool = True
+    """Whether a guest that is made is to run."""
+
+
 OF_CHANGE_POWER = frozenset({Task.POWERING_ON, Task.POWERING_OFF, Task.REBOOTING, Task.REBOOTING_HARD})
 """The tasks that agents of before 0.7.0 know."""
 

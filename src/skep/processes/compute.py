@@ -66,6 +66,7 @@ class ComputeProcess(Role):
             self._flusher,
             key=self._state.secrets_key,
             images=self._images.cache if self._images is not None else None,
+            exchange=Path(shared) if (shared := self.config.compute.exchange_directory) else None,
             on_clock=self.process.metrics.clock_ahead.labels(self.cell.name).set,
         )
         await made.start()

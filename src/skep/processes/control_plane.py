@@ -256,6 +256,7 @@ class ControlPlane:
             self._flusher,
             key=self.directory.secrets_key,
             images=self._images.cache if self._images is not None else None,
+            exchange=self.directory.exchange(cell.name),
         )
         await made.start()
         self.drivers[host] = made.driver

@@ -27,6 +27,7 @@ OURS = (
     "images-of-hosts",
     "keys",
     "hosts",
+    "exchange",
     "enrolling",
     "logs",
     "servers",
@@ -113,6 +114,10 @@ class StateDirectory:
     def host(self, cell: str, host: str) -> Path:
         """Return the directory of a fake host: its journal and its guests."""
         return self.root / "hosts" / cell / host
+
+    def exchange(self, cell: str) -> Path:
+        """Return where disks go from one fake host of a cell to another."""
+        return self.root / "exchange" / cell
 
     def hosts(self, cell: str) -> tuple[str, ...]:
         """Return the fake hosts that a cell has here, `host2` before `host10`."""

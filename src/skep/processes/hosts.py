@@ -8,6 +8,7 @@ from pathlib import Path
 from skep.compute.agent import Agent
 from skep.compute.drivers.contents import GuestContents, Opener
 from skep.compute.drivers.registry import DriverSetup, make_driver
+from skep.compute.exchange import Exchange
 from skep.compute.flusher import Flusher
 from skep.compute.image_cache import ImageCache
 from skep.domain.cells import Cell
@@ -47,10 +48,12 @@ class DrivenHost:
         *,
         key: Path,
         images: ImageCache | None = None,
+        exchange: Path | None = None,
         on_clock: Callable[[float], None] = _ignore,
     ) -> None:
         """`key` is the file of the keys that seal secrets of servers; `images` gives the bytes of images, and is closed
-        by whoever gives it; `on_clock` is told how far the clock is off.
+        by whoever gives it; `exchange` is a directory that the other hosts of the cell see too, for the disks of moves;
+        `on_clock` is told how far the clock is off.
 
         Raises Misconfigured when the driver cannot be made.
         """
@@ -77,6 +80,7 @@ class DrivenHost:
             cell_name=cell.name,
             open_contents=contents_by(key),
             images=images,
+            exchange=None if exchange is None else Exchange(exchange),
             on_clock=on_clock,
             on_hung=lambda call, number: process.metrics.driver_calls_hung.labels(name, call).set(number),
         )

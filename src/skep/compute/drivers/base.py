@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -143,6 +143,48 @@ class PauseDriver(Protocol):
 
     async def unpause(self, instance: InstanceUuid) -> PowerState:
         """Let a paused guest go on. Raises DriverError."""
+
+
+@runtime_checkable
+class MoveDriver(Protocol):
+    """The capability `move`: the disks of a guest go to another attempt of its server, here or on another host.
+
+    A host may keep the disks of several attempts of a server, but never has more than one guest of it.
+    """
+
+    async def put_aside(self, instance: InstanceUuid, attempt: int) -> PowerState:
+        """Stop the guest of an attempt and remove it from the hypervisor; its disks stay as they are.
+
+        Return how the guest was before. One that is not there is no error: NOSTATE. Raises DriverError.
+        """
+
+    async def kept(self, instance: InstanceUuid, attempt: int) -> Mapping[str, Path]:
+        """Return the files that hold what the guest of an attempt has written, by names of the driver's own.
+
+        The attempt is put aside. They do not change while it is put aside. Raises DriverError.
+        """
+
+    async def receive(self, instance: Instance, attempt: int, files: Mapping[str, Path]) -> None:
+        """Make all resources of the plan, with the content of the files that `kept` gave for another attempt.
+
+        What is there is made anew. The files are not changed, and may be gone once the call returned. Raises
+        DriverError.
+        """
+
+    async def take_up(
+        self,
+        instance: Instance,
+        attempt: int,
+        resources: Resources,
+        allocation: Allocation | None = None,
+        *,
+        start: bool,
+    ) -> PowerState:
+        """Make the guest of an attempt over disks that are there, kept or received, and start it if told to.
+
+        One that is there already under this attempt stays as it is. Raises DriverError, `InstanceExists` where a guest
+        of another attempt is in the way.
+        """
 
 
 @runtime_checkable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from skep.compute.drivers.base import Driver, ImageDriver, PauseDriver, PowerDriver, SuspendDriver
+from skep.compute.drivers.base import Driver, ImageDriver, MoveDriver, PauseDriver, PowerDriver, SuspendDriver
 from skep.domain.capabilities import Capability
 
 PROTOCOLS: Mapping[Capability, type] = {
@@ -12,6 +12,7 @@ PROTOCOLS: Mapping[Capability, type] = {
     Capability.PAUSE: PauseDriver,
     Capability.SUSPEND: SuspendDriver,
     Capability.IMAGE: ImageDriver,
+    Capability.MOVE: MoveDriver,
 }
 """A capability without a row here is one that no driver can have yet."""
 

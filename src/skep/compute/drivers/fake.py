@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fnmatch
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -50,7 +50,7 @@ class FailureRule(msgspec.Struct, frozen=True, kw_only=True):
     """A fault to show: the matching operations fail, leaving what a real failure leaves."""
 
     operation: str
-    """`facts`, `guests`, `prepare`, `spawn`, `destroy`, `power_on`, `power_off` or `reboot`."""
+    """`facts`, `guests`, `prepare`, `spawn`, `destroy`, or what a capability adds: `power_on`, `take_up`, ..."""
     host: str = "*"
     """Shell pattern of host names."""
     server: str = "*"
@@ -173,6 +173,7 @@ class FakeDriver:
     async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:  # noqa: ARG002
         """Remove the disk."""
         self._disks.remove(instance, attempt)
+        self._inside.drop(instance, attempt)
 
     async def spawn(
         self,
@@ -215,6 +216,58 @@ class FakeDriver:
             self._inside.remove(instance)
             self._disks.remove(instance, guest.attempt)
             self._write("destroyed", instance, guest.attempt)
+
+    async def put_aside(self, instance: InstanceUuid, attempt: int) -> PowerState:
+        """Remove a guest and keep its disk."""
+        await _take(self.settings.power_delay)
+        guest = self._log.guests.get(instance)
+        await self._fail("put_aside", guest.name if guest is not None else "")
+        guest = self._log.guests.get(instance)
+        if guest is None or guest.attempt != attempt:
+            return PowerState.NOSTATE
+        self._inside.lay_aside(instance, attempt)
+        self._write("destroyed", instance, attempt, kept=True)
+        return guest.power_state
+
+    async def kept(self, instance: InstanceUuid, attempt: int) -> Mapping[str, Path]:
+        """Return the disk, and what stood inside the guest."""
+        await self._fail("kept")
+        files = {"disk": self._disks.path(instance, attempt)}
+        inside = self._inside.kept(instance, attempt)
+        return {**files, "inside": inside} if inside.exists() else files
+
+    async def receive(self, instance: Instance, attempt: int, files: Mapping[str, Path]) -> None:
+        """Make the disk as a copy, and take the time that this takes."""
+        await _take(self.settings.prepare_delay)
+        await self._fail("receive", instance.name)
+        self._inside.copy(instance.uuid, attempt, files.get("inside"))
+        await self._disks.copy(instance.uuid, attempt, files["disk"])
+
+    async def take_up(
+        self,
+        instance: Instance,
+        attempt: int,
+        resources: Resources,
+        allocation: Allocation | None = None,
+        *,
+        start: bool,
+    ) -> PowerState:
+        """Make a guest over its disk; the one that exists under the same attempt is left as it is."""
+        there = self._log.guests.get(instance.uuid)
+        if there is not None and there.attempt != attempt:
+            raise DriverError("InstanceExists", f"{instance.uuid} is there already, made by attempt {there.attempt}")
+        if there is not None and there.whole:
+            return there.power_state
+        self._disks.path(instance.uuid, attempt)
+        if there is None:
+            self._write(
+                "spawn_begun", instance.uuid, attempt, name=instance.name, resources=resources, allocation=allocation
+            )
+        await _take(self.settings.power_delay)
+        await self._fail("take_up", instance.name)
+        self._inside.take_up(instance.uuid, attempt)
+        self._write("spawned" if start else "powered_off", instance.uuid, attempt)
+        return PowerState.RUNNING if start else PowerState.SHUTDOWN
 
     async def power_on(self, instance: InstanceUuid) -> PowerState:
         """Start a guest; one that runs is left running."""
@@ -287,6 +340,7 @@ class FakeDriver:
         resources: Resources | None = None,
         allocation: Allocation | None = None,
         hard: bool = False,
+        kept: bool = False,
         left: PowerState | None = None,
     ) -> None:
         happened = GuestEvent(
@@ -298,6 +352,7 @@ class FakeDriver:
             resources=resources or {},
             allocation=allocation,
             hard=hard,
+            kept=kept,
             left=left,
         )
         try:

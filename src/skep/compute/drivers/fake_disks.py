@@ -48,6 +48,22 @@ class FakeDisks:
         except OSError as error:
             raise DriverError("StorageUnavailable", str(error)) from error
 
+    async def copy(self, instance: InstanceUuid, attempt: int, source: Path) -> None:
+        """Make a disk with a copy of a file; one that is there is made anew. Raises DriverError."""
+        self.remove(instance, attempt)
+        try:
+            self._make_directory()
+            await asyncio.to_thread(shutil.copyfile, source, self._path(instance, attempt))
+        except OSError as error:
+            raise DriverError("StorageUnavailable", str(error)) from error
+
+    def path(self, instance: InstanceUuid, attempt: int) -> Path:
+        """Return the file of a disk that is there. Raises DriverError `InstanceNotFound`."""
+        path = Path(self._path(instance, attempt))
+        if not path.exists():
+            raise DriverError("InstanceNotFound", f"there is no disk of attempt {attempt} of {instance}")
+        return path
+
     def content(self, instance: InstanceUuid, attempt: int) -> bytes:
         """Return the bytes of a disk. Raises FileNotFoundError."""
         return Path(self._path(instance, attempt)).read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -30,6 +31,40 @@ class GuestInsides:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(msgspec.json.encode({"attempt": attempt, **msgspec.to_builtins(contents)}))
             new.replace(path)
+        except OSError as error:
+            raise DriverError("StorageUnavailable", str(error)) from error
+
+    def lay_aside(self, instance: InstanceUuid, attempt: int) -> None:
+        """Keep what is inside a guest that is put aside, under its attempt. Raises DriverError."""
+        self._rename(self._path(instance), self.kept(instance, attempt))
+
+    def take_up(self, instance: InstanceUuid, attempt: int) -> None:
+        """Put what was laid aside under an attempt into its guest. Raises DriverError."""
+        self._rename(self.kept(instance, attempt), self._path(instance))
+
+    def copy(self, instance: InstanceUuid, attempt: int, source: Path | None) -> None:
+        """Lay a copy of what another attempt had inside aside; None: nothing was inside. Raises DriverError."""
+        try:
+            self.kept(instance, attempt).unlink(missing_ok=True)
+            if source is not None:
+                self._directory.mkdir(mode=0o700, exist_ok=True)
+                shutil.copyfile(source, self.kept(instance, attempt))
+        except OSError as error:
+            raise DriverError("StorageUnavailable", str(error)) from error
+
+    def drop(self, instance: InstanceUuid, attempt: int) -> None:
+        """Remove what was laid aside under an attempt. Raises DriverError."""
+        self.copy(instance, attempt, None)
+
+    def kept(self, instance: InstanceUuid, attempt: int) -> Path:
+        """Return where the contents of an attempt put aside are, if it has any."""
+        return self._directory / f"{instance}_{attempt}.kept"
+
+    def _rename(self, before: Path, after: Path) -> None:
+        try:
+            before.replace(after)
+        except FileNotFoundError:
+            return
         except OSError as error:
             raise DriverError("StorageUnavailable", str(error)) from error
 

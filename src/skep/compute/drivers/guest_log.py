@@ -35,6 +35,8 @@ class GuestEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allocation: Allocation | None = None
     hard: bool = False
     """Of a reboot."""
+    kept: bool = False
+    """Of a guest that is destroyed: its disk stays, for a move. Releases before 0.7.0 take it for gone."""
     left: PowerState | None = None
     """How a guest that stopped was left if it is not off: paused, suspended. Releases before 0.7.0 take it for off."""
 

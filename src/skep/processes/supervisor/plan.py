@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
 from skep.config.nats_security import NatsSecurity
 from skep.config.sections import CellSettings, Config
 from skep.domain.cells import Cell
+from skep.processes.directory import StateDirectory
 from skep.processes.supervisor.child import ChildTask
 
 
@@ -103,11 +105,13 @@ def _scheduler(config: Config) -> tuple[tuple[str, str], ...]:
 
 
 def _host(config: Config, cell: Cell) -> tuple[tuple[str, str], ...]:
+    exchange = str(StateDirectory(Path(config.state.directory).absolute()).exchange(cell.name))
     known = tuple(CellSettings(name=one.name, transport_url=one.transport_url) for one in config.cells)
     mine = [one for one in known if one.name == cell.name]
     return (
         ("SKEP_COMPUTE__CELL", cell.uuid),
         ("SKEP_COMPUTE__CELL_NAME", cell.name),
+        ("SKEP_COMPUTE__EXCHANGE_DIRECTORY", config.compute.exchange_directory or exchange),
         ("SKEP_CELLS", msgspec.json.encode(mine).decode()),
     )
 

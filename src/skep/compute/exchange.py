@@ -1,0 +1,91 @@
+"""The exchange: a directory that several hosts see, through which the disks of a move go from one to another.
+
+The source offers the files of a guest that is put aside, the target takes them, and whoever is done with the move
+withdraws them. An offer is whole or not there, and each file bears its digest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from skep.compute.drivers.base import DriverError
+from skep.domain.ids import is_uuid
+
+MANIFEST = "manifest.json"
+BLOCK = 1024 * 1024
+
+
+class Exchange:
+    """The offers of all moves, each in a directory named after its migration."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def offer(self, move: str, files: Mapping[str, Path]) -> None:
+        """Give the files of a move, over what was offered before. Raises DriverError `StorageUnavailable`."""
+        try:
+            await asyncio.to_thread(self._offer, move, files)
+        except OSError as error:
+            raise DriverError("StorageUnavailable", f"disks not offered: {error}") from error
+
+    async def take(self, move: str) -> Mapping[str, Path]:
+        """Return the files of a move. Raises DriverError when they are not there or damaged."""
+        try:
+            return await asyncio.to_thread(self._take, move)
+        except (OSError, msgspec.DecodeError) as error:
+            raise DriverError("StorageUnavailable", f"disks of move {move} not taken: {error}") from error
+
+    async def withdraw(self, move: str) -> None:
+        """Remove the files of a move; none is no error."""
+        await asyncio.to_thread(shutil.rmtree, self._of(move), ignore_errors=True)
+
+    def _offer(self, move: str, files: Mapping[str, Path]) -> None:
+        home = self._of(move)
+        fresh = home.with_suffix(".new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(mode=0o700, parents=True)
+        digests = {}
+        for name, path in files.items():
+            _link_or_copy(path, fresh / name)
+            digests[name] = _digest(fresh / name)
+        (fresh / MANIFEST).write_bytes(msgspec.json.encode(digests))
+        shutil.rmtree(home, ignore_errors=True)
+        fresh.rename(home)
+
+    def _take(self, move: str) -> dict[str, Path]:
+        home = self._of(move)
+        digests = msgspec.json.decode((home / MANIFEST).read_bytes(), type=dict[str, str])
+        files = {name: home / name for name in digests}
+        damaged = [name for name, digest in digests.items() if _digest(files[name]) != digest]
+        if damaged:
+            raise OSError(f"{', '.join(damaged)} differs from what was offered")
+        return files
+
+    def _of(self, move: str) -> Path:
+        """Return the directory of a move. Raises DriverError for a name that is no UUID: it could lead elsewhere."""
+        if not is_uuid(move):
+            raise DriverError("InvalidInput", f"{move[:80]} names no move")
+        return self._directory / move
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    """Put a file where others find it: as a link where the file system allows, since nobody changes it now."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

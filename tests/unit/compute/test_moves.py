@@ -1,0 +1,313 @@
+"""The steps of a move on its hosts: disks go from attempt to attempt, and at most one guest runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from skep.compute.drivers.fake import DISKS, FailureRule, FakeSettings
+from skep.compute.drivers.fake_disks import FakeDisks
+from skep.compute.exchange import Exchange
+from skep.domain.instances import PowerState
+from skep.messages.to_cell_conductor import (
+    AttemptFailed,
+    Built,
+    Destroyed,
+    GuestsFound,
+    MayMove,
+    MoveStepDone,
+    RegisterAgent,
+    ReportGuests,
+    ReportHost,
+    TaskDone,
+)
+from tests.support.agents import MOVE, AgentStage, HaltingSteps, uuid_of
+
+OTHER_MOVE = MOVE.replace("a001", "a002")
+
+
+@pytest.fixture
+async def stages(tmp_path: Path) -> AsyncIterator[tuple[AgentStage, AgentStage]]:
+    """Two hosts that see one exchange; the first has the guest of attempt 1, whose disk has content."""
+    exchange = Exchange(tmp_path / "exchange")
+    async with AsyncExitStack() as stack:
+        both = []
+        for name in ("source", "target"):
+            stage = await stack.enter_async_context(AgentStage(tmp_path / name))
+            stage.exchange = exchange
+            await stage.start()
+            both.append(stage)
+        source, target = both
+        await source.build()
+        await source.conductor.hears(Built)
+        write(source, 1, b"written by the guest")
+        yield source, target
+
+
+def write(stage: AgentStage, attempt: int, content: bytes) -> None:
+    (stage.directory / DISKS / f"{uuid_of(1)}_{attempt}").write_bytes(content)
+
+
+def disk(stage: AgentStage, attempt: int) -> bytes:
+    return FakeDisks(stage.directory / DISKS).content(uuid_of(1), attempt)
+
+
+def labels(stage: AgentStage) -> list[int]:
+    return [attempt for _, attempt in FakeDisks(stage.directory / DISKS).labels()]
+
+
+async def guests(stage: AgentStage) -> list[tuple[int, PowerState]]:
+    return [(guest.attempt, guest.power_state) for guest in await stage.driver.guests()]
+
+
+def _heard_more(stage: AgentStage, than: int) -> bool:
+    return len(stage.conductor.all(ReportGuests)) > than
+
+
+async def test_a_guest_goes_to_another_host_with_its_disk(stages: tuple[AgentStage, AgentStage]) -> None:
+    source, target = stages
+    for stage, step, attempt in ((target, "prepare", 2), (source, "put_aside", 1), (target, "transfer", 2)):
+        told = await stage.moved(step, attempt)
+        assert told.failure is None
+    assert await guests(source) == [] == await guests(target)
+    told = await target.moved("take_up", 2)
+    assert (told.failure, told.power_state) == (None, PowerState.RUNNING)
+    assert await guests(target) == [(2, PowerState.RUNNING)]
+    assert disk(target, 2) == disk(source, 1) == b"written by the guest"
+    assert list((source.directory.parent / "exchange").iterdir()) == [], "the target has taken it"
+
+
+async def test_a_guest_goes_to_another_attempt_on_its_host(stages: tuple[AgentStage, AgentStage]) -> None:
+    source, _ = stages
+    for step, attempt in (("prepare", 2), ("put_aside", 1), ("transfer", 2), ("take_up", 2)):
+        assert (await source.moved(step, attempt, vcpus=2)).failure is None
+    assert await guests(source) == [(2, PowerState.RUNNING)]
+    assert labels(source) == [1, 2]
+    await source.conductor.hears(ReportHost, lambda report: report.usage.used["VCPU"] == 3)
+    await source.undo(attempt=1)
+    await source.conductor.hears(AttemptFailed)
+    assert await guests(source) == [(2, PowerState.RUNNING)]
+    assert labels(source) == [2]
+
+
+async def test_a_stopped_server_is_only_defined(stages: tuple[AgentStage, AgentStage]) -> None:
+    source, target = stages
+    await target.moved("prepare", 2)
+    await source.moved("put_aside", 1)
+    await target.moved("transfer", 2)
+    told = await target.moved("take_up", 2, start=False)
+    assert told.power_state is PowerState.SHUTDOWN
+    assert await guests(target) == [(2, PowerState.SHUTDOWN)]
+
+
+@pytest.mark.parametrize(("start", "left"), [(True, PowerState.RUNNING), (False, PowerState.SHUTDOWN)])
+async def test_the_source_takes_its_guest_back(
+    stages: tuple[AgentStage, AgentStage], start: bool, left: PowerState
+) -> None:
+    source, _ = stages
+    await source.moved("put_aside", 1)
+    told = await source.moved("take_back", 1, start=start)
+    assert (told.failure, told.power_state) == (None, left)
+    assert await guests(source) == [(1, left)]
+    assert disk(source, 1) == b"written by the guest"
+    await source.run_action("stop", "req-stop")
+    done = await source.conductor.hears(TaskDone)
+    assert done.error is None, "it is a guest like any other again"
+
+
+async def test_what_is_put_aside_is_no_guest_and_is_counted(stages: tuple[AgentStage, AgentStage]) -> None:
+    source, _ = stages
+    await source.moved("put_aside", 1)
+    await source.run_action("start", "req-start")
+    done = await source.conductor.hears(TaskDone)
+    assert done.error is not None
+    await source.build(2)
+    await source.conductor.hears(Built, lambda told: told.instance == uuid_of(2))
+    for _ in range(2):
+        heard = len(source.conductor.all(ReportGuests))
+        await source.crash()
+        await source.start()
+        await source.conductor.until(partial(_heard_more, source, heard))
+        [seen] = source.conductor.all(ReportGuests)[-1].guests
+        assert seen.instance == uuid_of(2)
+        assert source.conductor.all(ReportHost)[-1].usage.used["VCPU"] == 2
+
+
+@pytest.mark.parametrize("step", ["prepare", "put_aside", "transfer", "take_up"])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_after_a_crash_in_any_step_a_repeat_goes_on(
+    stages: tuple[AgentStage, AgentStage], step: str, when: str
+) -> None:
+    source, target = stages
+    steps = (("prepare", target, 2), ("put_aside", source, 1), ("transfer", target, 2), ("take_up", target, 2))
+    for name, stage, attempt in steps:
+        if name == step:
+            halting = HaltingSteps(f"move_{step}", when)
+            await stage.crash()
+            await stage.start(halting)
+            await stage.move(name, attempt)
+            await halting.halted.wait()
+            await stage.crash()
+            await stage.start()
+        assert (await stage.moved(name, attempt)).failure is None
+        assert (await stage.moved(name, attempt)).failure is None, "a repeat is answered again"
+    assert await guests(target) == [(2, PowerState.RUNNING)]
+    assert await guests(source) == []
+    assert disk(target, 2) == b"written by the guest"
+    assert [event for event in target.events() if event == "spawned"] == ["spawned"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_after_a_crash_in_taking_back_a_repeat_goes_on(stages: tuple[AgentStage, AgentStage], when: str) -> None:
+    source, _ = stages
+    await source.moved("put_aside", 1)
+    halting = HaltingSteps("move_take_back", when)
+    await source.crash()
+    await source.start(halting)
+    await source.move("take_back", 1)
+    await halting.halted.wait()
+    await source.crash()
+    await source.start()
+    assert (await source.moved("take_back", 1)).failure is None
+    assert await guests(source) == [(1, PowerState.RUNNING)]
+
+
+@pytest.mark.parametrize(("step", "attempt"), [("put_aside", 1), ("take_back", 1), ("take_up", 2)])
+async def test_no_guest_is_touched_without_a_yes(
+    stages: tuple[AgentStage, AgentStage], step: str, attempt: int
+) -> None:
+    source, _ = stages
+    await source.moved("prepare", 2)
+    if step != "put_aside":
+        await source.moved("put_aside", 1)
+        await source.moved("transfer", 2)
+    before = source.events()
+    source.conductor.may_act = False
+    told = await source.moved(step, attempt)
+    assert told.failure is not None
+    assert told.failure.error == "MoveGivenUp"
+    asked = source.conductor.all(MayMove)[-1]
+    assert (asked.move, asked.step, asked.attempt) == (MOVE, step, attempt)
+    assert source.events() == before
+
+
+async def test_a_yes_that_is_too_old_is_asked_for_again(stages: tuple[AgentStage, AgentStage]) -> None:
+    source, _ = stages
+    source.conductor.yes_seconds = 0.0
+    await source.move("put_aside", 1)
+    await source.conductor.until(lambda: len(source.conductor.all(MayMove)) == 2)
+    assert await guests(source) == [(1, PowerState.RUNNING)]
+    source.conductor.yes_seconds = 60.0
+    assert (await source.conductor.hears(MoveStepDone)).failure is None
+    assert await guests(source) == []
+
+
+async def test_a_target_without_room_is_refused_and_holds_nothing(stages: tuple[AgentStage, AgentStage]) -> None:
+    _, target = stages
+    told = await target.moved("prepare", 2, vcpus=1000)
+    assert told.failure is not None
+    assert told.failure.error == "ComputeResourcesUnavailable"
+    assert (await target.moved("prepare", 2)).failure is None, "nothing was held"
+
+
+async def test_a_target_that_was_undone_comes_to_nothing(stages: tuple[AgentStage, AgentStage]) -> None:
+    source, target = stages
+    await target.moved("prepare", 2)
+    await source.moved("put_aside", 1)
+    await target.moved("transfer", 2)
+    await target.undo(attempt=2)
+    await target.conductor.hears(AttemptFailed)
+    for step in ("prepare", "transfer", "take_up"):
+        told = await target.moved(step, 2)
+        assert told.failure is not None, step
+        assert told.failure.error == "MoveGivenUp"
+    assert labels(target) == []
+    await target.conductor.hears(ReportHost, lambda report: report.seq > 1 and report.usage.used["VCPU"] == 0)
+
+
+async def test_a_damaged_offer_is_refused(stages: tuple[AgentStage, AgentStage], tmp_path: Path) -> None:
+    source, target = stages
+    await target.moved("prepare", 2)
+    await source.moved("put_aside", 1)
+    offered = tmp_path / "exchange" / MOVE / "disk"
+    offered.unlink()
+    offered.write_bytes(b"something else")
+    told = await target.moved("transfer", 2)
+    assert told.failure is not None
+    assert told.failure.error == "StorageUnavailable"
+    assert "disk" in told.failure.message
+
+
+@pytest.mark.parametrize(("operation", "step"), [("put_aside", "put_aside"), ("kept", "put_aside")])
+async def test_a_source_that_fails_can_be_taken_back(
+    stages: tuple[AgentStage, AgentStage], operation: str, step: str
+) -> None:
+    source, _ = stages
+    source.driver.settings = FakeSettings(failures=(FailureRule(operation=operation, times=1, error="SpawnFailed"),))
+    told = await source.moved(step, 1)
+    assert told.failure is not None
+    assert told.failure.error == "SpawnFailed"
+    assert (await source.moved("take_back", 1)).failure is None
+    assert await guests(source) == [(1, PowerState.RUNNING)]
+
+
+async def test_a_guest_that_is_put_aside_for_another_move_stays_so(stages: tuple[AgentStage, AgentStage]) -> None:
+    source, _ = stages
+    await source.moved("put_aside", 1)
+    told = await source.moved("take_back", 1, move=OTHER_MOVE)
+    assert told.failure is not None
+    assert OTHER_MOVE not in told.failure.message
+    assert MOVE in told.failure.message
+    assert await guests(source) == []
+
+
+async def test_unknown_steps_and_hosts_without_an_exchange_refuse(stage: AgentStage) -> None:
+    await stage.start()
+    said = await stage.conductor.hears(RegisterAgent)
+    assert said.capabilities is not None
+    assert "move" not in said.capabilities
+    told = await stage.moved("prepare", 2)
+    assert told.failure is not None
+    assert told.failure.error == "NotSupportedByDriver"
+    told = await stage.moved("fly", 2)
+    assert told.failure is not None
+    assert told.failure.error == "NotSupportedByAgent"
+
+
+async def test_hosts_with_an_exchange_announce_moves(stages: tuple[AgentStage, AgentStage]) -> None:
+    source, _ = stages
+    said = await source.conductor.hears(RegisterAgent)
+    assert said.capabilities is not None
+    assert "move" in said.capabilities
+    assert "MoveStep" in said.understands
+
+
+async def test_a_database_that_went_back_is_not_told_of_what_is_put_aside(
+    stages: tuple[AgentStage, AgentStage],
+) -> None:
+    source, _ = stages
+    await source.moved("put_aside", 1)
+    await source.tell_guests(7)
+    told = await source.conductor.hears(GuestsFound)
+    assert [(one.instance, one.highest, one.phase) for one in told.guests] == [(uuid_of(1), 1, "none")]
+
+
+@pytest.mark.parametrize("how", ["undo", "terminate"])
+async def test_nothing_is_left_of_a_source_that_is_undone(
+    stages: tuple[AgentStage, AgentStage], tmp_path: Path, how: str
+) -> None:
+    source, _ = stages
+    await source.moved("put_aside", 1)
+    if how == "undo":
+        await source.undo(attempt=1)
+        await source.conductor.hears(AttemptFailed)
+    else:
+        await source.terminate(attempt=3)
+        await source.conductor.hears(Destroyed)
+    assert labels(source) == []
+    assert list((tmp_path / "exchange").iterdir()) == []
+    await source.conductor.hears(ReportHost, lambda report: report.seq > 1 and report.usage.used["VCPU"] == 0)
