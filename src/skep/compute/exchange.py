@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from skep.compute.drivers.base import DriverError
+from skep.domain.decoding import json_decoder
 from skep.domain.ids import is_uuid
 
 MANIFEST = "manifest.json"
@@ -61,7 +62,7 @@ class Exchange:
 
     def _take(self, move: str) -> dict[str, Path]:
         home = self._of(move)
-        digests = msgspec.json.decode((home / MANIFEST).read_bytes(), type=dict[str, str])
+        digests = json_decoder(dict[str, str]).decode((home / MANIFEST).read_bytes())
         files = {name: home / name for name in digests}
         damaged = [name for name, digest in digests.items() if _digest(files[name]) != digest]
         if damaged:
