@@ -14,7 +14,7 @@ import structlog
 
 from skep.domain.clock import SECOND, Clock, parse_iso
 from skep.domain.decoding import json_decoder
-from skep.domain.errors import Unavailable, Unreachable
+from skep.domain.errors import Forbidden, Unavailable, Unreachable
 
 log = structlog.get_logger("skep.neighbours")
 
@@ -171,10 +171,29 @@ class ServiceSession:
         await self._check(response, session)
         return response
 
+    async def post(self, url: str, body: Any) -> httpx.Response:
+        """Send JSON with Skep's token, one time: what it makes may be there although no answer came.
+
+        Raises as `stream` does.
+        """
+        session = await self._current()
+        headers = {"X-Auth-Token": session.token}
+        try:
+            response = await self._client.post(url, json=body, headers=headers, timeout=self.credentials.timeout)
+        except httpx.HTTPError as error:
+            raise _unreachable(url, error) from error
+        await self._check(response, session)
+        return response
+
     async def delete(self, url: str) -> None:
-        """Send a DELETE with Skep's token; what is gone already is no error. Raises as `get`, and for a refusal."""
+        """Send a DELETE with Skep's token; what is gone already is no error.
+
+        Raises as `get`, Forbidden when the service does not let Skep delete it, Unavailable for any other refusal.
+        """
         session = await self._current()
         response = await self._send("DELETE", url, headers={"X-Auth-Token": session.token})
+        if response.status_code == 403:
+            raise Forbidden(f"{_host(url)} does not let user {self.credentials.username} delete it")
         if response.status_code not in (204, 404):
             await self._check(response, session)
             raise Unavailable(f"{_host(url)} answered {response.status_code}")

@@ -9,12 +9,14 @@ import httpx
 import pytest
 
 from skep.contracts.eventually import PATIENCE
+from skep.contracts.neighbours.image_records import ImageRecordsContract
 from skep.contracts.neighbours.images import ImagesContract
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, address, bound
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unreachable
 from skep.domain.ids import ProjectId, RequestId
-from skep.neighbours.images.base import ImageService
+from skep.domain.images import NewImage
+from skep.neighbours.images.base import ImageRecords, ImageService
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.standalone.images.embedded import EmbeddedImages
@@ -40,10 +42,27 @@ class TestGlance(ImagesContract):
             yield GlanceImages(ServiceSession(credentials_of(cloud), client, clock))
 
 
+class TestEmbeddedRecords(ImageRecordsContract):
+    @pytest.fixture
+    async def records(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[ImageRecords]:  # noqa: ARG002  # it has the clock of its cloud
+        yield EmbeddedImages(cloud.images)  # noqa: PT022  # as the contract says
+
+
+class TestGlanceRecords(ImageRecordsContract):
+    """Over real HTTP, with Skep's own credentials."""
+
+    @pytest.fixture
+    async def records(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[ImageRecords]:
+        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+            yield GlanceImages(ServiceSession(credentials_of(cloud), client, clock))
+
+
 async def test_glance_that_does_not_answer(
     credentials: ServiceCredentials, http: httpx.AsyncClient, clock: SteppedClock
 ) -> None:
     with bound() as nobody:
         images = GlanceImages(ServiceSession(credentials, http, clock), address(nobody))
-        with pytest.raises(Unreachable):
-            await images.get(str(uuid.uuid4()), _context("mine", "member"))
+        new = NewImage(id=str(uuid.uuid4()), name="", owner="mine", disk_format="raw", container_format="bare")
+        for asked in (images.get(new.id, _context("mine", "member")), images.create(new), images.discard(new.id)):
+            with pytest.raises(Unreachable):
+                await asked

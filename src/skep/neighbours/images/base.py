@@ -1,4 +1,4 @@
-"""The port towards images: what a build must know of the image it boots from, and the bytes of images."""
+"""The ports towards images: what a build has to know of one, images that are made of servers, the bytes of images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
-from skep.domain.images import Image
+from skep.domain.images import Image, NewImage
 
 
 class BrokenTransfer(Unavailable):
@@ -22,6 +22,25 @@ class ImageService(Protocol):
 
         Raises NotFound when it does not exist or is not visible to the caller, Unavailable when the service does not
         answer.
+        """
+        ...
+
+
+class ImageRecords(Protocol):
+    """Makes and removes images in Skep's own name: whether a user may is for the caller to know."""
+
+    async def create(self, new: NewImage) -> None:
+        """Make an image that waits for its bytes.
+
+        Raises BadRequest, Forbidden or TooLarge for what the service does not take, Conflict when an image has the id,
+        or had it, Unavailable when the service does not answer: then there may be such an image.
+        """
+        ...
+
+    async def discard(self, image_id: str) -> bool:
+        """Delete an image unless it has its bytes; return whether it is gone now.
+
+        One that is protected stays, too. Raises Unavailable when the service does not answer.
         """
         ...
 

@@ -12,9 +12,9 @@ import structlog
 
 from skep.domain.context import RequestContext
 from skep.domain.decoding import convert
-from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
+from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.ids import is_uuid
-from skep.domain.images import Image
+from skep.domain.images import Image, NewImage
 from skep.neighbours.images.checked import CountedBytes, whole
 from skep.neighbours.service_session import ServiceSession, decode
 
@@ -39,10 +39,16 @@ REFUSED: dict[int, type[SkepError]] = {
 }
 """What a status means that answers an upload."""
 
+NOT_MADE: dict[int, type[SkepError]] = {400: BadRequest, 403: Forbidden, 409: Conflict, 413: TooLarge}
+"""What a status means that answers a new image."""
+
+WITH_BYTES = frozenset({"active", "deactivated"})
+"""Statuses of images that have all their bytes."""
+
 
 class GlanceImages:
-    """Reads and fills images with Skep's own user (which must be allowed to see all of them) and applies Glance's rule
-    of visibility for the caller itself: queued work has no token of its user any more.
+    """Reads, makes and fills images with Skep's own user (which must be allowed to see all of them) and applies
+    Glance's rule of visibility for the caller itself: queued work has no token of its user any more.
     """
 
     def __init__(self, session: ServiceSession, endpoint: str = "") -> None:
@@ -63,6 +69,32 @@ class GlanceImages:
         if not await self._visible(fields, context):
             raise NotFound(f"image {image_id} could not be found")
         return _image(fields)
+
+    async def create(self, new: NewImage) -> None:
+        """Make an image that waits for its bytes."""
+        response = await self._session.post(await self._url("/images"), new.fields())
+        refused = NOT_MADE.get(response.status_code)
+        if refused is not None:
+            raise refused(f"the image service refused a new image ({response.status_code})")
+        if response.status_code != 201:
+            raise Unavailable(f"the image service answered {response.status_code} to a new image")
+
+    async def discard(self, image_id: str) -> bool:
+        """Delete an image unless it has its bytes."""
+        response = await self._get(f"/images/{urllib.parse.quote(image_id, safe='')}")
+        if response.status_code == 404:
+            return True
+        if response.status_code != 200:
+            raise Unavailable(f"the image service answered {response.status_code} for image {image_id}")
+        fields = decode(response, dict[str, Any])
+        if fields.get("status") in WITH_BYTES or fields.get("protected"):
+            return False
+        try:
+            await self._session.delete(await self._url(f"/images/{urllib.parse.quote(image_id, safe='')}"))
+        except Forbidden as error:
+            log.error("image not discarded", image=image_id, error=str(error))
+            return False
+        return True
 
     async def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
         """Give the bytes of an image that the caller may use."""
@@ -109,7 +141,7 @@ class GlanceImages:
             await self._session.delete(await self._url(f"/images/{image.id}"))
         except NotFound:
             return
-        except Unavailable as error:
+        except (Forbidden, Unavailable) as error:
             log.error("an image may hold bytes of a failed upload", image=image.id, error=str(error))
         else:
             log.warning("image deleted after a failed upload", image=image.id)

@@ -9,14 +9,14 @@ from typing import BinaryIO
 from skep.database.api.images import StoredImage, Viewer
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound
-from skep.domain.images import Image
+from skep.domain.images import Image, NewImage
 from skep.neighbours.images.checked import CountedBytes, whole
 from skep.standalone.images.files import PIECE
-from skep.standalone.images.service import StandaloneImages
+from skep.standalone.images.service import EVERYBODY, StandaloneImages
 
 
 class EmbeddedImages:
-    """An `ImageService`, and `ImageTransfers`, over the embedded store."""
+    """An `ImageService`, `ImageRecords` and `ImageTransfers`, over the embedded store."""
 
     def __init__(self, images: StandaloneImages) -> None:
         self._images = images
@@ -24,6 +24,14 @@ class EmbeddedImages:
     async def get(self, image_id: str, context: RequestContext) -> Image:
         """Return an image that the caller may use."""
         return _image(await self._images.get(image_id.lower(), _viewer(context)))
+
+    async def create(self, new: NewImage) -> None:
+        """Make an image that waits for its bytes."""
+        await self._images.create(new.fields(), EVERYBODY)
+
+    async def discard(self, image_id: str) -> bool:
+        """Delete an image unless it has its bytes."""
+        return await self._images.discard(image_id.lower())
 
     async def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
         """Give the bytes of an image that the caller may use."""

@@ -149,6 +149,20 @@ class StandaloneImages:
         deleted = await self._database.write(unit, intake=True)
         await self._files.remove(file_name(deleted.id, deleted.created_at))
 
+    async def discard(self, image_id: str) -> bool:
+        """Delete an image unless it has its bytes or is protected; return whether it is gone now."""
+
+        def unit(connection: Connection) -> bool:
+            image = images.get(connection, image_id, EVERYBODY)
+            if image is None:
+                return True
+            if image.status != "queued" or image.protected:
+                return False
+            images.delete(connection, image_id)
+            return True
+
+        return await self._database.write(unit)
+
     async def upload(
         self, image_id: str, chunks: AsyncIterator[bytes], viewer: Viewer, *, declared: int = 0
     ) -> StoredImage:
