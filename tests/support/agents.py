@@ -15,6 +15,7 @@ from skep.compute.drivers.guest_log import GuestEvent, read_events
 from skep.compute.exchange import Exchange
 from skep.compute.image_cache import ImageCache
 from skep.compute.settings import ComputeSettings
+from skep.compute.snapshots import Snapshots
 from skep.compute.steps import StepRun
 from skep.contracts.eventually import PATIENCE
 from skep.domain.claims import ClaimKey
@@ -251,6 +252,7 @@ class AgentStage:
         self.clock = Clock()
         self.images: ImageCache | None = None
         self.exchange: Exchange | None = None
+        self.snapshots: Snapshots | None = None
         self.agent: Agent
         self.driver: FakeDriver
         self._agents: list[Agent] = []
@@ -283,6 +285,7 @@ class AgentStage:
             steps=steps,
             images=self.images,
             exchange=self.exchange,
+            snapshots=self.snapshots,
         )
         self._agents.append(self.agent)
         await self.agent.start()

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from skep.compute.drivers.base import PauseDriver, PowerDriver, SuspendDriver
-from skep.compute.drivers.capabilities import capabilities_of, missing
+from skep.compute.drivers.capabilities import missing
 from skep.compute.entries import Acknowledged, TaskOver, stand_in
 from skep.compute.host import Host
 from skep.compute.outcomes import Outcomes
@@ -157,7 +157,7 @@ class GuestActions:
         if order.action not in OPERATIONS:
             return f"NotSupportedByAgent: the agent of host {self._host.name} knows no action `{order.action}`"
         capability = ACTIONS[order.action].capability
-        if capability is None or capability in capabilities_of(self._host.driver):
+        if capability is None or capability in self._host.capabilities:
             return None
         return missing(capability, self._host.name)
 

@@ -16,7 +16,7 @@ from skep.compute.calls import DriverCalls
 from skep.compute.conversation import Conversation
 from skep.compute.deletes import Deletes
 from skep.compute.drivers.base import Driver, DriverError, Guest, HostFacts
-from skep.compute.drivers.capabilities import capabilities_of
+from skep.compute.drivers.capabilities import able
 from skep.compute.drivers.contents import Opener, keeps_closed
 from skep.compute.exchange import Exchange
 from skep.compute.flusher import Flusher
@@ -36,10 +36,10 @@ from skep.compute.progress import Progress
 from skep.compute.reports import Reports
 from skep.compute.restart import Restart
 from skep.compute.settings import ComputeSettings
+from skep.compute.snapshots import Snapshots
 from skep.compute.steps import Steps, UnwatchedSteps
 from skep.compute.upcalls import Upcalls
 from skep.compute.work import AgentWork
-from skep.domain.capabilities import Capability
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
@@ -92,11 +92,14 @@ class Agent:
         open_contents: Opener = keeps_closed,
         images: ImageCache | None = None,
         exchange: Exchange | None = None,
+        snapshots: Snapshots | None = None,
         on_clock: Callable[[float], None] = _ignore,
         on_hung: Callable[[str, int], None] = _ignore_calls,
     ) -> None:
         """`images` gives the bytes of images to a driver that makes disks from them; whoever gives it closes it.
         `exchange` is where the disks of moves go from host to host; None: the host takes part in none.
+
+        `snapshots` stores disks as images.
 
         `on_clock` is told by how many seconds the host's clock is ahead of that of the cell's database.
 
@@ -114,6 +117,7 @@ class Agent:
         self._open_contents = open_contents
         self._images = images
         self._exchange = exchange
+        self._snapshots = snapshots
         self._on_clock = on_clock
         self._on_hung = on_hung
         self._transport = transport
@@ -218,8 +222,10 @@ class Agent:
             take_next=self._take_next_key,
             require_proof=self.settings.require_signatures,
         )
-        able = capabilities_of(self._driver) - (set() if self._exchange is not None else {Capability.MOVE})
-        conversation.capabilities = tuple(sorted(able))
+        capabilities = able(
+            self._driver, stores_images=self._snapshots is not None, exchanges=self._exchange is not None
+        )
+        conversation.capabilities = tuple(sorted(capabilities))
         conversation.on_greeted, conversation.on_unknown = reports.beat_now, reports.register_anew
         ledger = Ledger(usage.inventory)
         ledger.set_inside(usage)
@@ -246,6 +252,8 @@ class Agent:
             images=self._images,
             image_formats=formats_of(facts.traits),
             exchange=self._exchange,
+            snapshots=self._snapshots,
+            capabilities=capabilities,
         )
         host.upcalls.on_stale = self._fence
         host.upcalls.saw(self._journal.attempts.latest)

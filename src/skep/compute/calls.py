@@ -26,7 +26,7 @@ ResultT = TypeVar("ResultT")
 log = structlog.get_logger("skep.compute")
 
 Read = Literal["facts", "guests"]
-Change = Literal["prepare", "spawn", "destroy", "action"]
+Change = Literal["prepare", "spawn", "destroy", "action", "snapshot"]
 
 SHOWN = 8
 """Hung calls that a report names at most."""
@@ -44,6 +44,8 @@ class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Also undoing one resource."""
     action: float = 600.0
     """Start, stop, reboot and whatever else is done to a guest."""
+    snapshot: float = 1800.0
+    """Copying the disk of a guest."""
 
 
 class HungCall(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,11 +16,13 @@ from skep.compute.image_cache import ImageCache
 from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
 from skep.compute.settings import ComputeSettings
+from skep.compute.snapshots import Snapshots
 from skep.compute.steps import Steps
 from skep.compute.upcalls import Upcalls
 from skep.compute.work import AgentWork, InstanceLocks
 from skep.domain.assignments import Assignment
 from skep.domain.builds import BuildFailure, FailureKind, failure
+from skep.domain.capabilities import Capability
 from skep.domain.claims import ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
@@ -64,6 +66,10 @@ class Host:
     """The disk formats that the driver boots from, as it last said by traits; empty: any."""
     exchange: Exchange | None = None
     """Where the disks of moves go from host to host; None: the host takes part in no move."""
+    snapshots: Snapshots | None = None
+    """Where the disks of guests become images; None: the host may store none."""
+    capabilities: frozenset[Capability] = frozenset()
+    """What can be done to its guests."""
     locks: InstanceLocks = dataclasses.field(default_factory=InstanceLocks)
     guests: dict[InstanceUuid, int] = dataclasses.field(default_factory=dict)
     """Whole guests, with the attempt that made each."""

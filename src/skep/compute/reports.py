@@ -11,7 +11,6 @@ import msgspec
 import structlog
 
 from skep.compute.calls import SHOWN
-from skep.compute.drivers.capabilities import capabilities_of
 from skep.compute.host import Host
 from skep.compute.images import formats_of
 from skep.compute.inventory import idle_usage, with_use
@@ -89,7 +88,7 @@ class Reports:
     async def run(self, host: Host) -> None:
         """Register, then beat and report until cancelled."""
         self._host = host
-        self._capabilities = tuple(sorted(capabilities_of(host.driver)))
+        self._capabilities = tuple(sorted(host.capabilities))
         await self._register()
         self._host.work.start(self._beat(), name=f"heartbeat {self._host.name}")
         settings = self._host.settings

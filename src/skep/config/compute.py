@@ -27,6 +27,7 @@ DriverOperation = Literal[
     "kept",
     "receive",
     "take_up",
+    "snapshot",
 ]
 """What can be made to fail."""
 
@@ -119,10 +120,13 @@ class DriverLimits(Section, frozen=True, kw_only=True):
     spawn: Annotated[float, Meta(gt=0, description="Making a guest")] = 900.0
     destroy: Annotated[float, Meta(gt=0, description="Removing a guest, or one resource that was made for it")] = 600.0
     action: Annotated[float, Meta(gt=0, description="Starting, stopping or rebooting a guest")] = 600.0
+    snapshot: Annotated[
+        float, Meta(gt=0, description="Copying the disk of a guest; after that, sending it to the image service")
+    ] = 1800.0
 
 
 class HostImagesSettings(Section, frozen=True, kw_only=True):
-    """Where an agent in a process of its own gets the bytes of images, and how many it keeps.
+    """Where an agent in a process of its own gets the bytes of images and stores some, and how many it keeps.
 
     In a cloud of one process with embedded images the agents need no credentials: they share its image store.
     """
@@ -135,7 +139,10 @@ class HostImagesSettings(Section, frozen=True, kw_only=True):
         ),
     ] = ""
     username: Annotated[
-        str, Meta(description="A user for hosts only, that may read images and nothing else: see drivers.md")
+        str,
+        Meta(
+            description="A user for hosts only, that may read images (and store some) and nothing else: see drivers.md"
+        ),
     ] = ""
     password: Annotated[str, Meta(description="Password of `username`", extra={"hide": "value"})] = ""
     project_name: Annotated[str, Meta(description="Project of `username`")] = "service"
@@ -148,6 +155,10 @@ class HostImagesSettings(Section, frozen=True, kw_only=True):
     ca_file: Annotated[
         str, Meta(description="CA that signed the certificates of both services; empty: the system's")
     ] = ""
+    store: Annotated[
+        bool,
+        Meta(description="Whether `username` may store images, too, so that users can make images of their servers"),
+    ] = False
     timeout: Annotated[float, Meta(gt=0, description="Seconds for which nothing may arrive")] = 10.0
     largest_mib: Annotated[int, Meta(ge=1, description="Largest image that the host takes, in MiB")] = 102400
     cache_mib: Annotated[

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import abc
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ from skep.compute.drivers.base import (
     NamedResource,
     PauseDriver,
     PowerDriver,
+    SnapshotDriver,
     SuspendDriver,
 )
 from skep.compute.drivers.capabilities import PROTOCOLS
@@ -391,6 +393,29 @@ class DriverContract(abc.ABC):
             await driver.take_up(small, 1, small.flavor.resources(), start=True)
         assert await _guest(driver, small) is None
 
+    async def test_a_snapshot_is_the_disk_and_leaves_the_guest_as_it_was(
+        self, driver: Driver, small: Instance, tmp_path: Path
+    ) -> None:
+        """Whether the guest runs or not; what is not there has none."""
+        if not isinstance(driver, SnapshotDriver):
+            pytest.skip("this driver lacks the capability `snapshot`")
+        await _prepare(driver, small, 1)
+        await driver.spawn(small, 1, small.flavor.resources())
+        for number, leave in enumerate([None, *_ways_to_leave(driver, small)]):
+            if leave is not None:
+                await leave()
+            before = await _guest(driver, small)
+            assert before is not None
+            file = tmp_path / str(number)
+            assert await driver.snapshot(small.uuid, "raw", file) is before.power_state
+            assert await _guest(driver, small) == before
+            disk = self.disk(driver, small.uuid, 1)
+            assert disk is None or file.read_bytes().startswith(disk)
+        await _remove(driver, small, 1)
+        with pytest.raises(DriverError) as raised:
+            await driver.snapshot(small.uuid, "raw", tmp_path / "none")
+        assert raised.value.error == "InstanceNotFound"
+
     async def test_password_and_files_are_in_the_guest_and_go_with_it(self, driver: Driver, small: Instance) -> None:
         """They are there when `spawn` returns, a repeat of it without them leaves them, and nothing shows them."""
         contents = GuestContents(admin_password="of the guest", files=(GuestFile(path="/etc/motd", contents=b"\0hi"),))
@@ -415,6 +440,18 @@ class DriverContract(abc.ABC):
 
 async def _guest(driver: Driver, instance: Instance) -> Guest | None:
     return next((guest for guest in await driver.guests() if guest.instance == instance.uuid), None)
+
+
+def _ways_to_leave(driver: Driver, instance: Instance) -> list[Callable[[], Awaitable[PowerState]]]:
+    """Return what leaves a guest that runs in another way each, with what starts it again between."""
+    ways: list[Callable[[], Awaitable[PowerState]]] = []
+    if isinstance(driver, PauseDriver):
+        ways += [partial(driver.pause, instance.uuid), partial(driver.unpause, instance.uuid)]
+    if isinstance(driver, SuspendDriver):
+        ways += [partial(driver.suspend, instance.uuid), partial(driver.resume, instance.uuid)]
+    if isinstance(driver, PowerDriver):
+        ways += [partial(driver.power_off, instance.uuid)]
+    return ways
 
 
 def _power(driver: Driver) -> PowerDriver:

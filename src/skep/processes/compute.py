@@ -65,7 +65,7 @@ class ComputeProcess(Role):
             self._transport,
             self._flusher,
             key=self._state.secrets_key,
-            images=self._images.cache if self._images is not None else None,
+            images=self._images,
             exchange=Path(shared) if (shared := self.config.compute.exchange_directory) else None,
             on_clock=self.process.metrics.clock_ahead.labels(self.cell.name).set,
         )

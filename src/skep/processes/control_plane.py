@@ -20,7 +20,7 @@ from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.ids import CELL0, CellUuid, new_uuid
 from skep.domain.live import LiveMapping
-from skep.neighbours.images.base import ImageTransfers
+from skep.neighbours.images.base import ImageExchange
 from skep.processes.cells import LiveCells, own_transports
 from skep.processes.conducting import make_cell_conductor, make_super_conductor
 from skep.processes.databases import Databases, Places
@@ -71,7 +71,7 @@ class ControlPlane:
         hosts: int | None,
         busy: Callable[[], int] = _nobody_waits,
         transport: Transport | None = None,
-        images: Callable[[], ImageTransfers | None] = _no_store,
+        images: Callable[[], ImageExchange | None] = _no_store,
     ) -> None:
         """`images` is the image store of this process, once `start` asks for it; None: it has none.
 
@@ -255,7 +255,7 @@ class ControlPlane:
             self.cell_transports[cell.uuid],
             self._flusher,
             key=self.directory.secrets_key,
-            images=self._images.cache if self._images is not None else None,
+            images=self._images,
             exchange=self.directory.exchange(cell.name),
         )
         await made.start()

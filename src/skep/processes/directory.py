@@ -25,6 +25,7 @@ OURS = (
     "db",
     "images",
     "images-of-hosts",
+    "snapshots",
     "keys",
     "hosts",
     "exchange",

@@ -8,10 +8,11 @@ from pathlib import Path
 import httpx
 
 from skep.compute.image_cache import ImageCache
+from skep.compute.snapshots import Snapshots
 from skep.config.sections import Config
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured
-from skep.neighbours.images.base import ImageTransfers
+from skep.neighbours.images.base import ImageExchange
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 
@@ -19,16 +20,20 @@ MIB = 1 << 20
 
 
 class HostImages:
-    """The images of the hosts of one process. `cache` is None where they get none."""
+    """The images of the hosts of one process.
 
-    def __init__(self, config: Config, directory: Path, clock: Clock, embedded: ImageTransfers | None = None) -> None:
-        """`directory` holds the files of images, and is of this process alone.
+    `cache` is None where they get none, `snapshots` where they may store none.
+    """
 
-        Raises Misconfigured when the file of the CA cannot be used.
+    def __init__(self, config: Config, directory: Path, clock: Clock, embedded: ImageExchange | None = None) -> None:
+        """`directory` holds the files of images, and is of this process alone; beside it is one for snapshots.
+
+        Raises Misconfigured when the file of the CA, or a directory, cannot be used.
         """
         section = config.compute.images
         self._http: httpx.AsyncClient | None = None
         self.cache: ImageCache | None = None
+        self.snapshots: Snapshots | None = None
         transfers = embedded
         if section.auth_url:
             self._http = httpx.AsyncClient(verify=_authorities(section.ca_file), trust_env=False)
@@ -52,6 +57,8 @@ class HostImages:
                 free=config.images.free_mib * MIB,
                 limit=config.compute.driver_limits.prepare,
             )
+        if transfers is not None and (section.store or not section.auth_url):
+            self.snapshots = _snapshots(config, directory.with_name("snapshots"), transfers)
 
     async def close(self) -> None:
         """End transfers and connections. The files stay."""
@@ -59,6 +66,16 @@ class HostImages:
             await self.cache.close()
         if self._http is not None:
             await self._http.aclose()
+
+
+def _snapshots(config: Config, directory: Path, store: ImageExchange) -> Snapshots:
+    section = config.compute
+    try:
+        return Snapshots(
+            directory, store, largest=section.images.largest_mib * MIB, limit=section.driver_limits.snapshot
+        )
+    except OSError as error:
+        raise Misconfigured(f"the directory {directory} cannot be used: {error.strerror}") from error
 
 
 def _authorities(file: str) -> ssl.SSLContext:

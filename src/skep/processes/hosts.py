@@ -10,10 +10,10 @@ from skep.compute.drivers.contents import GuestContents, Opener
 from skep.compute.drivers.registry import DriverSetup, make_driver
 from skep.compute.exchange import Exchange
 from skep.compute.flusher import Flusher
-from skep.compute.image_cache import ImageCache
 from skep.domain.cells import Cell
 from skep.domain.decoding import json_decoder
 from skep.processes.directory import unsealing_by
+from skep.processes.host_images import HostImages
 from skep.processes.mapping import compute_settings
 from skep.processes.process import Process
 from skep.transport.base import Transport
@@ -47,13 +47,13 @@ class DrivenHost:
         flusher: Flusher,
         *,
         key: Path,
-        images: ImageCache | None = None,
+        images: HostImages | None = None,
         exchange: Path | None = None,
         on_clock: Callable[[float], None] = _ignore,
     ) -> None:
-        """`key` is the file of the keys that seal secrets of servers; `images` gives the bytes of images, and is closed
-        by whoever gives it; `exchange` is a directory that the other hosts of the cell see too, for the disks of moves;
-        `on_clock` is told how far the clock is off.
+        """`key` is the file of the keys that seal secrets of servers; `images` carries the bytes of images, and is
+        closed by whoever gives it; `exchange` is a directory that the other hosts of the cell see too, for the disks of
+        moves; `on_clock` is told how far the clock is off.
 
         Raises Misconfigured when the driver cannot be made.
         """
@@ -64,7 +64,7 @@ class DrivenHost:
                 directory=directory,
                 clock=process.clock,
                 section=process.config.compute,
-                has_images=images is not None,
+                has_images=images is not None and images.cache is not None,
             )
         )
         self.agent = Agent(
@@ -79,7 +79,8 @@ class DrivenHost:
             flusher,
             cell_name=cell.name,
             open_contents=contents_by(key),
-            images=images,
+            images=images.cache if images is not None else None,
+            snapshots=images.snapshots if images is not None else None,
             exchange=None if exchange is None else Exchange(exchange),
             on_clock=on_clock,
             on_hung=lambda call, number: process.metrics.driver_calls_hung.labels(name, call).set(number),

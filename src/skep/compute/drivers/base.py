@@ -196,3 +196,15 @@ class SuspendDriver(Protocol):
 
     async def resume(self, instance: InstanceUuid) -> PowerState:
         """Start a suspended guest where it was. Raises DriverError."""
+
+
+@runtime_checkable
+class SnapshotDriver(Protocol):
+    """The capability `snapshot`."""
+
+    async def snapshot(self, instance: InstanceUuid, disk_format: str, file: Path) -> PowerState:
+        """Write the root disk of a guest, as it is at one moment, into a file that the agent removes later.
+
+        `disk_format` is Glance's word for what the file has to be; the file is not there yet. The guest goes on as it
+        was (running, stopped, paused or suspended), also when the call fails: return how it is. Raises DriverError.
+        """

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from skep.compute.drivers.base import Driver, ImageDriver, MoveDriver, PauseDriver, PowerDriver, SuspendDriver
+from skep.compute.drivers.base import (
+    Driver,
+    ImageDriver,
+    MoveDriver,
+    PauseDriver,
+    PowerDriver,
+    SnapshotDriver,
+    SuspendDriver,
+)
 from skep.domain.capabilities import Capability
 
 PROTOCOLS: Mapping[Capability, type] = {
@@ -13,6 +21,7 @@ PROTOCOLS: Mapping[Capability, type] = {
     Capability.SUSPEND: SuspendDriver,
     Capability.IMAGE: ImageDriver,
     Capability.MOVE: MoveDriver,
+    Capability.SNAPSHOT: SnapshotDriver,
 }
 """A capability without a row here is one that no driver can have yet."""
 
@@ -20,6 +29,15 @@ PROTOCOLS: Mapping[Capability, type] = {
 def capabilities_of(driver: Driver) -> frozenset[Capability]:
     """Return the capabilities of which a driver has the whole protocol."""
     return frozenset(capability for capability, protocol in PROTOCOLS.items() if isinstance(driver, protocol))
+
+
+def able(driver: Driver, *, stores_images: bool = False, exchanges: bool = False) -> frozenset[Capability]:
+    """Return what a host can do with its driver.
+
+    One that may store no images makes none of its guests, and one without an exchange of disks takes part in no move.
+    """
+    needs = {Capability.SNAPSHOT: stores_images, Capability.MOVE: exchanges}
+    return frozenset(one for one in capabilities_of(driver) if needs.get(one, True))
 
 
 def missing(capability: Capability, host: str) -> str:

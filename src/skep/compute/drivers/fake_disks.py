@@ -64,6 +64,13 @@ class FakeDisks:
             raise DriverError("InstanceNotFound", f"there is no disk of attempt {attempt} of {instance}")
         return path
 
+    async def write_to(self, instance: InstanceUuid, attempt: int, file: Path) -> None:
+        """Write the bytes of a disk into a file. Raises DriverError."""
+        try:
+            await asyncio.to_thread(shutil.copyfile, self._path(instance, attempt), file)
+        except OSError as error:
+            raise DriverError("StorageUnavailable", str(error)) from error
+
     def content(self, instance: InstanceUuid, attempt: int) -> bytes:
         """Return the bytes of a disk. Raises FileNotFoundError."""
         return Path(self._path(instance, attempt)).read_bytes()

@@ -67,3 +67,7 @@ class ImageTransfers(Protocol):
         deleted, where the service still answers.
         """
         ...
+
+
+class ImageExchange(ImageService, ImageTransfers, Protocol):
+    """What a host needs that fetches images and stores some."""

@@ -1,0 +1,95 @@
+"""The disks of guests on their way to the image service: each a file that is sent and removed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import structlog
+
+from skep.domain.context import RequestContext
+from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarge
+from skep.domain.ids import new_uuid
+from skep.neighbours.images.base import ImageExchange
+
+log = structlog.get_logger("skep.compute")
+
+PIECE = 1 << 20
+"""Bytes that are held in memory."""
+
+
+class Unwanted(SkepError):
+    """Nobody waits for the image any more."""
+
+
+class Snapshots:
+    """The files are in a directory of one process. What its predecessor left there is removed: nobody sends it."""
+
+    def __init__(self, directory: Path, store: ImageExchange, *, largest: int, limit: float) -> None:
+        """`largest` is the bytes that an image may have; a transfer may take `limit` seconds. Raises OSError."""
+        self._directory = directory
+        self._store = store
+        self._largest = largest
+        self._limit = limit
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in directory.iterdir():
+            left.unlink()
+
+    @contextlib.contextmanager
+    def file(self) -> Iterator[Path]:
+        """Give the path of a file that is not there yet, and remove it in the end."""
+        path = self._directory / new_uuid()
+        try:
+            yield path
+        finally:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("file of a snapshot not removed", file=str(path), error=error.strerror)
+
+    async def send(self, file: Path, image_id: str, context: RequestContext, wanted: Callable[[], bool]) -> str | None:
+        """Give an image the bytes of a file, all of them or none; return why that failed, or None.
+
+        An image that has its bytes already got them from an earlier run of the agent, which could not say so.
+        """
+        try:
+            async with asyncio.timeout(self._limit):
+                return await self._send(file, image_id, context, wanted)
+        except TimeoutError:
+            return f"ImageUnavailable: image {image_id} was not stored within {self._limit:g} s"
+        except OSError as error:
+            return f"StorageUnavailable: the snapshot cannot be read: {error.strerror}"
+
+    async def _send(self, file: Path, image_id: str, context: RequestContext, wanted: Callable[[], bool]) -> str | None:
+        try:
+            await self._store.upload(image_id, _pieces(file, wanted), context, most=self._largest)
+        except Unwanted:
+            return f"GivenUp: nobody waits for image {image_id} any more"
+        except NotFound:
+            return f"ImageNotFound: image {image_id} was deleted before it was stored"
+        except Conflict as error:
+            return await self._stored_before(image_id, context, error)
+        except TooLarge as error:
+            return f"ImageTooLarge: {error}"
+        except Forbidden as error:
+            return f"ImageNotAuthorized: {error}"
+        except SkepError as error:
+            return f"ImageUnavailable: {error}"
+        return None
+
+    async def _stored_before(self, image_id: str, context: RequestContext, error: Conflict) -> str | None:
+        try:
+            image = await self._store.get(image_id, context)
+        except SkepError as unreadable:
+            return f"ImageUnavailable: {unreadable}"
+        return None if image.status == "active" else f"ImageUnavailable: {error}"
+
+
+async def _pieces(file: Path, wanted: Callable[[], bool]) -> AsyncIterator[bytes]:
+    with await asyncio.to_thread(file.open, "rb") as opened:
+        while piece := await asyncio.to_thread(opened.read, PIECE):
+            if not wanted():
+                raise Unwanted
+            yield piece
