@@ -379,11 +379,20 @@ class AgentStage:
             ),
         )
 
-    async def run_action(self, action: str, task_id: str, number: int = 1, attempt: int = 1) -> None:
+    async def run_action(
+        self, action: str, task_id: str, number: int = 1, attempt: int = 1, arguments: dict[str, Any] | None = None
+    ) -> None:
         """Send an order to act on a guest."""
         await self.transport.cast(
             compute(CELL, HOST),
-            RunAction(context=CONTEXT, instance=uuid_of(number), attempt=attempt, action=action, task_id=task_id),
+            RunAction(
+                context=CONTEXT,
+                instance=uuid_of(number),
+                attempt=attempt,
+                action=action,
+                task_id=task_id,
+                arguments=arguments or {},
+            ),
         )
 
     async def turn(self) -> None:

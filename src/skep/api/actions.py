@@ -12,7 +12,8 @@ from dataclasses import KW_ONLY, dataclass
 from skep.api.microversions import MAXIMUM, MINIMUM
 from skep.api.roles import ADMIN, MEMBER_OR_ADMIN
 from skep.api.schemas import servers as bodies
-from skep.api.schemas.validation import Body
+from skep.api.schemas.server_answers import IMAGE_MADE
+from skep.api.schemas.validation import AnswerShape, Body
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class ActionRow:
     """None: whatever stands behind the key, it is not looked at."""
     status: int = 202
     """Of a success."""
+    response: AnswerShape | None = None
+    """None: a success has no body."""
     since: int = MINIMUM
     until: int = MAXIMUM
 
@@ -45,6 +48,13 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
     ActionRow("unpause", ("unpause",), "os_compute_api:os-pause-server:unpause"),
     ActionRow("suspend", ("suspend",), "os_compute_api:os-suspend-server:suspend"),
     ActionRow("resume", ("resume",), "os_compute_api:os-suspend-server:resume"),
+    ActionRow(
+        "createImage",
+        ("snapshot",),
+        f"{_SERVERS}:create_image",
+        body=bodies.ACTION_CREATE_IMAGE,
+        response=IMAGE_MADE,
+    ),
     ActionRow("lock", ("lock",), "os_compute_api:os-lock-server:lock", body=bodies.ACTION_LOCK),
     ActionRow("unlock", ("unlock",), "os_compute_api:os-lock-server:unlock"),
     ActionRow(

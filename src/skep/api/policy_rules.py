@@ -69,7 +69,6 @@ _NOUNS: dict[str, dict[str, tuple[str, ...]]] = {
             "delete",
             "rebuild",
             "resize",
-            "create_image",
         ),
         ADMIN: (
             "index:get_all_tenants",

@@ -88,6 +88,7 @@ _SERVER_ACTIONS = (
             rule=row.rule,
             body=row.body or bodies.any_value(row.key),
             status=row.status,
+            response=row.response,
             since=row.since,
             until=row.until,
         )

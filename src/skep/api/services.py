@@ -20,7 +20,7 @@ from skep.transport.base import Transport
 if TYPE_CHECKING:
     from skep.database.engine import Database
     from skep.neighbours.identity.base import IdentityService
-    from skep.neighbours.images.base import ImageService
+    from skep.neighbours.images.base import ImageRecords, ImageService
 
 
 class QuotaDefaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +61,8 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`https://compute.example.org`: what links begin with. None: what the request says."""
     identity_url: str = "http://127.0.0.1:5000/v3"
     """Where to get a token; named in 401 answers."""
+    images_url: str = ""
+    """Where images are; empty: only the catalogue says."""
     default_availability_zone: str = "nova"
     default_schedule_zone: str | None = None
     internal_service_availability_zone: str = "internal"
@@ -108,6 +110,8 @@ class ApiServices:
     clock: Clock
     identity: IdentityService
     images: ImageService
+    image_records: ImageRecords
+    """Makes images of servers, and removes those that come to nothing."""
     policy: Policy
     seal: Callable[[bytes], bytes]
     """Encrypts adminPass and injected files for storage."""

@@ -30,7 +30,7 @@ log = get_logger(__name__)
 BATCH = 50
 
 _TASKS = {
-    setting: frozenset(one.task for one in ACTIONS.values() if one.deadline == setting and one.task is not None)
+    setting: frozenset(task for one in ACTIONS.values() if one.deadline == setting for task in one.tasks)
     for setting in sorted({action.deadline for action in ACTIONS.values() if action.deadline is not None})
 }
 """The setting of a deadline -> the tasks that it is for."""
@@ -56,8 +56,11 @@ class Deadlines:
         if message.tasks:
             named = [(one.instance, one.task_id) for one in message.tasks]
             await parts.database.write(partial(tasks.progressed, host=message.host, tasks=named, now=now))
-        phases = [one.phase for one in message.builds]
-        log.debug("progress", host=message.host, **{name: phases.count(name) for name in sorted(set(phases))})
+        phases = {(one.instance, one.task_id): one.phase for one in message.tasks if one.phase}
+        if phases:
+            await parts.database.write(partial(tasks.enter, host=message.host, phases=phases, now=now))
+        building = [one.phase for one in message.builds]
+        log.debug("progress", host=message.host, **{name: building.count(name) for name in sorted(set(building))})
 
     async def _run(self) -> bool:
         settings = self._parts.settings

@@ -6,16 +6,15 @@ from collections.abc import Iterable
 
 from skep.cell_conductor import notifications
 from skep.cell_conductor.parts import Parts
-from skep.domain.actions import Action, Over
-from skep.domain.context import RequestContext
+from skep.domain.actions import ActionRequest, Over
 from skep.domain.instances import Instance
 from skep.telemetry import endings
 
 
-def begun(parts: Parts, action: Action, instance: Instance | None, context: RequestContext) -> None:
+def begun(parts: Parts, request: ActionRequest, instance: Instance | None) -> None:
     """Tell that a host may begin an action."""
     if instance is not None:
-        notifications.action_start(parts.notifier, action, instance, context)
+        notifications.action_start(parts.notifier, request, instance)
 
 
 def ended(parts: Parts, over: Iterable[Over]) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from skep.database.cell.builds import Work
 from skep.domain import notifications
-from skep.domain.actions import Action
+from skep.domain.actions import ACTIONS, ActionRequest
 from skep.domain.context import RequestContext
 from skep.domain.instances import Fault, Instance, PowerState, State
 from skep.telemetry.endings import CONDUCTOR, publisher
@@ -68,13 +68,13 @@ def exhausted(notifier: Notifier, work: Work, message: str) -> None:
     _update(notifier, instance, State.SCHEDULED, work.context)
 
 
-def action_start(notifier: Notifier, action: Action, instance: Instance, context: RequestContext) -> None:
+def action_start(notifier: Notifier, request: ActionRequest, instance: Instance) -> None:
     """The host may begin an action."""
     notifier.emit(
-        f"instance.{action.notification}.start",
-        notifications.action(instance, context),
+        f"instance.{ACTIONS[request.action].notification}.start",
+        notifications.action(instance, request.context, arguments=request.arguments),
         publisher_id=publisher(instance),
-        request=context.request_id,
+        request=request.context.request_id,
     )
 
 

@@ -69,7 +69,7 @@ class Tasks:
             granted, begun = await parts.database.write(partial(permit, message=message, now=parts.clock.now()))
             step.outcome = "ok" if granted else "replaced"
         for task, instance in begun:
-            endings.begun(parts, task.action, instance, task.request.context)
+            endings.begun(parts, task.request, instance)
         return ActPermission(granted=granted, seconds=YES_SECONDS if granted else 0.0)
 
     async def done(self, message: TaskDone, _context: RequestContext | None) -> Done:

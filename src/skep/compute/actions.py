@@ -6,18 +6,21 @@ seconds, from the asking and by this host's own clock: whoever was held up longe
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import structlog
 
-from skep.compute.drivers.base import PauseDriver, PowerDriver, SuspendDriver
+from skep.compute.drivers.base import PauseDriver, PowerDriver, SnapshotDriver, SuspendDriver
 from skep.compute.drivers.capabilities import missing
 from skep.compute.entries import Acknowledged, TaskOver, stand_in
 from skep.compute.host import Host
 from skep.compute.outcomes import Outcomes
-from skep.domain.actions import ACTIONS, of_task
+from skep.domain.actions import ACTIONS, UPLOADING, MakeImage, of_task
 from skep.domain.builds import BuildFailure
+from skep.domain.decoding import convert
 from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, Task
@@ -28,6 +31,9 @@ log = structlog.get_logger("skep.compute")
 
 Operation = Callable[[Any, RunAction], Awaitable[PowerState]]
 """What a driver with the action's capability does for an order."""
+
+Copy = Callable[[Any, RunAction, Path], Awaitable[PowerState]]
+"""What it does for one that makes an image, whose bytes it writes into the file."""
 
 
 def _start(driver: PowerDriver, order: RunAction) -> Awaitable[PowerState]:
@@ -62,6 +68,14 @@ def _resume(driver: SuspendDriver, order: RunAction) -> Awaitable[PowerState]:
     return driver.resume(order.instance)
 
 
+def _image(order: RunAction) -> MakeImage:
+    return convert(order.arguments, MakeImage)
+
+
+def _snapshot(driver: SnapshotDriver, order: RunAction, file: Path) -> Awaitable[PowerState]:
+    return driver.snapshot(order.instance, _image(order).disk_format, file)
+
+
 OPERATIONS: dict[str, Operation] = {
     "start": _start,
     "stop": _stop,
@@ -74,6 +88,11 @@ OPERATIONS: dict[str, Operation] = {
 }
 """The name of an action -> what it is on a host."""
 
+COPIES: dict[str, Copy] = {
+    "snapshot": _snapshot,
+}
+"""The name of an action that makes an image -> what writes the file that is sent."""
+
 GIVEN_UP = "the task was given up, ended or replaced before the host began it"
 
 
@@ -83,6 +102,8 @@ class _Run:
     def __init__(self, order: RunAction) -> None:
         self.order = order
         self.asks = order.ask
+        self.phase = ""
+        """As progress tells it."""
 
 
 class GuestActions:
@@ -92,6 +113,8 @@ class GuestActions:
         self._host = host
         self._outcomes = outcomes
         self._under_way: dict[str, _Run] = {}
+        self.on_phase: Callable[[], None] = _nothing
+        """Called when a task comes into another phase."""
 
     def take_power(self, message: ChangePower) -> None:
         """Take the order of a conductor that knows of no other. Raises BadRequest for a task that is none of power."""
@@ -131,7 +154,7 @@ class GuestActions:
         """
         hung = self._host.calls.hung_about()
         return [
-            TaskInHand(run.order.instance, task_id)
+            TaskInHand(run.order.instance, task_id, run.phase)
             for task_id, run in self._under_way.items()
             if run.order.instance not in hung
         ]
@@ -154,7 +177,7 @@ class GuestActions:
 
     def _lacks(self, order: RunAction) -> str | None:
         """Say what this agent or its driver lacks for an order; None: nothing."""
-        if order.action not in OPERATIONS:
+        if order.action not in OPERATIONS and order.action not in COPIES:
             return f"NotSupportedByAgent: the agent of host {self._host.name} knows no action `{order.action}`"
         capability = ACTIONS[order.action].capability
         if capability is None or capability in self._host.capabilities:
@@ -165,12 +188,48 @@ class GuestActions:
         """Act once the conductor says yes."""
         order = run.order
         while (until := await self._permission(run)) is not None:
-            async with self._host.locks.hold(order.instance):
-                # Whoever held the lock, or this process itself, may have taken its time.
-                if until == FOREVER or self._host.clock.elapsed() < until:
-                    await self._operate(order)
-                    return
+            with self._file(order) as file:
+                async with self._host.locks.hold(order.instance):
+                    # Whoever held the lock, or this process itself, may have taken its time.
+                    if until != FOREVER and self._host.clock.elapsed() >= until:
+                        continue
+                    copied = await self._operate(order, file)
+                # What is sent is not in the way of what else is done to the guest, its end above all.
+                if copied and file is not None:
+                    await self._send(run, file)
+            return
         await self._refuse(order, f"GivenUp: {GIVEN_UP}")
+
+    def _file(self, order: RunAction) -> contextlib.AbstractContextManager[Path | None]:
+        """Return where the bytes of an image go; None: the action makes none."""
+        if order.action not in COPIES:
+            return contextlib.nullcontext()
+        assert self._host.snapshots is not None
+        return self._host.snapshots.file()
+
+    async def _send(self, run: _Run, file: Path) -> None:
+        """Store the image that an action makes, for as long as its guest is there, and note what came of it."""
+        host, order = self._host, run.order
+        assert host.snapshots is not None
+        run.phase = UPLOADING
+        self.on_phase()
+        error = await host.snapshots.send(
+            file,
+            _image(order).image_id,
+            order.context,
+            lambda: not host.work.stopping and host.guests.get(order.instance) == order.attempt,
+        )
+        host.work.check()
+        if error is not None:
+            log.warning(
+                "image not stored",
+                request=order.context.request_id,
+                host=host.name,
+                instance=order.instance,
+                error=error,
+            )
+        power_state, gone = await self._look(order.instance)
+        self._note(order, power_state, error, gone=gone)
 
     async def _refuse(self, order: RunAction, why: str) -> None:
         """End the action without touching the guest."""
@@ -211,19 +270,22 @@ class GuestActions:
             )
         )
 
-    async def _operate(self, order: RunAction) -> None:
-        """Let the driver act, and note what came of it. Only what the driver began is noted as taken and begun."""
+    async def _operate(self, order: RunAction, file: Path | None) -> bool:
+        """Let the driver act, and note what came of it. Only what the driver began is noted as taken and begun.
+
+        Return True, and note no end, where the file of an image is there to be sent.
+        """
         host, instance = self._host, order.instance
         attempt = host.guests.get(instance)
         if attempt is None:
             power_state, gone = await self._look(instance)
             why = f"InstanceNotFound: there is no guest of {instance} on host {host.name}"
             self._note(order, power_state, why, gone=gone)
-            return
+            return False
         if attempt != order.attempt:
             there = f"the guest of {instance} on host {host.name} bears attempt {attempt}, not {order.attempt}"
             self._note(order, PowerState.NOSTATE, f"InstanceNotFound: {there}")
-            return
+            return False
         begun = False
 
         def begins() -> None:
@@ -232,13 +294,18 @@ class GuestActions:
             host.journal.note(Acknowledged(instance=instance, outcome="task", task_id=order.task_id, taken=True))
 
         async with host.step("act", instance, order.attempt, order.context) as step:
-            operation = OPERATIONS[order.action](host.driver, order)
-            result = await host.calls.change("action", operation, instance, on_begin=begins)
+            if file is None:
+                operation = OPERATIONS[order.action](host.driver, order)
+                result = await host.calls.change("action", operation, instance, on_begin=begins)
+            else:
+                copying = COPIES[order.action](host.driver, order, file)
+                result = await host.calls.change("snapshot", copying, instance, on_begin=begins)
             if isinstance(result, BuildFailure):
                 step.outcome = "failed" if begun else "refused"
         if not isinstance(result, BuildFailure):
-            self._note(order, result, None)
-            return
+            if file is None:
+                self._note(order, result, None)
+            return file is not None
         log.warning(
             "action failed",
             request=order.context.request_id,
@@ -249,6 +316,7 @@ class GuestActions:
         )
         power_state, gone = await self._look(instance)
         self._note(order, power_state, f"{result.error}: {result.message}", begun=begun, gone=gone)
+        return False
 
     async def _look(self, instance: InstanceUuid) -> tuple[PowerState, bool]:
         """Ask the hypervisor how the guest is after a task failed, or was not begun, and whether it is gone."""
@@ -261,6 +329,10 @@ class GuestActions:
 
 FOREVER = float("inf")
 """The conductor is of a release that cannot be asked: its order is all that there is."""
+
+
+def _nothing() -> None:
+    return None
 
 
 def _task(order: RunAction) -> Task:

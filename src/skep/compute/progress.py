@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 
 import structlog
@@ -20,13 +21,16 @@ IN_ONE_MESSAGE = 500
 
 
 class Progress:
-    """One message for each interval in which something is in hand (more only where it is very much)."""
+    """One message for each interval in which something is in hand, and for each new phase of a task (more only where it
+    is very much)."""
 
     def __init__(self, host: Host, builds: Builds, actions: GuestActions, moves: Moves) -> None:
         self._host = host
         self._builds = builds
         self._actions = actions
         self._moves = moves
+        self._nudge = asyncio.Event()
+        actions.on_phase = self._nudge.set
 
     async def run(self) -> None:
         """Tell until cancelled."""
@@ -39,7 +43,10 @@ class Progress:
                 except SkepError as error:
                     log.info("progress not sent", host=self._host.name, error=str(error))
                     break
-            await asyncio.sleep(self._host.settings.progress_seconds)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._host.settings.progress_seconds):
+                    await self._nudge.wait()
+            self._nudge.clear()
 
     def _reports(self) -> Iterator[ReportProgress]:
         builds: list[BuildInHand] = self._builds.in_hand()

@@ -7,6 +7,8 @@ body, policy) are in `api/actions.py`. Work beyond the kind of an action is a pl
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -16,7 +18,7 @@ from skep.domain.capabilities import Capability
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State, Task
-from skep.domain.states import SETTLED
+from skep.domain.states import GUEST_ON_HOST, SETTLED
 
 
 class Kind(enum.StrEnum):
@@ -48,6 +50,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a locked server refuses it to callers without admin rights."""
     task: Task | None = None
     """The server's task while it runs; None: it is over when it was written."""
+    phases: Mapping[str, Task] = MappingProxyType({})
+    """What the task is called from the phase on that its host is in: `BEGUN`, and what the host tells of it."""
     arguments: type[msgspec.Struct] | None = None
     """Its argument besides the server; None: no argument."""
     capability: Capability | None = None
@@ -63,6 +67,23 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     """The setting of `[conductor]` with the seconds for which its host may be silent; None: without a limit."""
     frees_quota: bool = False
     """Whether what the server uses is given back to its project."""
+    leaves_guest: bool = False
+    """Whether its host changes nothing of the guest: given up it is over, whatever the host did."""
+
+    @property
+    def tasks(self) -> frozenset[Task]:
+        """The task in all its phases."""
+        first = frozenset() if self.task is None else frozenset({self.task})
+        return first | frozenset(self.phases.values())
+
+
+class MakeImage(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of actions that make an image."""
+
+    image_id: str
+    """It is there, without bytes."""
+    disk_format: str
+    """Of its bytes, in Glance's words."""
 
 
 class ActionRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -88,6 +109,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int
     ended_at: int
     error: str | None = None
+    arguments: dict[str, Any] = {}
+    """As asked, without secret ones."""
     before: State | None = None
     """The state before it, where it was one write."""
     before_task: Task | None = None
@@ -105,6 +128,11 @@ Over = tuple[Ended, Instance | None]
 """An action that is over, and its instance as it is now; None for a row that cannot be read."""
 
 ANY_TASK = frozenset(Task)
+
+BEGUN = "begun"
+"""The phase of a task whose host was allowed to begin."""
+UPLOADING = "uploading"
+"""The phase of a task whose host sends an image."""
 
 _STEPS = (
     Step("may_act", "cell_conductor"),
@@ -219,6 +247,21 @@ _TABLE = (
         deadline="task_deadline",
     ),
     Action(
+        name="snapshot",
+        record="createImage",
+        kind=Kind.GUEST,
+        begins_in=GUEST_ON_HOST,
+        lock_refuses=False,
+        task=Task.IMAGE_SNAPSHOT_PENDING,
+        arguments=MakeImage,
+        phases={BEGUN: Task.IMAGE_SNAPSHOT, UPLOADING: Task.IMAGE_UPLOADING},
+        leaves_guest=True,
+        event="compute_snapshot_instance",
+        notification="snapshot",
+        capability=Capability.SNAPSHOT,
+        deadline="task_deadline",
+    ),
+    Action(
         name="lock",
         record="lock",
         kind=Kind.ROW,
@@ -256,7 +299,7 @@ _TABLE = (
 
 ACTIONS: dict[str, Action] = {action.name: action for action in _TABLE}
 
-ON_HOSTS = frozenset(action.task for action in _TABLE if action.kind is Kind.GUEST and action.task is not None)
+ON_HOSTS = frozenset(task for action in _TABLE if action.kind is Kind.GUEST for task in action.tasks)
 """Tasks that a server's host carries out."""
 
 
@@ -267,4 +310,4 @@ def of_record(record: str) -> Action:
 
 def of_task(task: Task) -> Action:
     """Return the first action that has this task: what a row is under that does not say which."""
-    return next(action for action in _TABLE if action.task is task)
+    return next(action for action in _TABLE if task in action.tasks)

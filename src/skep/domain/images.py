@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+FIELDS = frozenset(
+    "id name status visibility owner protected os_hidden container_format disk_format min_disk min_ram size "
+    "virtual_size checksum os_hash_algo os_hash_value tags self file schema locations direct_url stores "
+    "created_at updated_at".split()
+)
+"""What the images API itself says of an image; every other text is a property of its own."""
+
+RESERVED = "os_glance"
+"""Properties whose names begin so are the image service's own (Glance, "Common image properties")."""
+
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
     """One image as the image service describes it."""
@@ -28,7 +38,7 @@ class NewImage(msgspec.Struct, frozen=True, kw_only=True):
     """An image that is to be made, without its bytes yet."""
 
     id: str
-    """Chosen by whoever makes it, so that it can be removed whatever became of the making."""
+    """Chosen before it is made, so that it can be removed whatever became of the making."""
     name: str
     owner: str
     """The project that it belongs to; no other sees it."""

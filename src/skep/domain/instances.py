@@ -52,6 +52,9 @@ class Task(enum.StrEnum):
     UNPAUSING = "unpausing"
     SUSPENDING = "suspending"
     RESUMING = "resuming"
+    IMAGE_SNAPSHOT_PENDING = "image_snapshot_pending"
+    IMAGE_SNAPSHOT = "image_snapshot"
+    IMAGE_UPLOADING = "image_uploading"
     DELETING = "deleting"
 
 

@@ -5,6 +5,8 @@ Source: Nova's notification reference and `instance.*` samples (names, versions 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from skep.domain.clock import isoformat
@@ -13,6 +15,10 @@ from skep.domain.flavors import Flavor
 from skep.domain.instances import Fault, Instance, State, Task, instance_name
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import task_state, vm_state
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+IMAGE_ID = "image_id"
+"""The argument of actions that make an image: which one."""
 
 
 def payload(name: str, version: str, data: dict[str, Any]) -> dict[str, Any]:
@@ -105,9 +111,14 @@ def update(of: Instance, old_state: State | None, old_task: Task | None = None) 
     )
 
 
-def action(of: Instance, context: RequestContext, fault: Fault | None = None) -> dict[str, Any]:
+def action(
+    of: Instance, context: RequestContext, fault: Fault | None = None, arguments: Mapping[str, Any] = NOTHING
+) -> dict[str, Any]:
     """Return the payload of `instance.delete.*` and other actions."""
-    return payload("InstanceActionPayload", "1.8", _action(of, context, fault))
+    data = _action(of, context, fault)
+    if IMAGE_ID in arguments:
+        return payload("InstanceActionSnapshotPayload", "1.9", {**data, "snapshot_image_id": arguments[IMAGE_ID]})
+    return payload("InstanceActionPayload", "1.8", data)
 
 
 def create(of: Instance, context: RequestContext, fault: Fault | None = None) -> dict[str, Any]:

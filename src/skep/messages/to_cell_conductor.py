@@ -140,6 +140,8 @@ class TaskInHand(msgspec.Struct, frozen=True, array_like=True):
 
     instance: InstanceUuid
     task_id: str
+    phase: str = ""
+    """A phase of the action's row in `skep.domain.actions`; empty: none of these, or an agent of before 0.7.0."""
 
 
 class ReportProgress(Cast, frozen=True, kw_only=True):

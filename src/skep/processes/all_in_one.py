@@ -135,7 +135,12 @@ class AllInOneCloud:
         self.notes += self.plane.notes
         live = self.plane.live
         await http.serve(
-            live.databases, live.names, self.plane.transport, stop_cell=self.plane.stop_cell, cell_work=cell_work(live)
+            live.databases,
+            live.names,
+            self.plane.transport,
+            stop_cell=self.plane.stop_cell,
+            cell_work=cell_work(live),
+            alone=True,
         )
         # What is there now stays: the collector need not look at it again.
         gc.collect()

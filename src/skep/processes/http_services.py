@@ -9,6 +9,7 @@ from skep.admin.app import AdminApi
 from skep.admin.joining import Messaging
 from skep.admin.services import NO_CELL_WORK, AdminServices, CellWork
 from skep.api.app import ComputeApi
+from skep.api.awaited_images import AwaitedImages
 from skep.api.openapi import document
 from skep.api.policy import Policy
 from skep.api.routes import ROUTES
@@ -30,6 +31,7 @@ from skep.processes.nats_users import host_user
 from skep.processes.neighbours import Neighbours, keystone_settings
 from skep.processes.process import Process
 from skep.processes.roster import Roster
+from skep.reconciler.loop import Loop
 from skep.standalone.binding import check_bind
 from skep.standalone.identity.app import identity_app
 from skep.standalone.images.app import images_app
@@ -54,6 +56,7 @@ class HttpServices:
         self._front: Front | None = None
         self._door: Door | None = None
         self._gauges: Gauges | None = None
+        self._awaited: Loop | None = None
         self._listeners: dict[str, Listener] = {}
         config = process.config
         self._policy = Policy(config.api.policy_file or None)
@@ -148,8 +151,9 @@ class HttpServices:
         missing: Callable[[], Sequence[str]] = tuple,
         stop_cell: Callable[[CellUuid], Awaitable[None]] = _none_runs_here,
         cell_work: CellWork = NO_CELL_WORK,
+        alone: bool = False,
     ) -> None:
-        """Answer everything from now on."""
+        """Answer everything from now on; `alone`: as the only process that does."""
         self._gauges = Gauges(self._api, names, transport, self.process.metrics)
         self._gauges.start()
         users, store = self.neighbours.users, self.neighbours.store
@@ -157,8 +161,11 @@ class HttpServices:
             await self._listeners["identity"].start(identity_app(users))
         if store is not None and "images" in self._listeners:
             await self._listeners["images"].start(images_app(store, self.neighbours.identity))
-        compute = ComputeApi(self._compute(cells, names, transport), ROUTES)
-        self._front = Front(compute, AdminApi(self._admin(cells, names, transport, missing, stop_cell, cell_work)))
+        services = self._compute(cells, names, transport)
+        self._awaited = AwaitedImages(services, alone=alone).loop
+        self._awaited.start()
+        admin = AdminApi(self._admin(cells, names, transport, missing, stop_cell, cell_work))
+        self._front = Front(ComputeApi(services, ROUTES), admin)
         if self._door is not None:
             self._door.inside = self._front
         else:
@@ -171,6 +178,9 @@ class HttpServices:
         if self._gauges is not None:
             gauges, self._gauges = self._gauges, None
             await gauges.stop()
+        if self._awaited is not None:
+            awaited, self._awaited = self._awaited, None
+            await awaited.stop()
         if hasattr(self, "neighbours"):
             await self.neighbours.close()
 
@@ -197,10 +207,11 @@ class HttpServices:
             clock=self.process.clock,
             identity=self.neighbours.identity,
             images=self.neighbours.images,
+            image_records=self.neighbours.image_records,
             policy=self._policy,
             seal=self._seal.encrypt,
             unseal=self._seal.decrypt,
-            settings=mapping.api_settings(config, self.identity_url),
+            settings=mapping.api_settings(config, self.identity_url, self.images_url),
             ended=self._ended,
             runs_on=self.process.host,
             backlog=lambda: self._gauges.backlog if self._gauges is not None else 0,

@@ -52,7 +52,7 @@ def device_aliases(section: PciSettings) -> dict[str, DeviceAlias]:
     return aliases
 
 
-def api_settings(config: Config, identity_url: str) -> ApiSettings:
+def api_settings(config: Config, identity_url: str, images_url: str) -> ApiSettings:
     """Return how the compute API behaves."""
     section, quota = config.api, config.quota
     return ApiSettings(
@@ -61,6 +61,7 @@ def api_settings(config: Config, identity_url: str) -> ApiSettings:
         max_backlog=section.backlog_limit,
         public_url=section.public_url or None,
         identity_url=identity_url,
+        images_url=images_url,
         policy_file=section.policy_file or None,
         filters=config.scheduler.enabled_filters,
         aliases=device_aliases(config.pci),

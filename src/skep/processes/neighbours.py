@@ -12,7 +12,7 @@ from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
-from skep.neighbours.images.base import ImageService
+from skep.neighbours.images.base import ImageRecords, ImageService
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.service_session import CredentialsRefused, ServiceCredentials
 from skep.processes import mapping
@@ -48,6 +48,7 @@ class Neighbours:
         self.store: StandaloneImages | None = None
         self.identity: IdentityService
         self.images: ImageService
+        self.image_records: ImageRecords
         self.embedded_images: EmbeddedImages | None = None
         if config.identity.kind == "keystone":
             self._http = httpx.AsyncClient(verify=_authorities(config.identity), trust_env=False)
@@ -60,7 +61,7 @@ class Neighbours:
             )
             metrics.sign_ins_waiting.set_function(lambda: users.passwords.waiting)
         if config.images.kind == "glance" and self._keystone is not None:
-            self.images = GlanceImages(self._keystone.session, config.images.endpoint)
+            self.images = self.image_records = GlanceImages(self._keystone.session, config.images.endpoint)
         else:
             self.store = StandaloneImages(
                 mapping.images_settings(config, directory, identity_url),
@@ -70,7 +71,7 @@ class Neighbours:
             )
             for limit in LIMITS:
                 metrics.images_refused.labels(limit)
-            self.images = self.embedded_images = EmbeddedImages(self.store)
+            self.images = self.image_records = self.embedded_images = EmbeddedImages(self.store)
 
     async def open(self) -> None:
         """Open the store, sign in to Keystone.

@@ -51,7 +51,7 @@ def _notify(notifier: Notifier, instance: Instance, over: Ended) -> None:
     fault = None if over.error is None else Fault(code=500, message=over.error, created_at=over.ended_at)
     notifier.emit(
         f"instance.{action.notification}.{'end' if fault is None else 'error'}",
-        notifications.action(instance, over.context, fault),
+        notifications.action(instance, over.context, fault, over.arguments),
         publisher_id=publisher(instance),
         request=over.context.request_id,
         priority="INFO" if fault is None else "ERROR",

@@ -54,3 +54,18 @@ async def test_actions_of_rows(tmp_path: Path) -> None:
         assert {event["Action"] for event in events} == {"create", "lock", "unlock", "resetState"}
         await openstack_quiet(yaml, "server", "delete", "--force", "--wait", "one")
         assert await openstack(yaml, "server", "list") == []
+
+
+async def test_making_an_image_of_a_server(tmp_path: Path) -> None:
+    async with serving_cloud(http_config(tmp_path), cells=1, hosts=1) as cloud:
+        yaml = cloud.clouds_yaml
+        await openstack(yaml, "server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "one")
+        made = await openstack(
+            yaml, "server", "image", "create", "--name", "of-one", "--property", "colour=blue", "--wait", "one"
+        )
+        assert (made["name"], made["status"]) == ("of-one", "active")
+        shown = await openstack(yaml, "image", "show", "of-one")
+        assert (shown["properties"]["image_type"], shown["properties"]["colour"]) == ("snapshot", "blue")
+        await openstack(yaml, "server", "create", "--image", "of-one", "--flavor", "m1.tiny", "--wait", "two")
+        events = await openstack(yaml, "server", "event", "list", "one")
+        assert {event["Action"] for event in events} == {"create", "createImage"}

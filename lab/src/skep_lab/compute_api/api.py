@@ -21,10 +21,10 @@ from skep.database.api import host_mappings
 from skep.domain.cells import HostMapping
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
-from skep.domain.errors import NotFound
+from skep.domain.errors import NotFound, SkepError
 from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CELL0, CellUuid, NodeUuid, ProjectId, UserId, new_uuid
-from skep.domain.images import Image
+from skep.domain.images import Image, NewImage
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.messages.base import Done
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
@@ -82,6 +82,28 @@ class NoImages:
 
     async def get(self, image_id: str, context: RequestContext) -> Image:  # noqa: ARG002 - the port says so
         raise NotFound(f"Image {image_id} could not be found.")
+
+
+class MadeImages:
+    """Notes the images that are made of servers."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, NewImage] = {}
+        self.stored: set[str] = set()
+        """The ids of those that have got their bytes."""
+        self.refuses: SkepError | None = None
+        """What the next image is refused by."""
+
+    async def create(self, new: NewImage) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+        self.made[new.id] = new
+
+    async def discard(self, image_id: str) -> bool:
+        if image_id in self.stored:
+            return False
+        self.made.pop(image_id, None)
+        return True
 
 
 class HeldStates:
@@ -207,6 +229,7 @@ async def api_under_test(
         clock=Clock(),
         identity=KnownTokens(),
         images=NoImages(),
+        image_records=MadeImages(),
         policy=Policy(settings.policy_file),
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],

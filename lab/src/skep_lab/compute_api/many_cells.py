@@ -32,7 +32,7 @@ from skep.domain.instances import Instance, PowerState
 from skep.domain.quotas import COUNTED, charge_of
 from skep.domain.request_specs import RequestSpec
 from skep.transport.memory import MemoryTransport
-from skep_lab.compute_api.api import PROJECT, HeldStates, KnownTokens, NoImages
+from skep_lab.compute_api.api import PROJECT, HeldStates, KnownTokens, MadeImages, NoImages
 from skep_lab.compute_api.servers import ServersUnderTest, assignment_on
 
 FLAVOR = Flavor(flavorid="1", name="m1.tiny", vcpus=1, memory_mb=512, root_gb=1)
@@ -165,6 +165,7 @@ async def many_cells(
         clock=Clock(),
         identity=KnownTokens(),
         images=NoImages(),
+        image_records=MadeImages(),
         policy=Policy(),
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],

@@ -46,7 +46,7 @@ from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, Publis
 from skep.messages.to_super_conductor import DeleteInstances, OperatorStateChanged, ScheduleAndBuildInstances
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, cell_conductor
 from skep.transport.memory import MemoryTransport
-from skep_lab.compute_api.api import PROJECT, KnownTokens
+from skep_lab.compute_api.api import PROJECT, KnownTokens, MadeImages
 
 CELL1 = CellUuid("11111111-1111-4111-8111-111111111111")
 CELL2 = CellUuid("22222222-2222-4222-8222-222222222222")
@@ -106,8 +106,10 @@ class ServersUnderTest:
         told: asyncio.Queue[Any],
         routes: Iterable[Route] = SERVER_ROUTES,
         ended: Sequence[Over] = (),
+        images: MadeImages | None = None,
     ) -> None:
         self.services = services
+        self.images = images or MadeImages()
         self.told = told
         self.ended = ended
         self.client = httpx.AsyncClient(
@@ -258,6 +260,7 @@ async def servers_under_test(
     await database.write(_seed)
     told: asyncio.Queue[Any] = asyncio.Queue()
     ended: list[Over] = []
+    images = MadeImages()
     services = ApiServices(
         database=database,
         cells=databases,
@@ -265,6 +268,7 @@ async def servers_under_test(
         clock=TickingClock(),
         identity=KnownTokens(),
         images=KnownImages(),
+        image_records=images,
         policy=Policy(),
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],
@@ -273,7 +277,7 @@ async def servers_under_test(
         settings=ApiSettings(quotas=quotas),
         backlog=backlog,
     )
-    opened = ServersUnderTest(services, told, routes, ended)
+    opened = ServersUnderTest(services, told, routes, ended, images)
     try:
         yield opened
     finally:

@@ -14,6 +14,9 @@ from skep_lab.crash.points import points_of as points_of_step
 from skep_lab.crash.walk import Walk
 
 BEGIN = "skep.api.handlers.server_actions._write"
+AWAIT = "skep.database.api.awaited_images.add"
+BEGIN_IMAGE = "skep.api.handlers.server_actions._write_in_time"
+STORE = "skep.standalone.images.service._activate"
 WRITE = "skep.database.cell.row_actions.carry_out"
 DELETE = "skep.api.handlers.servers._delete"
 CHANGE = "skep.database.cell.instances.change"
@@ -36,6 +39,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     writes: tuple[str, ...] = (BEGIN,)
     shows: dict[str, object] = {}
     """What a server shows once it is done."""
+    image: bool = False
+    """Whether it makes an image, which is whole in the end or not there."""
 
 
 OPERATIONS = (
@@ -47,6 +52,12 @@ OPERATIONS = (
     Operation(name="unpause", body={"unpause": None}, before="PAUSED"),
     Operation(name="suspend", body={"suspend": None}, after="SUSPENDED"),
     Operation(name="resume", body={"resume": None}, before="SUSPENDED"),
+    Operation(
+        name="create-image",
+        body={"createImage": {"name": "of-it"}},
+        writes=(AWAIT, BEGIN_IMAGE, STORE),
+        image=True,
+    ),
     Operation(name="lock", body={"lock": None}, writes=(WRITE,), shows={"locked": True}),
     Operation(name="unlock", first={"lock": None}, body={"unlock": None}, writes=(WRITE,), shows={"locked": False}),
     Operation(name="reset-state", body={"os-resetState": {"state": "active"}}, writes=(WRITE,)),
@@ -87,7 +98,7 @@ def points_of(operation: Operation) -> tuple[Point, ...]:
     A write's are just before it is committed, and when it is and nobody knows.
     """
     writes = tuple(Point(unit=write, way=way) for write in operation.writes for way in ("before", "lost"))
-    if operation.writes != (BEGIN,):
+    if operation.writes[-1] not in (BEGIN, STORE):
         return writes
     return writes + tuple(point for step in ACTION_STEPS for point in points_of_step(step))
 
@@ -105,10 +116,13 @@ def operate(walk: Walk, operation: Operation, point: Point) -> None:
     if not operation.after:
         walk.asked.created.discard(chosen)
     walk.crash(point, lambda: walk.sent(operation.method, f"/servers/{chosen}{operation.path}", operation.body))
-    stored = point.step in ACTION_STEPS or point.way == "lost"
+    stored = point.step in ACTION_STEPS or point.unit == STORE or (point.way == "lost" and point.unit != AWAIT)
     if stored and not operation.after:
         walk.asked.deleted.add(chosen)
     walk.recovered()
+    if operation.image:
+        walk.wait_images({"of-it": "active"} if stored else {})
+        walk.remove_images()
     statuses = walk.statuses()
     assert statuses.get(chosen, "") == (operation.after if stored else operation.before)
     assert {statuses[uuid] for uuid in others} == {"ACTIVE"}

@@ -158,6 +158,19 @@ class CrashProcess:
         """Return what a GET answers. Raises httpx.HTTPStatusError unless it answers well."""
         return self.ask("GET", path).raise_for_status().json()
 
+    def images(self) -> list[dict[str, Any]]:
+        """Return the images that were made of servers."""
+        found = self._client.get(self._images, headers=self.headers).raise_for_status().json()["images"]
+        return [one for one in found if one["id"] != self._image]
+
+    def remove_image(self, image_id: str) -> None:
+        """Delete an image."""
+        self._client.delete(f"{self._images}/{image_id}", headers=self.headers).raise_for_status()
+
+    @property
+    def _images(self) -> str:
+        return f"{self._images_url.removesuffix('/v2')}/v2/images"
+
     @property
     def _client(self) -> httpx.Client:
         assert self._http is not None, "the cloud was never started"
@@ -186,8 +199,7 @@ class CrashProcess:
         token = given.headers["X-Subject-Token"]
         self.headers = {"X-Auth-Token": token, "OpenStack-API-Version": f"compute {MICROVERSION}"}
         if not self._image:
-            url = f"{self._images_url.removesuffix('/v2')}/v2/images?name=tiny"
-            found = self._client.get(url, headers=self.headers).raise_for_status()
+            found = self._client.get(f"{self._images}?name=tiny", headers=self.headers).raise_for_status()
             self._image = found.json()["images"][0]["id"]
 
     def _hosts_up(self) -> int:

@@ -141,6 +141,19 @@ class Walk:
                 raise AssertionError(f"not all are {wanted}: {statuses}")
             time.sleep(POLL_SECONDS)
 
+    def wait_images(self, wanted: dict[str, str]) -> None:
+        """Wait until the images that were made of servers, by name, have these statuses."""
+        end = time.monotonic() + RECOVERY_SECONDS
+        while (found := {one["name"]: one["status"] for one in self.process.images()}) != wanted:
+            if time.monotonic() > end:
+                raise AssertionError(f"images are {found}, not {wanted}")
+            time.sleep(POLL_SECONDS)
+
+    def remove_images(self) -> None:
+        """Delete the images that were made of servers."""
+        for one in self.process.images():
+            self.process.remove_image(one["id"])
+
     def clear(self) -> None:
         """Delete all servers and see that nothing is left."""
         for uuid in self.statuses():

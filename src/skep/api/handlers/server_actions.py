@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 import structlog
 
 from skep.api.actions import ROWS_BY_KEY
-from skep.api.cells import write_cell
-from skep.api.handlers import servers
+from skep.api.awaited_images import BEGIN_SECONDS
+from skep.api.cells import read_cell, write_cell
+from skep.api.handlers import server_images, servers
+from skep.api.handlers.server_images import PreparedImage
 from skep.api.handlers.server_lookup import PAUSE_SECONDS, TRIES, LocatedServer, find, refuse_if_locked
 from skep.api.requests import Answer, ApiRequest, Handler
 from skep.database import Connection
 from skep.database.cell import agents, row_actions, tasks
 from skep.database.cell.row_actions import locker
 from skep.domain.actions import ACTIONS, Action, ActionRequest, Kind, Over
+from skep.domain.clock import SECOND, Clock
 from skep.domain.context import RequestContext
-from skep.domain.errors import BadRequest, Conflict, Forbidden, SkepError
+from skep.domain.errors import BadRequest, Conflict, Forbidden, OutcomeUnknown, SkepError, Unavailable
 from skep.domain.instances import Instance
 from skep.domain.states import task_state, vm_state
 from skep.messages.to_cell_conductor import InstancesChanged
@@ -44,7 +48,7 @@ async def act(request: ApiRequest) -> Answer:
         return await _OTHERS[action.name](request)
     if action.kind is Kind.ROW:
         return await _carry_out(request, action, _ARGUMENTS[row.key](request, asked) if row.key in _ARGUMENTS else {})
-    return await _begin(request, action)
+    return await _begin(request, action, asked)
 
 
 _CHOICES: dict[str, Choice] = {
@@ -78,6 +82,11 @@ _CHECKS: dict[str, Callable[[ApiRequest, LocatedServer], Callable[[Instance], No
 """By the name of an action: what refuses it beyond its row of the table. Policy is asked before the row is written, in
 which alone the rest is known."""
 
+_PREPARES: dict[str, Callable[[ApiRequest, LocatedServer, Any], Awaitable[PreparedImage]]] = {
+    "snapshot": server_images.create_image,
+}
+"""By the name of an action: what has to be there before it is begun."""
+
 _OTHERS: dict[str, Handler] = {"delete": servers.delete}
 """Actions that are carried out where something else does the same."""
 
@@ -88,30 +97,96 @@ async def not_there_yet(request: ApiRequest) -> Answer:
     raise BadRequest(f"The action {next(iter(request.body))} is not available in this cloud")
 
 
-async def _begin(request: ApiRequest, action: Action) -> Answer:
+async def _begin(request: ApiRequest, action: Action, asked: Any) -> Answer:
     """Write the action into the server's row and tell its cell."""
     services = request.services
     found = await find(request)
     instance = found.instance
     _check(request, instance, action)
     assert found.cell is not None
-    unit = partial(_write, instance=instance, action=action, context=request.context, now=services.clock.now())
-    over = await write_cell(services, found.cell, unit)
+    if action.name not in _PREPARES:
+        unit = partial(_write, instance=instance, action=action, context=request.context, now=services.clock.now())
+        over = await write_cell(services, found.cell, unit)
+        answer = Answer()
+    else:
+        await read_cell(services, found.cell, partial(_refuse_unable, instance=instance, action=action))
+        prepared = await _PREPARES[action.name](request, found, asked)
+        over = await _begin_prepared(request, found, action, prepared)
+        answer = prepared.answer
     if over is None:
         await _refuse(request, action)
     else:
         services.ended(over)
     await _tell(request, found)
-    return Answer()
+    return answer
+
+
+async def _begin_prepared(
+    request: ApiRequest, found: LocatedServer, action: Action, prepared: PreparedImage
+) -> list[Over] | None:
+    """Write the action that an image was made for. What is not begun leaves none."""
+    services, cell = request.services, found.cell
+    assert cell is not None
+
+    unit = partial(
+        _write_in_time,
+        instance=found.instance,
+        action=action,
+        context=request.context,
+        clock=services.clock,
+        prepared=prepared,
+    )
+    try:
+        over = await write_cell(services, cell, unit)
+    except OutcomeUnknown:
+        # It may have begun.
+        raise
+    except SkepError:
+        await prepared.undo()
+        raise
+    if over is None:
+        await prepared.undo()
+    return over
 
 
 def _write(
-    connection: Connection, instance: Instance, action: Action, context: RequestContext, now: int
+    connection: Connection,
+    instance: Instance,
+    action: Action,
+    context: RequestContext,
+    now: int,
+    arguments: msgspec.Struct | None = None,
 ) -> list[Over] | None:
     """Write the action into the server's row and return what it ended; None when the row does not allow it.
 
-    Raises Conflict when the driver of its host said that it cannot do it. Of a host that says nothing, and of one that
-    changes its driver at this moment, the agent decides.
+    Raises Conflict as `_refuse_unable` does.
+    """
+    _refuse_unable(connection, instance, action)
+    return tasks.begin_over(connection, instance.uuid, action, context, now, arguments)
+
+
+def _write_in_time(
+    connection: Connection,
+    instance: Instance,
+    action: Action,
+    context: RequestContext,
+    clock: Clock,
+    prepared: PreparedImage,
+) -> list[Over] | None:
+    """Write an action that an image was made for, unless it is so late that others may discard the image.
+
+    Raises Unavailable then, and as `_write`.
+    """
+    now = clock.now()
+    if now - prepared.noted_at > BEGIN_SECONDS * SECOND:
+        raise Unavailable("The image service took too long to make the image. Nothing was begun; try again.")
+    return _write(connection, instance, action, context, now, prepared.arguments)
+
+
+def _refuse_unable(connection: Connection, instance: Instance, action: Action) -> None:
+    """Raise Conflict when the driver of a server's host said that it cannot do an action.
+
+    Of a host that says nothing, and of one that changes its driver at this moment, the agent decides.
     """
     assert instance.host is not None
     if action.capability is not None and agents.lacks(connection, instance.host, action.capability):
@@ -119,7 +194,6 @@ def _write(
             f"Cannot '{action.record}' instance {instance.uuid}: the requested functionality is not supported. The "
             f"driver of its host lacks the capability `{action.capability}`."
         )
-    return tasks.begin_over(connection, instance.uuid, action, context, now)
 
 
 async def _carry_out(request: ApiRequest, action: Action, arguments: dict[str, Any]) -> Answer:

@@ -244,3 +244,6 @@ ACTION = AnswerShape(
 )
 """Before 2.51 only callers allowed `os_compute_api:os-instance-actions:events` see events; since then everybody does,
 without tracebacks."""
+
+IMAGE_MADE = AnswerShape(fields(shown("image_id", UUID, since=45)))
+"""Before 2.45 the header `Location` names the image."""

@@ -227,3 +227,7 @@ ACTION_RESET_STATE = Body(
         )
     )
 )
+
+ACTION_CREATE_IMAGE = Body(
+    fields(asked("createImage", fields(asked("name", NAME, required=True), asked("metadata", METADATA)), required=True))
+)

@@ -217,6 +217,20 @@ kept_answers = sa.Table(
 )
 """What creates with an idempotency key were answered, sealed: it holds the password; `asked`: a digest of the body."""
 
+awaited_images = sa.Table(
+    "awaited_images",
+    metadata,
+    sa.Column("image_id", sa.Text, primary_key=True),
+    sa.Column("instance", sa.Text, nullable=False),
+    sa.Column("task_id", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("backup_type", sa.Text),
+    sa.Column("rotation", sa.Integer),
+)
+"""Images that hosts are to fill with the disks of servers (`task_id`: by which action), whether they are made yet or
+not. `project_id`: of the image; `rotation`: of backups, how many of their type stay."""
+
 leases = sa.Table(
     "leases",
     metadata,

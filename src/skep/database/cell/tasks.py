@@ -7,7 +7,7 @@ a report of its guests says how the guest is, or the host is fenced.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,18 @@ from skep.database.cell.resending import AGAIN_AT_ONCE, NOTHING_COUNTS
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import instances
 from skep.database.stored import dump
-from skep.domain.actions import ACTIONS, ON_HOSTS, Action, ActionRequest, Ended, Kind, Over, of_record, of_task
+from skep.domain.actions import (
+    ACTIONS,
+    BEGUN,
+    ON_HOSTS,
+    Action,
+    ActionRequest,
+    Ended,
+    Kind,
+    Over,
+    of_record,
+    of_task,
+)
 from skep.domain.context import RequestContext
 from skep.domain.guests import Correction, GuestKnown, state_after
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_request_id
@@ -66,6 +77,17 @@ class HostTask(msgspec.Struct, frozen=True, kw_only=True):
         return ACTIONS[self.request.action]
 
 
+Named = tuple[InstanceUuid, str]
+"""A task by its instance and its id."""
+
+
+class KnownTasks(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of some tasks."""
+
+    begun: set[Named]
+    under_way: set[Named]
+
+
 def begin(
     connection: sa.Connection,
     uuid: InstanceUuid,
@@ -100,11 +122,16 @@ def begin(
 
 
 def begin_over(
-    connection: sa.Connection, uuid: InstanceUuid, action: Action, context: RequestContext, now: int
+    connection: sa.Connection,
+    uuid: InstanceUuid,
+    action: Action,
+    context: RequestContext,
+    now: int,
+    arguments: msgspec.Struct | None = None,
 ) -> list[Over] | None:
     """Begin an action and end what it overrides: return that. None when it may not begin; nothing is ended then."""
     ended = overtake(connection, uuid, action, now) if action.overrides else []
-    if not begin(connection, uuid, action, context, now):
+    if not begin(connection, uuid, action, context, now, arguments=arguments):
         return None
     return with_instances(connection, ended)
 
@@ -156,6 +183,27 @@ def progressed(connection: sa.Connection, host: str, tasks: Sequence[tuple[Insta
     ).rowcount
 
 
+def enter(connection: sa.Connection, host: str, phases: Mapping[tuple[InstanceUuid, str], str], now: int) -> None:
+    """Note the phases that a host's tasks (by instance and id) are in; users see them."""
+    mine = sa.and_(sa.tuple_(row.uuid, row.task_id).in_(list(phases)), row.host == host)
+    for task in of(connection, mine):
+        entered = task.action.phases.get(phases[task.instance, task.task_id])
+        if entered not in (None, task.task):
+            connection.execute(instances.update().where(_is(task)).values(task=entered, changed_at=now, updated_at=now))
+
+
+def known(connection: sa.Connection, named: Sequence[Named]) -> KnownTasks:
+    """Return which of these tasks were begun, and which are under way."""
+    ids = list(named)
+    action = action_rows.c
+    known = sa.select(action.instance, action.request_id).where(sa.tuple_(action.instance, action.request_id).in_(ids))
+    bearing = sa.select(row.uuid, row.task_id).where(sa.tuple_(row.uuid, row.task_id).in_(ids), row.task.is_not(None))
+    return KnownTasks(
+        begun={(InstanceUuid(uuid), str(task_id)) for uuid, task_id in connection.execute(known)},
+        under_way={(InstanceUuid(uuid), str(task_id)) for uuid, task_id in connection.execute(bearing)},
+    )
+
+
 def not_begun(connection: sa.Connection, uuid: InstanceUuid, task_id: str) -> list[HostTask]:
     """Return this task of an instance, if its host was not yet allowed to begin it."""
     return of(
@@ -167,6 +215,7 @@ def may_act(
     connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str, task: str, task_id: str, now: int
 ) -> bool:
     """Let a host begin a task, unless it is over, in doubt or another's by now; a repeat gets the same answer."""
+    tasks, begun = _phases(task)
     return (
         connection.execute(
             instances.update()
@@ -174,15 +223,24 @@ def may_act(
                 row.uuid == uuid,
                 row.attempt == attempt,
                 row.host == host,
-                row.task == task,
+                row.task.in_(tasks),
                 row.task_id == task_id,
                 row.in_doubt_at.is_(None),
                 row.deleted_at.is_(None),
             )
-            .values(acted_id=task_id, step_at=now)
+            .values(acted_id=task_id, step_at=now, **({} if begun is None else {"task": begun}))
         ).rowcount
         == 1
     )
+
+
+def _phases(task: str) -> tuple[list[str], sa.ColumnElement[str] | None]:
+    """Return what a task may be called in its row, and what it is called there once its host may begin."""
+    action = next((of_task(known) for known in ON_HOSTS if known == task), None)
+    if action is None or BEGUN not in action.phases:
+        return [task], None
+    first = sa.case((row.task == task, action.phases[BEGUN].value), else_=row.task)
+    return [one.value for one in action.tasks], first
 
 
 def overdue(connection: sa.Connection, before: int, limit: int, tasks: Collection[Task] = ON_HOSTS) -> list[HostTask]:
@@ -199,8 +257,10 @@ def of(connection: sa.Connection, wanted: sa.ColumnElement[bool], limit: int | N
 def give_up(connection: sa.Connection, task: HostTask, now: int) -> Ended | None:
     """End a task whose host is silent: an error for the action, the server as it was. None when it is over.
 
-    One that the host was allowed to begin is not ended but in doubt.
+    One that the host was allowed to begin is not ended but in doubt, unless it leaves the guest as it is.
     """
+    if task.action.leaves_guest:
+        return settle(connection, task, now, NO_ANSWER)
     ended = refuse(connection, task, now, NO_ANSWER)
     if ended is not None:
         return ended
@@ -240,7 +300,10 @@ def settle(
 
 def _is(task: HostTask) -> sa.ColumnElement[bool]:
     return sa.and_(
-        row.uuid == task.instance, row.attempt == task.attempt, row.task_id == task.task_id, row.task == task.task.value
+        row.uuid == task.instance,
+        row.attempt == task.attempt,
+        row.task_id == task.task_id,
+        row.task.in_(sorted({task.task, *task.action.tasks})),
     )
 
 
@@ -381,6 +444,7 @@ def _finish(connection: sa.Connection, task: HostTask, now: int, error: str | No
         started_at=now if started_at is None else started_at,
         ended_at=now,
         error=error,
+        arguments=task.request.arguments,
         in_doubt=in_doubt,
     )
     actions.ended(connection, ended)

@@ -14,17 +14,9 @@ from skep.domain.context import RequestContext
 from skep.domain.decoding import convert
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.ids import is_uuid
-from skep.domain.images import Image, NewImage
+from skep.domain.images import FIELDS, Image, NewImage
 from skep.neighbours.images.checked import CountedBytes, whole
 from skep.neighbours.service_session import ServiceSession, decode
-
-BASE_FIELDS = frozenset(
-    "id name status visibility owner protected os_hidden container_format disk_format min_disk min_ram size "
-    "virtual_size checksum os_hash_algo os_hash_value tags self file schema locations direct_url stores "
-    "created_at updated_at".split()
-)
-"""What the images API itself says of an image; every other text is a property of its own."""
-
 
 log = structlog.get_logger("skep.neighbours")
 
@@ -166,7 +158,7 @@ class GlanceImages:
 def _image(fields: dict[str, Any]) -> Image:
     known = {name: fields[name] for name in Image.__struct_fields__ if fields.get(name) is not None}
     known["properties"] = {
-        name: value for name, value in fields.items() if name not in BASE_FIELDS and isinstance(value, str)
+        name: value for name, value in fields.items() if name not in FIELDS and isinstance(value, str)
     }
     try:
         return convert(known, Image)

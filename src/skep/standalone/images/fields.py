@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from skep.database.api.images import StoredImage
 from skep.domain.errors import BadRequest, Conflict, Forbidden
+from skep.domain.images import RESERVED
 from skep.http.bodies import convert
 from skep.standalone.images.quotas import check_description
 from skep.standalone.images.settings import ImagesSettings
@@ -47,9 +48,6 @@ READ_ONLY = frozenset(
     "status checksum os_hash_algo os_hash_value size virtual_size created_at updated_at self file schema "
     "direct_url locations stores".split()
 )
-
-RESERVED = "os_glance"
-"""Properties whose names begin so are the service's own (Glance, "Common image properties")."""
 
 BODY_PATCH = "application/openstack-images-v2.1-json-patch"
 BODY_PATCH_BEFORE = "application/openstack-images-v2.0-json-patch"

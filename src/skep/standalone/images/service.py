@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -252,22 +253,7 @@ class StandaloneImages:
 
     async def _activate(self, image: StoredImage, received: Received) -> tuple[int, StoredImage] | None:
         """Say that the bytes are stored; return how many its project has then, and the image; None when it is gone."""
-        now = self._clock.now()
-
-        def unit(connection: Connection) -> tuple[int, StoredImage] | None:
-            found = images.get(connection, image.id, EVERYBODY)
-            if found is None:
-                return None
-            used = images.usage(connection, found.owner).bytes
-            check_bytes(found.owner, used, received.size, self.settings)
-            if not images.activate(
-                connection, image, size=received.size, md5=received.md5, sha512=received.sha512, now=now
-            ):
-                return None
-            stored = images.get(connection, image.id, EVERYBODY)
-            assert stored is not None
-            return used + received.size, stored
-
+        unit = partial(_activate, image=image, received=received, settings=self.settings, now=self._clock.now())
         return await self._database.write(unit, intake=True)
 
     async def _change(self, image_id: str, viewer: Viewer, change: Callable[[StoredImage], StoredImage]) -> StoredImage:
@@ -284,6 +270,21 @@ class StandaloneImages:
 
         with told(self._refused):
             return await self._database.write(unit, intake=True)
+
+
+def _activate(
+    connection: Connection, image: StoredImage, received: Received, settings: ImagesSettings, now: int
+) -> tuple[int, StoredImage] | None:
+    found = images.get(connection, image.id, EVERYBODY)
+    if found is None:
+        return None
+    used = images.usage(connection, found.owner).bytes
+    check_bytes(found.owner, used, received.size, settings)
+    if not images.activate(connection, image, size=received.size, md5=received.md5, sha512=received.sha512, now=now):
+        return None
+    stored = images.get(connection, image.id, EVERYBODY)
+    assert stored is not None
+    return used + received.size, stored
 
 
 def _visible(connection: Connection, image_id: str, viewer: Viewer) -> StoredImage:

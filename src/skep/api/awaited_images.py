@@ -1,0 +1,84 @@
+"""Ends what is left of images that were asked for: no image waits for bytes that nobody sends any more.
+
+An image is noted before it is made, and the task of its server's host is begun after that. Once the row of the server
+names the task no more, whoever ended it, an image that has its bytes stays, and any other one is discarded. All API
+processes look, each at all images: to end one twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+
+from skep.api.cells import read_cells
+from skep.api.services import ApiServices
+from skep.database.api import awaited_images
+from skep.database.api.awaited_images import AwaitedImage, LocatedImage
+from skep.database.cell import tasks
+from skep.database.cell.tasks import KnownTasks, Named
+from skep.domain.clock import SECOND
+from skep.domain.ids import CellUuid
+from skep.reconciler.loop import Loop
+from skep.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+LOOK_SECONDS = 1.0
+
+BEGIN_SECONDS = 20
+"""Later than that after its image was noted, no task is begun for it."""
+FORGET_SECONDS = 60
+"""What was not begun by then never will be, also where the clock of another process runs before."""
+
+
+class AwaitedImages:
+    """The loop of one API process."""
+
+    def __init__(self, services: ApiServices, *, alone: bool = False) -> None:
+        """`alone`: no other process takes requests, so what was noted before and not begun never will be."""
+        self._services = services
+        self._none_before = services.clock.now() if alone else 0
+        self.loop = Loop("awaited-images", self._run, every=LOOK_SECONDS)
+
+    async def _run(self) -> bool:
+        found = await self._services.database.read(awaited_images.read_all)
+        for image in await self._over(found):
+            await end(self._services, image)
+        return False
+
+    async def _over(self, found: Sequence[LocatedImage]) -> list[AwaitedImage]:
+        """Return those whose task is over. A cell that cannot be read says nothing of its own."""
+        by_cell: defaultdict[CellUuid, list[AwaitedImage]] = defaultdict(list)
+        for one in found:
+            if one.cell is not None:
+                by_cell[one.cell].append(one.image)
+        units = {
+            cell: partial(tasks.known, named=[(one.instance, one.task_id) for one in images])
+            for cell, images in by_cell.items()
+        }
+        told, _ = await read_cells(self._services, units)
+        over = [one.image for one in found if one.cell is None]
+        forgotten = max(self._none_before, self._services.clock.now() - FORGET_SECONDS * SECOND)
+        for cell, known in told.items():
+            over += [one for one in by_cell[cell] if _is_over(one, known, forgotten)]
+        return over
+
+
+def _is_over(image: AwaitedImage, known: KnownTasks, forgotten: int) -> bool:
+    task: Named = (image.instance, image.task_id)
+    if task in known.begun:
+        return task not in known.under_way
+    return image.created_at < forgotten
+
+
+async def end(services: ApiServices, image: AwaitedImage) -> None:
+    """Discard an image unless it has its bytes, and await it no more. Raises Unavailable."""
+    gone = await services.image_records.discard(image.image_id)
+    await services.database.write(partial(awaited_images.remove, image_id=image.image_id))
+    log.info(
+        "image discarded" if gone else "image stored",
+        image=image.image_id,
+        instance=image.instance,
+        request=image.task_id,
+    )

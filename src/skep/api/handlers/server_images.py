@@ -1,0 +1,156 @@
+"""What precedes the actions that make an image of a server: the image is made first, without bytes.
+
+The row of the server names it from then on, and its host fills it. `awaited_images` ends what comes of nothing.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from skep.api.awaited_images import end
+from skep.api.cells import read_cell
+from skep.api.creating.contents import check_metadata
+from skep.api.handlers.server_lookup import LocatedServer
+from skep.api.requests import Answer, ApiRequest
+from skep.database.api import awaited_images, quotas
+from skep.database.api.awaited_images import AwaitedImage
+from skep.database.cell import builds
+from skep.domain.actions import MakeImage
+from skep.domain.errors import BadRequest, QuotaExceeded, TooLarge, Unavailable
+from skep.domain.ids import new_uuid
+from skep.domain.images import FIELDS, RESERVED, NewImage
+from skep.domain.instances import Instance
+
+UNCHECKED_SINCE = 39
+"""Since then the quota of metadata does not count for images."""
+IN_BODY_SINCE = 45
+"""Since then the answer's body names the image; before, its `Location`."""
+
+NOT_INHERITED = frozenset(
+    {
+        "backup_type",
+        "bittorrent",
+        "cache_in_nova",
+        "cinder_encryption_key_deletion_policy",
+        "cinder_encryption_key_id",
+        "img_signature",
+        "img_signature_certificate_uuid",
+        "img_signature_hash_method",
+        "img_signature_key_type",
+    }
+)
+"""Properties of the image that a server was made from which say nothing of its own disk (Nova's)."""
+
+WHOLE_DISKS = frozenset({"raw", "qcow2", "vhd", "vhdx", "vmdk", "vdi", "ploop"})
+"""Formats of images that a snapshot has, too; of any other image's server it is `raw`."""
+
+
+class PreparedImage:
+    """An image without bytes, for the action that is to be begun."""
+
+    def __init__(self, request: ApiRequest, awaited: AwaitedImage, disk_format: str) -> None:
+        self._request = request
+        self._awaited = awaited
+        self.arguments = MakeImage(image_id=awaited.image_id, disk_format=disk_format)
+        """Of the action."""
+        self.noted_at = awaited.created_at
+
+    @property
+    def answer(self) -> Answer:
+        """What the client is told."""
+        image_id = self._awaited.image_id
+        if self._request.version >= IN_BODY_SINCE:
+            return Answer({"image_id": image_id})
+        images = self._request.services.settings.images_url
+        here = f"{images.rstrip('/')}/images/{image_id}" if images else self._request.links.own("images", image_id)
+        return Answer(headers={"Location": here})
+
+    async def undo(self) -> None:
+        """Leave nothing of it: the action was not begun."""
+        try:
+            await end(self._request.services, self._awaited)
+        except Unavailable:
+            # The loop ends it.
+            return
+
+
+async def create_image(request: ApiRequest, found: LocatedServer, asked: dict[str, Any]) -> PreparedImage:
+    """Make the image of a snapshot. Raises BadRequest, QuotaExceeded, Unavailable."""
+    return await _prepare(request, found, asked, {"image_type": "snapshot"})
+
+
+async def _prepare(
+    request: ApiRequest, found: LocatedServer, asked: dict[str, Any], kind: dict[str, str]
+) -> PreparedImage:
+    services, instance, metadata = request.services, found.instance, asked.get("metadata", {})
+    await _check_metadata(request, metadata)
+    assert found.cell is not None
+    work = await read_cell(services, found.cell, partial(builds.work, uuid=instance.uuid))
+    roles = {} if work is None else {"boot_roles": ",".join(work.context.roles)}
+    facts = {
+        **roles,
+        "user_id": request.context.user_id,
+        "instance_uuid": instance.uuid,
+        **({} if request.context.project_id == instance.project_id else {"instance_owner": instance.project_id}),
+        **kind,
+    }
+    new = image_of(instance, new_uuid(), asked["name"], request.context.project_id, {**facts, **metadata})
+    awaited = AwaitedImage(
+        image_id=new.id,
+        instance=instance.uuid,
+        task_id=request.context.request_id,
+        created_at=services.clock.now(),
+        project_id=request.context.project_id,
+    )
+    prepared = PreparedImage(request, awaited, new.disk_format)
+    await services.database.write(partial(awaited_images.add, new=awaited), intake=True)
+    try:
+        await services.image_records.create(new)
+    except TooLarge as error:
+        await prepared.undo()
+        raise QuotaExceeded(str(error)) from error
+    except BaseException:
+        await prepared.undo()
+        raise
+    return prepared
+
+
+async def _check_metadata(request: ApiRequest, metadata: dict[str, str]) -> None:
+    services, project = request.services, request.context.project_id
+    if request.version < UNCHECKED_SINCE:
+        defaults = services.settings.quotas.limits()
+        limits = await services.database.read(partial(quotas.limits, project=project, defaults=defaults))
+        check_metadata(metadata, limits["metadata_items"])
+    for key in metadata:
+        if key in FIELDS or key.startswith(RESERVED):
+            raise BadRequest(
+                f"Invalid input for field/attribute metadata. `{key}` is a field of an image, no property of its own."
+            )
+
+
+def image_of(instance: Instance, image_id: str, name: str, owner: str, properties: dict[str, str]) -> NewImage:
+    """Return the image of a server: what it boots from says what its disk needs, and its flavor how large it is."""
+    base = instance.image
+    inherited: dict[str, str] = {}
+    disk_format, container_format, min_ram, min_disk = None, None, 0, 0
+    if base is not None:
+        inherited = {
+            key: value
+            for key, value in base.properties.items()
+            if key not in NOT_INHERITED and key not in FIELDS and not key.startswith(RESERVED)
+        }
+        inherited.setdefault("base_image_ref", base.id)
+        disk_format, container_format = base.disk_format, base.container_format
+        min_ram, min_disk = base.min_ram, base.min_disk
+    whole = disk_format if disk_format in WHOLE_DISKS else None
+    return NewImage(
+        id=image_id,
+        name=name,
+        owner=owner,
+        disk_format=whole or "raw",
+        container_format=(container_format or "bare") if whole else "bare",
+        min_disk=max(min_disk, instance.flavor.root_gb),
+        min_ram=min_ram,
+        properties={**inherited, **properties},
+    )

@@ -1,0 +1,130 @@
+"""The task of an image that is made of a server: its phases, its end, and what is known of it above the cell."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from skep.database.cell import actions, deletes, instances, tasks
+from skep.database.cell.tasks import Named
+from skep.domain.actions import ACTIONS, UPLOADING, MakeImage
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import PowerState, State, Task
+from tests.support.rows import HOST, ONE, bring_to, context
+
+NOW = 100
+SNAPSHOT = ACTIONS["snapshot"]
+IMAGE = MakeImage(image_id="i", disk_format="raw")
+ARGUMENTS = {"image_id": "i", "disk_format": "raw"}
+NAMED: Named = (ONE, "req-t")
+
+
+def running(cell: sa.Connection, state: State = State.ACTIVE) -> tasks.HostTask:
+    bring_to(cell, state)
+    assert tasks.begin(cell, ONE, SNAPSHOT, context("req-t"), NOW, arguments=IMAGE)
+    [found] = tasks.due(cell, NOW, NOW, 5)
+    return found
+
+
+def asks(cell: sa.Connection) -> bool:
+    return tasks.may_act(cell, ONE, 1, HOST, Task.IMAGE_SNAPSHOT_PENDING, "req-t", NOW)
+
+
+def enters(cell: sa.Connection, phase: str, host: str = HOST, task_id: str = "req-t") -> Task | None:
+    tasks.enter(cell, host, {(ONE, task_id): phase}, NOW)
+    return shown(cell)
+
+
+def shown(cell: sa.Connection) -> Task | None:
+    found = instances.get(cell, ONE)
+    assert found is not None
+    return found.task
+
+
+def ends(cell: sa.Connection, error: str | None = None, power_state: PowerState = PowerState.RUNNING) -> bool:
+    return tasks.done(cell, ONE, 1, "req-t", power_state, error, NOW) is not None
+
+
+def known(cell: sa.Connection) -> tuple[bool, bool]:
+    """Whether the task is known to have begun, and to be under way."""
+    found = tasks.known(cell, [NAMED, (InstanceUuid("other"), "req-t")])
+    assert found.begun | found.under_way <= {NAMED}
+    return NAMED in found.begun, NAMED in found.under_way
+
+
+def test_users_see_how_far_it_is(cell: sa.Connection) -> None:
+    task = running(cell)
+    assert (task.request.arguments, shown(cell)) == (ARGUMENTS, Task.IMAGE_SNAPSHOT_PENDING)
+    assert asks(cell)
+    assert shown(cell) is Task.IMAGE_SNAPSHOT
+    assert enters(cell, UPLOADING) is Task.IMAGE_UPLOADING
+    assert asks(cell), "a repeat of the question is answered the same"
+    assert shown(cell) is Task.IMAGE_UPLOADING, "and goes back to nothing"
+    assert ends(cell)
+    assert shown(cell) is None
+
+
+def test_only_its_own_host_says_how_far_it_is(cell: sa.Connection) -> None:
+    running(cell)
+    assert asks(cell)
+    for entered in (
+        enters(cell, UPLOADING, host="another"),
+        enters(cell, UPLOADING, task_id="req-old"),
+        enters(cell, "levitating"),
+    ):
+        assert entered is Task.IMAGE_SNAPSHOT
+
+
+def test_in_each_phase_it_is_heard_of_and_late(cell: sa.Connection) -> None:
+    running(cell)
+    for move in (lambda: asks(cell), lambda: enters(cell, UPLOADING)):
+        assert move()
+        assert tasks.progressed(cell, HOST, [NAMED], NOW) == 1
+        assert [one.task_id for one in tasks.overdue(cell, NOW + 1, 5)] == ["req-t"]
+
+
+def test_the_deadline_ends_it_also_after_a_yes(cell: sa.Connection) -> None:
+    task = running(cell)
+    assert asks(cell)
+    enters(cell, UPLOADING)
+    over = tasks.give_up(cell, task, NOW)
+    assert over is not None
+    assert (over.error, over.in_doubt, over.arguments) == ("The host did not answer", False, ARGUMENTS)
+    assert shown(cell) is None
+    assert not asks(cell)
+    found = instances.get(cell, ONE)
+    assert found is not None
+    assert (found.state, found.fault) == (State.ACTIVE, None)
+
+
+def test_a_failure_leaves_the_server_as_its_guest_is(cell: sa.Connection) -> None:
+    running(cell, State.PAUSED)
+    assert asks(cell)
+    assert ends(cell, "ImageUnavailable: broke off", PowerState.PAUSED)
+    found = instances.get(cell, ONE)
+    assert found is not None
+    assert (found.state, found.task) == (State.PAUSED, None)
+    [event] = actions.events_of(cell, ONE, "req-t")
+    assert (event.event, event.result) == ("compute_snapshot_instance", "Error")
+    assert event.details == "ImageUnavailable: broke off"
+
+
+def test_what_is_known_above_the_cell(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    assert known(cell) == (False, False)
+    assert tasks.begin(cell, ONE, SNAPSHOT, context("req-t"), NOW, arguments=IMAGE)
+    assert known(cell) == (True, True)
+    assert asks(cell)
+    assert known(cell) == (True, True)
+    assert ends(cell)
+    assert known(cell) == (True, False)
+    assert tasks.begin(cell, ONE, ACTIONS["stop"], context("req-u"), NOW)
+    assert known(cell) == (True, False)
+
+
+def test_a_delete_ends_it(cell: sa.Connection) -> None:
+    running(cell)
+    assert asks(cell)
+    over = deletes.begin(cell, ONE, context("req-d"), NOW)
+    assert over is not None
+    assert [(one.action, one.error) for one in over] == [("snapshot", tasks.OVERTAKEN)]
+    assert known(cell) == (True, False)
