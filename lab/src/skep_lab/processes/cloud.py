@@ -11,6 +11,7 @@ for the links: a cell's processes reach NATS by one, and those above the cells r
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -295,8 +296,10 @@ class ProcessCloud:
             patience = self._patience
             self.children[order.name] = RoleChild(order, self._environment, self.logs, stop_seconds=patience)
             if self.release is not None:
+                known = _known_to_older(self._environment)
+                known_order = dataclasses.replace(order, settings=tuple(_known_to_older(dict(order.settings)).items()))
                 self.older[order.name] = ReleaseChild(
-                    order, _known_to_older(self._environment), self.logs, self.release, stop_seconds=patience
+                    known_order, known, self.logs, self.release, stop_seconds=patience
                 )
 
     def _with_addresses(self) -> Config:
@@ -367,7 +370,7 @@ def _not_by_default(section: msgspec.Struct) -> dict[str, Any]:
     return {name: value for name, (value, default) in values.items() if value != default}
 
 
-NEWER_VARIABLES = ("SKEP_COMPUTE__REQUIRE_SIGNATURES",)
+NEWER_VARIABLES = ("SKEP_COMPUTE__REQUIRE_SIGNATURES", "SKEP_COMPUTE__EXCHANGE_DIRECTORY")
 """Settings that other releases do not know, and refuse."""
 
 
