@@ -224,3 +224,21 @@ async def test_a_host_that_stays_away_has_no_say(tmp_path: Path) -> None:
         assert await images.results(uuid) == [("compute_snapshot_instance", "Error")]
         await images.nothing_awaited()
         assert await images.all() == {}
+
+
+async def test_backups_rotate(tmp_path: Path) -> None:
+    async with opened(tmp_path) as images:
+        uuid = await images.create()
+        for number in range(3):
+            body = {"createBackup": {"name": f"backup-{number}", "backup_type": "daily", "rotation": 2}}
+            await images.act(uuid, body)
+            await images.calm(uuid, "ACTIVE")
+            assert await images.results(uuid) == [("compute_backup_instance", "Success")]
+        await images.nothing_awaited()
+        found = await images.all()
+        assert {name: one["status"] for name, one in found.items()} == {"backup-1": "active", "backup-2": "active"}
+        assert await images.data(found["backup-2"]["id"]) == images.disk(uuid)
+        await images.act(uuid, {"createBackup": {"name": "none", "backup_type": "daily", "rotation": 0}})
+        await images.calm(uuid, "ACTIVE")
+        await images.nothing_awaited()
+        assert await images.all() == {}

@@ -55,6 +55,13 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
         body=bodies.ACTION_CREATE_IMAGE,
         response=IMAGE_MADE,
     ),
+    ActionRow(
+        "createBackup",
+        ("backup",),
+        "os_compute_api:os-create-backup",
+        body=bodies.ACTION_CREATE_BACKUP,
+        response=IMAGE_MADE,
+    ),
     ActionRow("lock", ("lock",), "os_compute_api:os-lock-server:lock", body=bodies.ACTION_LOCK),
     ActionRow("unlock", ("unlock",), "os_compute_api:os-lock-server:unlock"),
     ActionRow(

@@ -1,8 +1,9 @@
 """Ends what is left of images that were asked for: no image waits for bytes that nobody sends any more.
 
 An image is noted before it is made, and the task of its server's host is begun after that. Once the row of the server
-names the task no more, whoever ended it, an image that has its bytes stays, and any other one is discarded. All API
-processes look, each at all images: to end one twice changes nothing.
+names the task no more, whoever ended it, an image that has its bytes stays, and any other one is discarded. A backup
+that stays ends the oldest ones of its type. All API processes look, each at all images: to end one twice changes
+nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from skep.database.api.awaited_images import AwaitedImage, LocatedImage
 from skep.database.cell import tasks
 from skep.database.cell.tasks import KnownTasks, Named
 from skep.domain.clock import SECOND
+from skep.domain.errors import Forbidden
 from skep.domain.ids import CellUuid
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
@@ -75,6 +77,8 @@ def _is_over(image: AwaitedImage, known: KnownTasks, forgotten: int) -> bool:
 async def end(services: ApiServices, image: AwaitedImage) -> None:
     """Discard an image unless it has its bytes, and await it no more. Raises Unavailable."""
     gone = await services.image_records.discard(image.image_id)
+    if not gone:
+        await _rotate(services, image)
     await services.database.write(partial(awaited_images.remove, image_id=image.image_id))
     log.info(
         "image discarded" if gone else "image stored",
@@ -82,3 +86,17 @@ async def end(services: ApiServices, image: AwaitedImage) -> None:
         instance=image.instance,
         request=image.task_id,
     )
+
+
+async def _rotate(services: ApiServices, image: AwaitedImage) -> None:
+    """Delete the oldest backups of the server, so that as many are left as the latest backup says."""
+    if image.backup_type is None or image.rotation is None:
+        return
+    found = await services.image_records.backups(image.project_id, image.instance, image.backup_type)
+    for old in found[image.rotation :]:
+        try:
+            await services.image_records.delete(old)
+        except Forbidden as error:
+            log.warning("backup not deleted", image=old, instance=image.instance, error=str(error))
+        else:
+            log.info("backup deleted", image=old, instance=image.instance, request=image.task_id)

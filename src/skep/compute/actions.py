@@ -90,6 +90,7 @@ OPERATIONS: dict[str, Operation] = {
 
 COPIES: dict[str, Copy] = {
     "snapshot": _snapshot,
+    "backup": _snapshot,
 }
 """The name of an action that makes an image -> what writes the file that is sent."""
 

@@ -15,6 +15,15 @@ RESERVED = "os_glance"
 """Properties whose names begin so are the image service's own (Glance, "Common image properties")."""
 
 
+MOST_BACKUPS = 1000
+"""So many backups of a server are looked at at a time."""
+
+
+def backup_properties(instance: str, backup_type: str) -> dict[str, str]:
+    """Return the properties by which backups of a server are found."""
+    return {"image_type": "backup", "instance_uuid": instance, "backup_type": backup_type}
+
+
 class Image(msgspec.Struct, frozen=True, kw_only=True):
     """One image as the image service describes it."""
 

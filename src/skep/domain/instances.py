@@ -54,6 +54,7 @@ class Task(enum.StrEnum):
     RESUMING = "resuming"
     IMAGE_SNAPSHOT_PENDING = "image_snapshot_pending"
     IMAGE_SNAPSHOT = "image_snapshot"
+    IMAGE_BACKUP = "image_backup"
     IMAGE_UPLOADING = "image_uploading"
     DELETING = "deleting"
 

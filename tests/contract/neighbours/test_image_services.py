@@ -63,6 +63,12 @@ async def test_glance_that_does_not_answer(
     with bound() as nobody:
         images = GlanceImages(ServiceSession(credentials, http, clock), address(nobody))
         new = NewImage(id=str(uuid.uuid4()), name="", owner="mine", disk_format="raw", container_format="bare")
-        for asked in (images.get(new.id, _context("mine", "member")), images.create(new), images.discard(new.id)):
+        for asked in (
+            images.get(new.id, _context("mine", "member")),
+            images.create(new),
+            images.discard(new.id),
+            images.delete(new.id),
+            images.backups("mine", "server", "daily"),
+        ):
             with pytest.raises(Unreachable):
                 await asked

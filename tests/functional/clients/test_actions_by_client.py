@@ -69,3 +69,20 @@ async def test_making_an_image_of_a_server(tmp_path: Path) -> None:
         await openstack(yaml, "server", "create", "--image", "of-one", "--flavor", "m1.tiny", "--wait", "two")
         events = await openstack(yaml, "server", "event", "list", "one")
         assert {event["Action"] for event in events} == {"create", "createImage"}
+
+
+async def test_backing_a_server_up(tmp_path: Path) -> None:
+    async with serving_cloud(http_config(tmp_path), cells=1, hosts=1) as cloud:
+        yaml = cloud.clouds_yaml
+        await openstack(yaml, "server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "one")
+        for name in ("first", "second"):
+            made = await openstack(
+                yaml, "server", "backup", "create", "--name", name, "--type", "daily", "--rotate", "1", "--wait", "one"
+            )
+            assert made["name"] == name
+
+            async def alone(name: str = name) -> bool:
+                listed = await openstack(yaml, "image", "list", "--private")
+                return [image["Name"] for image in listed] == [name]
+
+            await eventually(alone, f"backup {name} is the only one")

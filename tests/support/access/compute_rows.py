@@ -84,6 +84,8 @@ def _actions(things: Things, server: Thing) -> Iterator[Row]:
     yield row(action="resume", right="member", body={"resume": None}, served=409, **own)
     image = {"createImage": {"name": "new"}}
     yield row(action="createImage", right="member", body=image, served=202, **own)
+    backup = {"createBackup": {"name": "new", "backup_type": "daily", "rotation": 1}}
+    yield row(action="createBackup", right="member", body=backup, served=202, **own)
     yield row(action="lock", right="member", body={"lock": None}, served=202, **own)
     yield row(action="unlock", right="member", body={"unlock": None}, served=202, **own)
     yield row(action="os-resetState", right="admin", body={"os-resetState": {"state": "error"}}, served=202, **own)

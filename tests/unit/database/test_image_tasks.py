@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import sqlalchemy as sa
 
 from skep.database.cell import actions, deletes, instances, tasks
 from skep.database.cell.tasks import Named
-from skep.domain.actions import ACTIONS, UPLOADING, MakeImage
+from skep.domain.actions import ACTIONS, UPLOADING, Kind, MakeImage
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, State, Task
-from tests.support.rows import HOST, ONE, bring_to, context
+from tests.support.rows import HOST, ONE, asking, bring_to, context
 
 NOW = 100
 SNAPSHOT = ACTIONS["snapshot"]
@@ -61,6 +62,17 @@ def test_users_see_how_far_it_is(cell: sa.Connection) -> None:
     assert shown(cell) is Task.IMAGE_UPLOADING, "and goes back to nothing"
     assert ends(cell)
     assert shown(cell) is None
+
+
+@pytest.mark.parametrize("name", [name for name, one in ACTIONS.items() if one.kind is Kind.GUEST])
+def test_a_host_that_restarts_may_go_on_in_every_phase(cell: sa.Connection, name: str) -> None:
+    action = ACTIONS[name]
+    assert action.task is not None
+    bring_to(cell, State.ACTIVE)
+    assert tasks.begin(cell, ONE, asking(action.task, frozenset(State)), context("req-t"), NOW)
+    for phase in ("", *action.phases):
+        tasks.enter(cell, HOST, {NAMED: phase}, NOW)
+        assert tasks.may_act(cell, ONE, 1, HOST, action.task, "req-t", NOW)
 
 
 def test_only_its_own_host_says_how_far_it_is(cell: sa.Connection) -> None:

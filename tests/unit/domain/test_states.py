@@ -72,7 +72,7 @@ def test_the_task_state_of_every_state_and_task(state: State, task: Task | None)
 def test_the_tasks_are_named_as_nova_names_them() -> None:
     assert {task.value for task in Task} == set(
         "powering-on powering-off rebooting rebooting_hard pausing unpausing suspending resuming deleting "
-        "image_snapshot_pending image_snapshot image_uploading".split()
+        "image_snapshot_pending image_snapshot image_backup image_uploading".split()
     )
 
 

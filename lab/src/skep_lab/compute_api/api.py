@@ -24,7 +24,7 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, SkepError
 from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CELL0, CellUuid, NodeUuid, ProjectId, UserId, new_uuid
-from skep.domain.images import Image, NewImage
+from skep.domain.images import Image, NewImage, backup_properties
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.messages.base import Done
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
@@ -98,6 +98,14 @@ class MadeImages:
         if self.refuses is not None:
             raise self.refuses
         self.made[new.id] = new
+
+    async def delete(self, image_id: str) -> None:
+        self.made.pop(image_id, None)
+
+    async def backups(self, owner: str, instance: str, backup_type: str) -> list[str]:
+        wanted = backup_properties(instance, backup_type).items()
+        found = [one.id for one in self.made.values() if one.owner == owner and wanted <= one.properties.items()]
+        return [image_id for image_id in reversed(found) if image_id in self.stored]
 
     async def discard(self, image_id: str) -> bool:
         if image_id in self.stored:

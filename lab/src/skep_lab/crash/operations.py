@@ -58,6 +58,12 @@ OPERATIONS = (
         writes=(AWAIT, BEGIN_IMAGE, STORE),
         image=True,
     ),
+    Operation(
+        name="create-backup",
+        body={"createBackup": {"name": "of-it", "backup_type": "daily", "rotation": 1}},
+        writes=(AWAIT, BEGIN_IMAGE, STORE),
+        image=True,
+    ),
     Operation(name="lock", body={"lock": None}, writes=(WRITE,), shows={"locked": True}),
     Operation(name="unlock", first={"lock": None}, body={"unlock": None}, writes=(WRITE,), shows={"locked": False}),
     Operation(name="reset-state", body={"os-resetState": {"state": "active"}}, writes=(WRITE,)),

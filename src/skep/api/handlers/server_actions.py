@@ -84,6 +84,7 @@ which alone the rest is known."""
 
 _PREPARES: dict[str, Callable[[ApiRequest, LocatedServer, Any], Awaitable[PreparedImage]]] = {
     "snapshot": server_images.create_image,
+    "backup": server_images.create_backup,
 }
 """By the name of an action: what has to be there before it is begun."""
 

@@ -19,7 +19,7 @@ from skep.database.cell import builds
 from skep.domain.actions import MakeImage
 from skep.domain.errors import BadRequest, QuotaExceeded, TooLarge, Unavailable
 from skep.domain.ids import new_uuid
-from skep.domain.images import FIELDS, RESERVED, NewImage
+from skep.domain.images import FIELDS, RESERVED, NewImage, backup_properties
 from skep.domain.instances import Instance
 
 UNCHECKED_SINCE = 39
@@ -52,6 +52,7 @@ class PreparedImage:
     def __init__(self, request: ApiRequest, awaited: AwaitedImage, disk_format: str) -> None:
         self._request = request
         self._awaited = awaited
+        self._stays = awaited.rotation != 0
         self.arguments = MakeImage(image_id=awaited.image_id, disk_format=disk_format)
         """Of the action."""
         self.noted_at = awaited.created_at
@@ -60,6 +61,8 @@ class PreparedImage:
     def answer(self) -> Answer:
         """What the client is told."""
         image_id = self._awaited.image_id
+        if not self._stays:
+            return Answer()
         if self._request.version >= IN_BODY_SINCE:
             return Answer({"image_id": image_id})
         images = self._request.services.settings.images_url
@@ -80,8 +83,19 @@ async def create_image(request: ApiRequest, found: LocatedServer, asked: dict[st
     return await _prepare(request, found, asked, {"image_type": "snapshot"})
 
 
+async def create_backup(request: ApiRequest, found: LocatedServer, asked: dict[str, Any]) -> PreparedImage:
+    """Make the image of a backup. Raises as `create_image`."""
+    kind = backup_properties(found.instance.uuid, asked["backup_type"])
+    return await _prepare(request, found, asked, kind, asked["backup_type"], asked["rotation"])
+
+
 async def _prepare(
-    request: ApiRequest, found: LocatedServer, asked: dict[str, Any], kind: dict[str, str]
+    request: ApiRequest,
+    found: LocatedServer,
+    asked: dict[str, Any],
+    kind: dict[str, str],
+    backup_type: str | None = None,
+    rotation: int | None = None,
 ) -> PreparedImage:
     services, instance, metadata = request.services, found.instance, asked.get("metadata", {})
     await _check_metadata(request, metadata)
@@ -102,6 +116,8 @@ async def _prepare(
         task_id=request.context.request_id,
         created_at=services.clock.now(),
         project_id=request.context.project_id,
+        backup_type=backup_type,
+        rotation=rotation,
     )
     prepared = PreparedImage(request, awaited, new.disk_format)
     await services.database.write(partial(awaited_images.add, new=awaited), intake=True)

@@ -231,3 +231,18 @@ ACTION_RESET_STATE = Body(
 ACTION_CREATE_IMAGE = Body(
     fields(asked("createImage", fields(asked("name", NAME, required=True), asked("metadata", METADATA)), required=True))
 )
+
+ACTION_CREATE_BACKUP = Body(
+    fields(
+        asked(
+            "createBackup",
+            fields(
+                asked("name", NAME, required=True),
+                asked("backup_type", String(max=65535), required=True),
+                asked("rotation", Integer(min=0, max=MAX_INT), required=True),
+                asked("metadata", METADATA),
+            ),
+            required=True,
+        )
+    )
+)

@@ -14,9 +14,9 @@ import pytest
 
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, neighbours
 from skep.database.api.images import StoredImage, Viewer
-from skep.domain.errors import BadRequest, Conflict, NotFound
+from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound
 from skep.domain.ids import new_uuid
-from skep.domain.images import NewImage
+from skep.domain.images import NewImage, backup_properties
 from skep.neighbours.images.base import ImageRecords
 from skep.standalone.images.fields import PatchOperation
 
@@ -102,6 +102,40 @@ class ImageRecordsContract(abc.ABC):
         await cloud.images.patch(new.id, [PatchOperation(op="replace", path="/protected", value=True)], MINE)
         assert not await records.discard(new.id)
         assert await _there(cloud, new.id) is not None
+
+    async def test_an_image_is_deleted_with_its_bytes(self, cloud: ServedNeighbours, records: ImageRecords) -> None:
+        """A repeat finds it gone; one that its user protects stays."""
+        new, kept = _new(), _new()
+        for one in (new, kept):
+            await records.create(one)
+            await cloud.images.upload(one.id, _bytes(), MINE)
+        await cloud.images.patch(kept.id, [PatchOperation(op="replace", path="/protected", value=True)], MINE)
+        for _ in range(2):
+            await records.delete(new.id)
+            assert await _there(cloud, new.id) is None
+        with pytest.raises(Forbidden):
+            await records.delete(kept.id)
+        assert await _there(cloud, kept.id) is not None
+
+    async def test_backups_are_those_of_one_server_type_and_project(
+        self, cloud: ServedNeighbours, records: ImageRecords, clock: SteppedClock
+    ) -> None:
+        """The newest first; without those that have no bytes yet."""
+        made = []
+        for more in ({}, {}, {"backup_type": "a&b"}, {"instance_uuid": "other"}, {"image_type": "snapshot"}):
+            new = _new(**{**backup_properties("server", "daily"), **more})
+            await records.create(new)
+            await cloud.images.upload(new.id, _bytes(), MINE)
+            clock.advance(1)
+            made.append(new.id)
+        await records.create(_new(**backup_properties("server", "daily")))
+        assert await records.backups("mine", "server", "daily") == [made[1], made[0]]
+        assert await records.backups("mine", "server", "a&b") == [made[2]]
+        assert await records.backups("theirs", "server", "daily") == []
+
+    async def test_nothing_is_found_of_nothing(self, records: ImageRecords) -> None:
+        """A server without backups has none."""
+        assert await records.backups("mine", "server", "daily") == []
 
 
 def _new(**properties: str) -> NewImage:

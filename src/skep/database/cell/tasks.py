@@ -237,10 +237,12 @@ def may_act(
 def _phases(task: str) -> tuple[list[str], sa.ColumnElement[str] | None]:
     """Return what a task may be called in its row, and what it is called there once its host may begin."""
     action = next((of_task(known) for known in ON_HOSTS if known == task), None)
-    if action is None or BEGUN not in action.phases:
+    if action is None:
         return [task], None
-    first = sa.case((row.task == task, action.phases[BEGUN].value), else_=row.task)
-    return [one.value for one in action.tasks], first
+    names = [one.value for one in action.tasks]
+    if BEGUN not in action.phases:
+        return names, None
+    return names, sa.case((row.task == task, action.phases[BEGUN].value), else_=row.task)
 
 
 def overdue(connection: sa.Connection, before: int, limit: int, tasks: Collection[Task] = ON_HOSTS) -> list[HostTask]:

@@ -44,6 +44,20 @@ class ImageRecords(Protocol):
         """
         ...
 
+    async def delete(self, image_id: str) -> None:
+        """Delete an image with its bytes; one that is gone is no error.
+
+        Raises Forbidden for one that is protected, Unavailable when the service does not answer.
+        """
+        ...
+
+    async def backups(self, owner: str, instance: str, backup_type: str) -> list[str]:
+        """Return the ids of a project's backups of this type of a server that have their bytes, the newest first.
+
+        Raises Unavailable when the service does not answer.
+        """
+        ...
+
 
 class ImageTransfers(Protocol):
     """Carries the bytes of images piece by piece, in bounded memory."""

@@ -14,7 +14,7 @@ from skep.domain.context import RequestContext
 from skep.domain.decoding import convert
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.ids import is_uuid
-from skep.domain.images import FIELDS, Image, NewImage
+from skep.domain.images import FIELDS, MOST_BACKUPS, Image, NewImage, backup_properties
 from skep.neighbours.images.checked import CountedBytes, whole
 from skep.neighbours.service_session import ServiceSession, decode
 
@@ -87,6 +87,20 @@ class GlanceImages:
             log.error("image not discarded", image=image_id, error=str(error))
             return False
         return True
+
+    async def delete(self, image_id: str) -> None:
+        """Delete an image with its bytes."""
+        await self._session.delete(await self._url(f"/images/{urllib.parse.quote(image_id, safe='')}"))
+
+    async def backups(self, owner: str, instance: str, backup_type: str) -> list[str]:
+        """Return the ids of a project's backups of this type of a server, the newest first."""
+        wanted = backup_properties(instance, backup_type)
+        asked = {"owner": owner, "status": "active", "sort": "created_at:desc", "limit": str(MOST_BACKUPS)}
+        response = await self._get(f"/images?{urllib.parse.urlencode({**asked, **wanted})}")
+        if response.status_code != 200:
+            raise Unavailable(f"the image service answered {response.status_code} for the backups of {instance}")
+        found: list[dict[str, Any]] = decode(response, dict[str, Any]).get("images", [])
+        return [one["id"] for one in found if all(one.get(name) == value for name, value in wanted.items())]
 
     async def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
         """Give the bytes of an image that the caller may use."""

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import BinaryIO
 
-from skep.database.api.images import StoredImage, Viewer
+from skep.database.api.images import ImageQuery, StoredImage, Viewer
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound
-from skep.domain.images import Image, NewImage
+from skep.domain.images import MOST_BACKUPS, Image, NewImage, backup_properties
 from skep.neighbours.images.checked import CountedBytes, whole
 from skep.standalone.images.files import PIECE
 from skep.standalone.images.service import EVERYBODY, StandaloneImages
@@ -32,6 +32,23 @@ class EmbeddedImages:
     async def discard(self, image_id: str) -> bool:
         """Delete an image unless it has its bytes."""
         return await self._images.discard(image_id.lower())
+
+    async def delete(self, image_id: str) -> None:
+        """Delete an image with its bytes."""
+        try:
+            await self._images.delete(image_id.lower(), EVERYBODY)
+        except NotFound:
+            return
+
+    async def backups(self, owner: str, instance: str, backup_type: str) -> list[str]:
+        """Return the ids of a project's backups of this type of a server, the newest first."""
+        query = ImageQuery(
+            one_of={"owner": (owner,), "status": ("active",)},
+            properties=backup_properties(instance, backup_type),
+            sort=(("created_at", True),),
+            limit=MOST_BACKUPS,
+        )
+        return [image.id for image in (await self._images.select(query, None, EVERYBODY)).images]
 
     async def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
         """Give the bytes of an image that the caller may use."""
