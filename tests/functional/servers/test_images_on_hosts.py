@@ -96,3 +96,37 @@ async def test_a_host_in_a_process_of_its_own_gets_no_images_without_a_user(tmp_
         host = HostImages(config, tmp_path / "images", cloud.clock)
         assert host.cache is None
         await host.close()
+
+
+async def test_a_host_elsewhere_stores_images_only_where_its_operator_says_so(tmp_path: Path) -> None:
+    async with serving_cloud(http_config(tmp_path), cells=1, hosts=1) as cloud, signed_in(cloud) as session:
+        images = f"{cloud.images_url}/v2/images"
+        token = {"X-Auth-Token": session.token}
+        described = {"name": "of a server", "disk_format": "raw", "container_format": "bare", "visibility": "private"}
+        made = (await session.client.post(images, json=described, headers=token)).json()
+        for store in (False, True):
+            user = msgspec.structs.replace(
+                cloud.config.compute.images,
+                auth_url=cloud.identity_url,
+                username="admin",
+                password=passwords_in(cloud.clouds_yaml)["admin"],
+                project_name="admin",
+                store=store,
+            )
+            compute = msgspec.structs.replace(cloud.config.compute, images=user)
+            config = msgspec.structs.replace(cloud.config, compute=compute)
+            host = HostImages(config, tmp_path / "host" / "images", cloud.clock)
+            try:
+                assert (host.snapshots is not None) is store
+                if host.snapshots is not None:
+                    owner = msgspec.structs.replace(OF_DEMO, project_id=ProjectId(made["owner"]))
+                    with host.snapshots.file() as file:
+                        file.write_bytes(b"the disk")
+                        assert await host.snapshots.send(file, made["id"], owner, lambda: True) is None
+                        refused = await host.snapshots.send(file, made["id"], OF_DEMO, lambda: True)
+                        assert refused is not None
+                        assert refused.startswith("ImageNotFound")
+            finally:
+                await host.close()
+        stored = (await session.client.get(f"{images}/{made['id']}/file", headers=token)).content
+        assert stored == b"the disk"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import actions, deletes, instances, tasks
+from skep.database.cell import actions, deletes, guests, instances, tasks
 from skep.database.cell.tasks import Named
 from skep.domain.actions import ACTIONS, UPLOADING, Kind, MakeImage
+from skep.domain.guests import GuestSeen, correction
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, State, Task
 from tests.support.rows import HOST, ONE, asking, bring_to, context
@@ -106,6 +107,19 @@ def test_the_deadline_ends_it_also_after_a_yes(cell: sa.Connection) -> None:
     found = instances.get(cell, ONE)
     assert found is not None
     assert (found.state, found.fault) == (State.ACTIVE, None)
+
+
+def test_what_was_given_up_hides_no_report_of_the_guest(cell: sa.Connection) -> None:
+    task = running(cell)
+    assert asks(cell)
+    assert tasks.give_up(cell, task, NOW)
+    [known] = guests.known(cell, HOST, [ONE])
+    found = correction(known, GuestSeen(ONE, 1, PowerState.SHUTDOWN))
+    assert found is not None, "its host may never have taken it up, and then names it in no report"
+    assert tasks.correct(cell, known, found, HOST, NOW) is None
+    server = instances.get(cell, ONE)
+    assert server is not None
+    assert server.state is State.STOPPED
 
 
 def test_a_failure_leaves_the_server_as_its_guest_is(cell: sa.Connection) -> None:

@@ -214,8 +214,17 @@ def not_begun(connection: sa.Connection, uuid: InstanceUuid, task_id: str) -> li
 def may_act(
     connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str, task: str, task_id: str, now: int
 ) -> bool:
-    """Let a host begin a task, unless it is over, in doubt or another's by now; a repeat gets the same answer."""
-    tasks, begun = _phases(task)
+    """Let a host begin a task, unless it is over, in doubt or another's by now; a repeat gets the same answer.
+
+    What leaves the guest as it is says nothing of the host's reports: they count as before.
+    """
+    action = next((of_task(known) for known in ON_HOSTS if known == task), None)
+    names = [task] if action is None else [one.value for one in action.tasks]
+    values: dict[str, Any] = {"step_at": now}
+    if action is None or not action.leaves_guest:
+        values["acted_id"] = task_id
+    if action is not None and BEGUN in action.phases:
+        values["task"] = sa.case((row.task == task, action.phases[BEGUN].value), else_=row.task)
     return (
         connection.execute(
             instances.update()
@@ -223,26 +232,15 @@ def may_act(
                 row.uuid == uuid,
                 row.attempt == attempt,
                 row.host == host,
-                row.task.in_(tasks),
+                row.task.in_(names),
                 row.task_id == task_id,
                 row.in_doubt_at.is_(None),
                 row.deleted_at.is_(None),
             )
-            .values(acted_id=task_id, step_at=now, **({} if begun is None else {"task": begun}))
+            .values(**values)
         ).rowcount
         == 1
     )
-
-
-def _phases(task: str) -> tuple[list[str], sa.ColumnElement[str] | None]:
-    """Return what a task may be called in its row, and what it is called there once its host may begin."""
-    action = next((of_task(known) for known in ON_HOSTS if known == task), None)
-    if action is None:
-        return [task], None
-    names = [one.value for one in action.tasks]
-    if BEGUN not in action.phases:
-        return names, None
-    return names, sa.case((row.task == task, action.phases[BEGUN].value), else_=row.task)
 
 
 def overdue(connection: sa.Connection, before: int, limit: int, tasks: Collection[Task] = ON_HOSTS) -> list[HostTask]:
