@@ -64,6 +64,10 @@ def _servers(things: Things, server: Thing) -> Iterator[Row]:
     yield row(method="GET", path=actions, right="reader")
     made = {"id": things.server, "request_id": things.request}
     yield Row(method="GET", path=f"{actions}/{{request_id}}", right="reader", thing=things.server, fill=made)
+    moves = f"{_SERVER}/migrations"
+    yield row(method="GET", path=moves, right="manager")
+    one = {"id": server, "migration_id": "1"}
+    yield Row(method="GET", path=f"{moves}/{{migration_id}}", right="admin", thing=server, fill=one, served=404)
     yield row(method="GET", path=f"{_SERVER}/ips", right="reader")
     label = {"id": server, "label": "private"}
     yield Row(method="GET", path=f"{_SERVER}/ips/{{label}}", right="reader", thing=server, fill=label, served=404)
@@ -240,5 +244,7 @@ def _hosts(things: Things) -> Iterator[Row]:
     service = partial(Row, path="/os-services/{service_id}", right="admin", thing=things.service)
     yield service(method="PUT", fill={"service_id": things.service}, body={"status": "disabled"})
     yield service(method="DELETE", fill={"service_id": things.service}, served=204)
+    yield Row(method="GET", path="/os-migrations", right="admin")
+    yield Row(method="GET", path="/os-migrations", right="manager", query=f"project_id={PROJECT}")
     yield Row(method="GET", path="/extensions", right="any")
     yield Row(method="GET", path="/extensions/{alias}", right="any", fill={"alias": "os-aggregates"})
