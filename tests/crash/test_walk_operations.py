@@ -16,10 +16,10 @@ POINTS = [(operation, point) for operation in OPERATIONS for point in points_of(
 
 
 @pytest.fixture(scope="module")
-def walks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Walk]]:
-    there: list[Walk] = []
+def walks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, list[Walk]]]:
+    there: dict[bool, list[Walk]] = {False: [], True: []}
     yield there
-    for walk in there:
+    for walk in (*there[False], *there[True]):
         walk.process.stop()
 
 
@@ -30,12 +30,12 @@ def walks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Walk]]:
     ids=[f"{operation.name}-{point.step or point.unit.rpartition('.')[2]}-{point.way}" for operation, point in POINTS],
 )
 def test_an_operation_outlives_a_crash(
-    walks: list[Walk], tmp_path_factory: pytest.TempPathFactory, operation: Operation, point: Point
+    walks: dict[bool, list[Walk]], tmp_path_factory: pytest.TempPathFactory, operation: Operation, point: Point
 ) -> None:
-    if walks:
-        walk = walks.pop()
+    if walks[operation.keeps]:
+        walk = walks[operation.keeps].pop()
     else:
-        walk = Walk(tmp_path_factory.mktemp("cloud"))
+        walk = Walk(tmp_path_factory.mktemp("cloud"), keeps=operation.keeps)
         walk.process.start()
     try:
         operate(walk, operation, point)
@@ -44,4 +44,4 @@ def test_an_operation_outlives_a_crash(
         walk.process.kill()
         walk.process.stop()
         raise
-    walks.append(walk)
+    walks[operation.keeps].append(walk)

@@ -89,6 +89,7 @@ LEFT_IN = {
     State.STOPPED: PowerState.SHUTDOWN,
     State.PAUSED: PowerState.PAUSED,
     State.SUSPENDED: PowerState.SUSPENDED,
+    State.SOFT_DELETED: PowerState.SHUTDOWN,
 }
 """How an action left the guest of a server in this state."""
 LIVED = (State.ACTIVE, *LEFT_IN, State.DELETED)
@@ -118,7 +119,8 @@ def bring_to(connection: sa.Connection, state: State, *, now: int = 10) -> None:
     if state in LIVED:
         assert builds.built(connection, ONE, 1, HOST, now, PowerState.RUNNING, now)
     if state in LEFT_IN:
-        assert tasks.begin(connection, ONE, ACTIONS["stop"], context("req-stop"), now)
+        stops = ACTIONS["soft_delete" if state is State.SOFT_DELETED else "stop"]
+        assert tasks.begin(connection, ONE, stops, context("req-stop"), now)
         assert tasks.done(connection, ONE, 1, "req-stop", LEFT_IN[state], None, now)
     if state is State.DELETED:
         assert deletes.begin(connection, ONE, context("req-delete"), now) is not None

@@ -62,6 +62,7 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
         body=bodies.ACTION_CREATE_BACKUP,
         response=IMAGE_MADE,
     ),
+    ActionRow("restore", ("restore",), "os_compute_api:os-deferred-delete:restore"),
     ActionRow("lock", ("lock",), "os_compute_api:os-lock-server:lock", body=bodies.ACTION_LOCK),
     ActionRow("unlock", ("unlock",), "os_compute_api:os-lock-server:unlock"),
     ActionRow(

@@ -26,6 +26,7 @@ HEAD = (
 def render() -> str:
     """Return the table, and the list of what is not there yet."""
     rows = [_line(_key(row), row.rule, ACTIONS[name]) for row in ACTION_ROWS for name in row.actions]
+    rows.append(_line("`DELETE`, reclaimed later", "os_compute_api:servers:delete", ACTIONS["soft_delete"]))
     rows.append(_line("`DELETE`", "os_compute_api:servers:delete", ACTIONS["delete"]))
     absent = ", ".join(f"`{key}`" for key in ABSENT_ACTIONS)
     return "\n".join([*HEAD, *rows, "", f"Not there yet, answered with 400: {absent}."])
@@ -58,7 +59,7 @@ def _line(key: str, rule: str, action: Action) -> str:
         vm_state(action.becomes) if action.becomes is not None else NONE,
         f"{action.record} (`{action.event}`)" if action.event is not None else action.record,
         f"`{action.capability}`" if action.capability is not None else NONE,
-        "given back" if action.frees_quota else NONE,
+        action.quota or NONE,
     )
     return f"| {' | '.join(cells)} |"
 

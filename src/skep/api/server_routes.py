@@ -15,6 +15,7 @@ from skep.api.handlers import (
     server_metadata,
     server_tags,
     servers,
+    soft_deletes,
 )
 from skep.api.routing import Route
 from skep.api.schemas import migrations as migration_schemas
@@ -76,7 +77,7 @@ _SERVERS = (
         body=bodies.UPDATE,
         response=answers.UPDATED,
     ),
-    _of_server(method="DELETE", path="/servers/{id}", handler=servers.delete, rule=f"{_RULE}:delete", status=204),
+    _of_server(method="DELETE", path="/servers/{id}", handler=soft_deletes.delete, rule=f"{_RULE}:delete", status=204),
 )
 
 _action = partial(_of_server, method="POST", path="/servers/{id}/action")

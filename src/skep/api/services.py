@@ -72,6 +72,8 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     aliases: dict[str, DeviceAlias] = {}
     """What `pci_passthrough:alias` of flavors may name."""
     quotas: QuotaDefaults = QuotaDefaults()
+    reclaim_instance_interval: int = 0
+    """Seconds for which deleted servers are kept; 0: they are deleted at once."""
 
 
 class RunningService(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,8 @@ class Parts:
     """Whether also hosts that were there before agents had sessions are believed only in one."""
     max_attempts: int = 3
     max_cells: int = 2
+    reclaim_seconds: float = 0
+    """How long soft-deleted servers are kept; 0: for ever."""
     time: Time | None = None
     """The time of the cell's database."""
     runs_on: str = ""

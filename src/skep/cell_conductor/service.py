@@ -15,6 +15,7 @@ from skep.cell_conductor.guests import Guests
 from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.orders import SealingTransport
 from skep.cell_conductor.parts import Parts
+from skep.cell_conductor.reclaims import Reclaims
 from skep.cell_conductor.recovery import Recovery
 from skep.cell_conductor.refusals import RefusedAgents
 from skep.cell_conductor.reschedule import Reschedules
@@ -66,6 +67,7 @@ class CellConductor:
         self._reschedules = Reschedules(parts, self._builds, self._releases)
         self._deadlines = Deadlines(parts, self._builds, self._reschedules)
         self._deletes = Deletes(parts, self._builds, self._releases)
+        self._reclaims = Reclaims(parts, self._deletes)
         self._tasks = Tasks(parts)
         self._guests = Guests(parts, self._tasks)
         self._hosts = Hosts(parts, sessions, refusals, self._time)
@@ -103,6 +105,7 @@ class CellConductor:
             self._reschedules.choosing,
             self._deadlines.loop,
             self._deletes.undoing,
+            self._reclaims.loop,
             self._tasks.telling,
             self._fences.loop,
         )

@@ -10,7 +10,7 @@ from skep.database import Connection
 from skep.database.cell import agents, listing, tasks
 from skep.database.cell.endings import with_instances
 from skep.database.cell.tasks import HostTask
-from skep.domain.actions import Over
+from skep.domain.actions import ACTIONS, Over
 from skep.domain.context import RequestContext
 from skep.domain.instances import Instance
 from skep.messages.base import Done
@@ -79,6 +79,8 @@ class Tasks:
             over = await parts.database.write(partial(conclude, message=message, now=parts.clock.now()))
             step.outcome = "ok" if over else "repeated"
         endings.ended(parts, over)
+        if any(ACTIONS[one.action].quota is not None for one, _ in over):
+            await parts.tell_above()
         return Done()
 
     def _step(self, name: str, message: MayAct | TaskDone) -> StepRun:

@@ -85,6 +85,8 @@ OPERATIONS: dict[str, Operation] = {
     "unpause": _unpause,
     "suspend": _suspend,
     "resume": _resume,
+    "soft_delete": _stop,
+    "restore": _start,
 }
 """The name of an action -> what it is on a host."""
 

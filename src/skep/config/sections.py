@@ -312,6 +312,14 @@ class AgentsSettings(Section, frozen=True, kw_only=True):
 class RetentionSettings(Section, frozen=True, kw_only=True):
     """How long deleted servers, their actions and placement decisions are kept."""
 
+    reclaim_instance_interval: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Seconds for which a deleted server is kept, stopped, to be restored (Nova's [DEFAULT] "
+            "reclaim_instance_interval); 0: deleted at once",
+        ),
+    ] = 0
     days: Annotated[int, Meta(ge=0, description="Days after which they are purged; 0: never")] = 30
     batch_rows: Annotated[int, Meta(ge=1, le=10000, description="Rows purged in one transaction")] = 200
 

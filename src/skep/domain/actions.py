@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,7 +18,6 @@ from skep.domain.capabilities import Capability
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State, Task
-from skep.domain.states import GUEST_ON_HOST, SETTLED
 
 
 class Kind(enum.StrEnum):
@@ -32,6 +31,9 @@ class Kind(enum.StrEnum):
     """The server's host, by a new attempt."""
     REHOST = "rehost"
     """Conductors and two hosts: the server gets an attempt on another host."""
+
+
+Quota = Literal["charged", "given back"]
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +67,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     `instance.NAME`; None: `instance.update` tells of it."""
     deadline: str | None = None
     """The setting of `[conductor]` with the seconds for which its host may be silent; None: without a limit."""
-    frees_quota: bool = False
-    """Whether what the server uses is given back to its project."""
+    quota: Quota | None = None
+    """What becomes of the charge of the server; None: it stays as it is."""
     leaves_guest: bool = False
     """Whether its host changes nothing of the guest: given up it is over, whatever the host did."""
 
@@ -148,6 +150,17 @@ _BEFORE_HARD_REBOOT = frozenset(
 )
 """What may hang in a guest, so that a hard reboot is the way out."""
 
+_BEFORE_SOFT_DELETE = _BEFORE_HARD_REBOOT | {
+    Task.POWERING_ON,
+    Task.POWERING_OFF,
+    Task.IMAGE_SNAPSHOT_PENDING,
+    Task.IMAGE_SNAPSHOT,
+    Task.IMAGE_BACKUP,
+    Task.IMAGE_UPLOADING,
+}
+
+_WITH_GUEST = frozenset({State.ACTIVE, State.STOPPED, State.PAUSED, State.SUSPENDED})
+
 _TABLE = (
     Action(
         name="start",
@@ -189,7 +202,7 @@ _TABLE = (
         name="reboot_hard",
         record="reboot",
         kind=Kind.GUEST,
-        begins_in=SETTLED,
+        begins_in=_WITH_GUEST | {State.ERROR},
         overrides=_BEFORE_HARD_REBOOT,
         task=Task.REBOOTING_HARD,
         becomes=State.ACTIVE,
@@ -250,7 +263,7 @@ _TABLE = (
         name="snapshot",
         record="createImage",
         kind=Kind.GUEST,
-        begins_in=GUEST_ON_HOST,
+        begins_in=_WITH_GUEST,
         lock_refuses=False,
         task=Task.IMAGE_SNAPSHOT_PENDING,
         arguments=MakeImage,
@@ -265,7 +278,7 @@ _TABLE = (
         name="backup",
         record="createBackup",
         kind=Kind.GUEST,
-        begins_in=GUEST_ON_HOST,
+        begins_in=_WITH_GUEST,
         lock_refuses=False,
         task=Task.IMAGE_BACKUP,
         arguments=MakeImage,
@@ -275,6 +288,33 @@ _TABLE = (
         notification="snapshot",
         capability=Capability.SNAPSHOT,
         deadline="task_deadline",
+    ),
+    Action(
+        name="soft_delete",
+        record="delete",
+        kind=Kind.GUEST,
+        begins_in=_WITH_GUEST | {State.ERROR},
+        overrides=_BEFORE_SOFT_DELETE,
+        task=Task.SOFT_DELETING,
+        becomes=State.SOFT_DELETED,
+        event="compute_soft_delete_instance",
+        notification="soft_delete",
+        capability=Capability.POWER,
+        deadline="task_deadline",
+        quota="given back",
+    ),
+    Action(
+        name="restore",
+        record="restore",
+        kind=Kind.GUEST,
+        begins_in=frozenset({State.SOFT_DELETED}),
+        task=Task.RESTORING,
+        becomes=State.ACTIVE,
+        event="compute_restore_instance",
+        notification="restore",
+        capability=Capability.POWER,
+        deadline="task_deadline",
+        quota="charged",
     ),
     Action(
         name="lock",
@@ -308,7 +348,7 @@ _TABLE = (
         becomes=State.DELETED,
         event="compute_terminate_instance",
         notification="delete",
-        frees_quota=True,
+        quota="given back",
     ),
 )
 

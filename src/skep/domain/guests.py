@@ -50,7 +50,7 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     power_state: PowerState
     stop: bool = False
-    """The guest runs although its server is stopped: it is to be stopped (Nova's periodic sync does that too)."""
+    """The guest runs although its server is stopped or deleted: it is to be stopped (Nova's periodic sync does so)."""
     settles: bool = False
     """The task that was in doubt is over with this."""
 
@@ -65,9 +65,10 @@ def correction(known: GuestKnown, seen: GuestSeen) -> Correction | None:
     if known.task is not None:
         if not known.in_doubt:
             return None
-        state = state_after(known.state, seen.power_state)
+        restored = known.task is Task.RESTORING and seen.power_state is PowerState.RUNNING
+        state = State.ACTIVE if restored else state_after(known.state, seen.power_state)
         return Correction(state=state, power_state=seen.power_state, settles=True)
-    if known.state is State.STOPPED and seen.power_state is PowerState.RUNNING:
+    if known.state in (State.STOPPED, State.SOFT_DELETED) and seen.power_state is PowerState.RUNNING:
         return Correction(state=known.state, power_state=seen.power_state, stop=True)
     state = state_after(known.state, seen.power_state) if _shows(known.state, seen.power_state) else known.state
     if (state, seen.power_state) == (known.state, known.power_state):
@@ -76,8 +77,20 @@ def correction(known: GuestKnown, seen: GuestSeen) -> Correction | None:
 
 
 def state_after(before: State, power_state: PowerState) -> State:
-    """Return the state of a server whose guest was left in `power_state` by an action."""
+    """Return the state of a server whose guest was left in `power_state` by an action.
+
+    A soft-deleted one stays so, however its guest is: only a restore that went well ends it.
+    """
+    if before is State.SOFT_DELETED:
+        return before
     return _STATES.get(power_state, before)
+
+
+def state_by(becomes: State | None, before: State, power_state: PowerState) -> State:
+    """Return the state of a server after an action that went well and leads to `becomes`."""
+    if becomes is State.SOFT_DELETED:
+        return becomes
+    return state_after(State.ACTIVE if before is State.SOFT_DELETED else before, power_state)
 
 
 def _shows(state: State, power_state: PowerState) -> bool:

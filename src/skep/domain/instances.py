@@ -37,6 +37,8 @@ class State(enum.StrEnum):
     """The guest is frozen in memory."""
     SUSPENDED = "suspended"
     """The guest's memory is stored on disk."""
+    SOFT_DELETED = "soft_deleted"
+    """Deleted by its user and kept, its guest off, until it is restored or its time is over."""
     ERROR = "error"
     DELETED = "deleted"
 
@@ -56,6 +58,8 @@ class Task(enum.StrEnum):
     IMAGE_SNAPSHOT = "image_snapshot"
     IMAGE_BACKUP = "image_backup"
     IMAGE_UPLOADING = "image_uploading"
+    SOFT_DELETING = "soft-deleting"
+    RESTORING = "restoring"
     DELETING = "deleting"
 
 

@@ -9,7 +9,8 @@
                                 └─ no other cell ─ LEAVING <─ HANDED_BACK
                                                       └──> MOVED (and STAGED in another cell)
 
-ACTIVE becomes PAUSED and SUSPENDED, too, and each of the four any other, as its guest is.
+ACTIVE becomes PAUSED and SUSPENDED, too, and each of the four any other, as its guest is. SOFT_DELETED follows each of
+them, and ERROR; restored, it is ACTIVE.
 
 Any state may become ERROR or DELETED. Deleting is a *task* beside the state, so that users see what is being deleted.
 """
@@ -117,34 +118,41 @@ TABLE: dict[State, StateRow] = {
         status="ACTIVE",
         settled=True,
         on_host=True,
-        followers=frozenset({*_BY_GUEST, State.ERROR, State.DELETED} - {State.ACTIVE}),
+        followers=frozenset({*_BY_GUEST, State.SOFT_DELETED, State.ERROR, State.DELETED} - {State.ACTIVE}),
     ),
     State.STOPPED: StateRow(
         vm_state="stopped",
         status="SHUTOFF",
         settled=True,
         on_host=True,
-        followers=frozenset({*_BY_GUEST, State.ERROR, State.DELETED} - {State.STOPPED}),
+        followers=frozenset({*_BY_GUEST, State.SOFT_DELETED, State.ERROR, State.DELETED} - {State.STOPPED}),
     ),
     State.PAUSED: StateRow(
         vm_state="paused",
         status="PAUSED",
         settled=True,
         on_host=True,
-        followers=frozenset({*_BY_GUEST, State.ERROR, State.DELETED} - {State.PAUSED}),
+        followers=frozenset({*_BY_GUEST, State.SOFT_DELETED, State.ERROR, State.DELETED} - {State.PAUSED}),
     ),
     State.SUSPENDED: StateRow(
         vm_state="suspended",
         status="SUSPENDED",
         settled=True,
         on_host=True,
-        followers=frozenset({*_BY_GUEST, State.ERROR, State.DELETED} - {State.SUSPENDED}),
+        followers=frozenset({*_BY_GUEST, State.SOFT_DELETED, State.ERROR, State.DELETED} - {State.SUSPENDED}),
+    ),
+    State.SOFT_DELETED: StateRow(
+        vm_state="soft-delete",
+        status="SOFT_DELETED",
+        settled=True,
+        on_host=True,
+        followers=frozenset({*_BY_GUEST, State.ERROR, State.DELETED}),
     ),
     State.ERROR: StateRow(
         vm_state="error",
         status="ERROR",
         settled=True,
-        followers=frozenset({*_BY_GUEST, State.MOVED, State.DELETED}),
+        followers=frozenset({*_BY_GUEST, State.SOFT_DELETED, State.MOVED, State.DELETED}),
     ),
     State.DELETED: StateRow(vm_state="deleted", status="DELETED"),
     State.MOVED: StateRow(vm_state="moved", status="DELETED", visible=False),

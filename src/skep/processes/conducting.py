@@ -36,6 +36,7 @@ def make_cell_conductor(
             require_signatures=process.config.agents.require_signatures,
             max_attempts=scheduler.max_attempts,
             max_cells=scheduler.max_cells,
+            reclaim_seconds=process.config.retention.reclaim_instance_interval,
             runs_on=f"{process.host}@{cell.name}",
             on_clock=process.metrics.clock_ahead.labels(cell.name).set,
         )

@@ -65,6 +65,7 @@ def api_settings(config: Config, identity_url: str, images_url: str) -> ApiSetti
         policy_file=section.policy_file or None,
         filters=config.scheduler.enabled_filters,
         aliases=device_aliases(config.pci),
+        reclaim_instance_interval=config.retention.reclaim_instance_interval,
         quotas=QuotaDefaults(
             instances=quota.instances,
             cores=quota.cores,

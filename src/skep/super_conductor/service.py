@@ -25,6 +25,7 @@ from skep.reconciler.lease import Lease, Time
 from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.super_conductor.auditor import Auditor
 from skep.super_conductor.builds import Builds
+from skep.super_conductor.charges import Charges
 from skep.super_conductor.contents import Contents
 from skep.super_conductor.deletes import Deletes
 from skep.super_conductor.hosts import Hosts
@@ -51,6 +52,7 @@ class SuperConductor:
         self._deletes = Loop("deletes", deletes.begin, every=resend, apart=GATHER_SECONDS)
         self._forget = Loop("forget", deletes.forget, every=resend, apart=GATHER_SECONDS)
         deletes.nudge_forget = self._forget.nudge
+        self._charges = Loop("charges", Charges(parts).run, every=resend, apart=GATHER_SECONDS)
         self._agents = Loop("agents", hosts.map_agents, every=resend)
         self._operator = Loop("operator-state", hosts.publish, every=5.0)
         self._removals = Loop("removals", Removals(parts).run, every=resend)
@@ -83,6 +85,7 @@ class SuperConductor:
         return (
             self._deletes,
             self._forget,
+            self._charges,
             self._agents,
             self._operator,
             self._removals,
@@ -152,6 +155,7 @@ class SuperConductor:
 
     async def _on_cell_changed(self, _message: CellChanged, _context: RequestContext | None) -> None:
         self._forget.nudge()
+        self._charges.nudge()
         self._agents.nudge()
         self._moves.nudge()
         self._recovery.nudge()

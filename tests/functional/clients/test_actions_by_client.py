@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
+from skep.config.sections import RetentionSettings
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config, serving_cloud
 from tests.support.openstack import openstack, openstack_quiet
@@ -86,3 +89,29 @@ async def test_backing_a_server_up(tmp_path: Path) -> None:
                 return [image["Name"] for image in listed] == [name]
 
             await eventually(alone, f"backup {name} is the only one")
+
+
+async def test_restoring(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(
+        http_config(tmp_path), retention=RetentionSettings(reclaim_instance_interval=86_400)
+    )
+    async with serving_cloud(config, cells=1, hosts=1) as cloud:
+        yaml = cloud.clouds_yaml
+        await openstack(yaml, "server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "one")
+        uuid = (await openstack(yaml, "server", "show", "one"))["id"]
+
+        async def comes_to(status: str) -> None:
+            async def is_so() -> bool:
+                return bool((await openstack(yaml, "server", "show", uuid))["status"] == status)
+
+            await eventually(is_so, f"the server is {status}")
+
+        await openstack_quiet(yaml, "server", "delete", uuid)
+        await comes_to("SOFT_DELETED")
+        assert await openstack(yaml, "server", "list") == []
+        listed = await openstack(yaml, "server", "list", "--all-projects", "--deleted")
+        assert [(server["ID"], server["Status"]) for server in listed] == [(uuid, "SOFT_DELETED")]
+        await openstack_quiet(yaml, "server", "restore", uuid)
+        await comes_to("ACTIVE")
+        events = await openstack(yaml, "server", "event", "list", uuid)
+        assert {event["Action"] for event in events} == {"create", "delete", "restore"}

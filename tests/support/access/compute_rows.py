@@ -94,6 +94,7 @@ def _actions(things: Things, server: Thing) -> Iterator[Row]:
     yield row(action="unlock", right="member", body={"unlock": None}, served=202, **own)
     yield row(action="os-resetState", right="admin", body={"os-resetState": {"state": "error"}}, served=202, **own)
     yield row(action="forceDelete", right="member", body={"forceDelete": None}, served=202, **own)
+    yield row(action="restore", right="member", body={"restore": None}, served=409, **own)
     for name in ABSENT_ACTIONS:
         yield row(action=name, right="reader", body={name: {}}, served=400, **own)
 

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from skep.database.api import build_requests, instance_mappings
+from skep.database.api import build_requests, instance_mappings, task_charges
 from skep.database.cell import (
     assertions,
     attempts,
@@ -22,6 +22,7 @@ from skep.database.cell import (
     moves,
     reschedules,
     residents,
+    soft_deletes,
     tasks,
 )
 from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid
@@ -43,6 +44,8 @@ CELL_PASSES: dict[str, Callable[[sa.Connection], object]] = {
     "moves.waiting": partial(moves.waiting, now=1, limit=5),
     "stale": partial(attempts.stale_due, now=1, resend_before=1, limit=5),
     "deleting": partial(deletes.deleting, limit=5),
+    "soft_deletes.any_due": partial(soft_deletes.any_due, before=1),
+    "soft_deletes.reclaim": partial(soft_deletes.reclaim, before=1, limit=5, now=1),
     "unforgotten": partial(deletes.unforgotten, limit=5),
     "tasks.due": partial(tasks.due, now=1, resend_before=1, limit=5),
     "tasks.overdue": partial(tasks.overdue, before=1, limit=5),
@@ -57,6 +60,7 @@ CELL_PASSES: dict[str, Callable[[sa.Connection], object]] = {
 
 API_PASSES: dict[str, Callable[[sa.Connection], object]] = {
     "any_waiting": partial(instance_mappings.any_waiting, owner=ME, now=1),
+    "task_charges.waiting": task_charges.waiting,
     "take": partial(instance_mappings.take, owner=ME, now=1, limit=5),
     "deletes_due": partial(instance_mappings.deletes_due, now=1, again_at=2, limit=5),
     "deleting": instance_mappings.deleting,

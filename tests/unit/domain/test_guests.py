@@ -67,6 +67,13 @@ def seen(power_state: PowerState, *tasks: str, attempt: int = 2) -> GuestSeen:
         (known(State.SUSPENDED, SUSPENDED), SHUTDOWN, Correction(state=State.STOPPED, power_state=SHUTDOWN)),
         (known(State.SUSPENDED, SUSPENDED), NOSTATE, Correction(state=State.SUSPENDED, power_state=NOSTATE)),
         (known(State.STOPPED, SHUTDOWN), PAUSED, Correction(state=State.STOPPED, power_state=PAUSED)),
+        (known(State.SOFT_DELETED, SHUTDOWN), SHUTDOWN, None),
+        (known(State.SOFT_DELETED, SHUTDOWN), CRASHED, Correction(state=State.SOFT_DELETED, power_state=CRASHED)),
+        (
+            known(State.SOFT_DELETED, SHUTDOWN),
+            RUNNING,
+            Correction(state=State.SOFT_DELETED, power_state=RUNNING, stop=True),
+        ),
         (known(State.ERROR), SHUTDOWN, Correction(state=State.ERROR, power_state=SHUTDOWN)),
         (known(State.ERROR), RUNNING, None),
     ],

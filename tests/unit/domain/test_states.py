@@ -38,6 +38,9 @@ STATUSES = {
     (State.SUSPENDED, None): "SUSPENDED",
     (State.SUSPENDED, Task.REBOOTING): "REBOOT",
     (State.SUSPENDED, Task.REBOOTING_HARD): "HARD_REBOOT",
+    (State.SOFT_DELETED, None): "SOFT_DELETED",
+    (State.SOFT_DELETED, Task.REBOOTING): "REBOOT",
+    (State.SOFT_DELETED, Task.REBOOTING_HARD): "HARD_REBOOT",
     (State.ERROR, None): "ERROR",
     (State.ERROR, Task.REBOOTING_HARD): "HARD_REBOOT",
     (State.DELETED, None): "DELETED",
@@ -72,13 +75,14 @@ def test_the_task_state_of_every_state_and_task(state: State, task: Task | None)
 def test_the_tasks_are_named_as_nova_names_them() -> None:
     assert {task.value for task in Task} == set(
         "powering-on powering-off rebooting rebooting_hard pausing unpausing suspending resuming deleting "
-        "image_snapshot_pending image_snapshot image_backup image_uploading".split()
+        "soft-deleting restoring image_snapshot_pending image_snapshot image_backup image_uploading".split()
     )
 
 
 @pytest.mark.parametrize("state", State)
 def test_the_vm_state_of_every_state(state: State) -> None:
-    assert vm_state(state) == ("building" if state in BUILD_STATES else state.value)
+    others = {State.SOFT_DELETED: "soft-delete"}
+    assert vm_state(state) == ("building" if state in BUILD_STATES else others.get(state, state.value))
 
 
 def test_every_state_has_its_followers_and_an_end_has_none() -> None:
@@ -112,21 +116,22 @@ def test_the_point_of_no_return_is_passed_only_by_builds_under_way() -> None:
         State.STOPPED,
         State.PAUSED,
         State.SUSPENDED,
+        State.SOFT_DELETED,
         State.ERROR,
     }
 
 
 SETS: dict[str, tuple[frozenset[State], str]] = {
     "build states": (BUILD_STATES, "staged scheduled building spawning rescheduling handed_back leaving"),
-    "build over": (BUILD_OVER, "active stopped paused suspended error deleted moved"),
-    "settled": (SETTLED, "active stopped paused suspended error"),
-    "on host": (ON_HOST, "scheduled building spawning active stopped paused suspended"),
+    "build over": (BUILD_OVER, "active stopped paused suspended soft_deleted error deleted moved"),
+    "settled": (SETTLED, "active stopped paused suspended soft_deleted error"),
+    "on host": (ON_HOST, "scheduled building spawning active stopped paused suspended soft_deleted"),
     "placeless": (PLACELESS, "rescheduling handed_back leaving"),
     "unseen": (UNSEEN, "staged moved"),
     "frozen": (FROZEN, "staged leaving"),
     "ends": (ENDS, "deleted moved"),
     "built by host": (BUILT_BY_HOST, "scheduled building spawning"),
-    "guest on host": (GUEST_ON_HOST, "active stopped paused suspended"),
+    "guest on host": (GUEST_ON_HOST, "active stopped paused suspended soft_deleted"),
 }
 """What statements, audits and the API ask for, said a second time."""
 

@@ -253,8 +253,12 @@ async def servers_under_test(
     backlog: Callable[[], int] = lambda: 0,
     routes: Iterable[Route] = SERVER_ROUTES,
     reported: tuple[HostState, ...] = (HOST,),
+    reclaim: int = 0,
 ) -> AsyncIterator[ServersUnderTest]:
-    """Open the API over fresh databases in `directory`; `reported`: the hosts that a scheduler knows."""
+    """Open the API over fresh databases in `directory`; `reported`: the hosts that a scheduler knows.
+
+    `reclaim`: for how many seconds deleted servers are kept.
+    """
     database = new_database(directory / "api.db", "api")
     databases = {uuid: new_database(directory / f"{name}.db", "cell") for uuid, name in NAMES.items()}
     await database.write(_seed)
@@ -274,7 +278,7 @@ async def servers_under_test(
         unseal=lambda sealed: sealed[::-1],
         ended=ended.extend,
         runs_on="api-1",
-        settings=ApiSettings(quotas=quotas),
+        settings=ApiSettings(quotas=quotas, reclaim_instance_interval=reclaim),
         backlog=backlog,
     )
     opened = ServersUnderTest(services, told, routes, ended, images)

@@ -19,6 +19,8 @@ BEGIN_IMAGE = "skep.api.handlers.server_actions._write_in_time"
 STORE = "skep.standalone.images.service._activate"
 WRITE = "skep.database.cell.row_actions.carry_out"
 DELETE = "skep.api.handlers.servers._delete"
+BEAR = "skep.database.api.task_charges.bear"
+RESTORE = "skep.api.handlers.charges._restore"
 CHANGE = "skep.database.cell.instances.change"
 KEYS = ("metadata", "tags", "description", "locked")
 """What an update may change of what is shown."""
@@ -41,6 +43,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """What a server shows once it is done."""
     image: bool = False
     """Whether it makes an image, which is whole in the end or not there."""
+    keeps: bool = False
+    """Whether it is about a cloud that keeps deleted servers for a while."""
 
 
 OPERATIONS = (
@@ -64,6 +68,16 @@ OPERATIONS = (
         writes=(AWAIT, BEGIN_IMAGE, STORE),
         image=True,
     ),
+    Operation(
+        name="soft-delete",
+        method="DELETE",
+        path="",
+        body={},
+        after="SOFT_DELETED",
+        writes=(BEAR, BEGIN),
+        keeps=True,
+    ),
+    Operation(name="restore", body={"restore": None}, before="SOFT_DELETED", writes=(RESTORE, BEGIN), keeps=True),
     Operation(name="lock", body={"lock": None}, writes=(WRITE,), shows={"locked": True}),
     Operation(name="unlock", first={"lock": None}, body={"unlock": None}, writes=(WRITE,), shows={"locked": False}),
     Operation(name="reset-state", body={"os-resetState": {"state": "active"}}, writes=(WRITE,)),
@@ -116,13 +130,19 @@ def operate(walk: Walk, operation: Operation, point: Point) -> None:
     if operation.before in BROUGHT_BY:
         walk.act(chosen, BROUGHT_BY[operation.before])
         walk.well(f"before {operation.name}")
+    if operation.before == "SOFT_DELETED":
+        answer = walk.sent("DELETE", f"/servers/{chosen}")
+        assert answer is not None
+        assert answer.status_code == 204
+        walk.well(f"before {operation.name}")
     if operation.first:
         assert walk.act(chosen, operation.first)
     shown = _shown(walk, chosen)
     if not operation.after:
         walk.asked.created.discard(chosen)
     walk.crash(point, lambda: walk.sent(operation.method, f"/servers/{chosen}{operation.path}", operation.body))
-    stored = point.step in ACTION_STEPS or point.unit == STORE or (point.way == "lost" and point.unit != AWAIT)
+    first = (AWAIT, BEAR, RESTORE)
+    stored = point.step in ACTION_STEPS or point.unit == STORE or (point.way == "lost" and point.unit not in first)
     if stored and not operation.after:
         walk.asked.deleted.add(chosen)
     walk.recovered()

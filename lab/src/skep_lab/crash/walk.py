@@ -16,7 +16,7 @@ import msgspec
 
 from skep.config.compute import FakeFailure
 from skep.config.scheduler import SchedulerSettings
-from skep.config.sections import QuotaSettings
+from skep.config.sections import QuotaSettings, RetentionSettings
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.http_cloud import http_config
 from skep_lab.crash.points import Point
@@ -40,7 +40,9 @@ FAILURES = (
 class Walk:
     """A cloud and what was asked of it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, keeps: bool = False) -> None:
+        """Make a cloud; one that `keeps` deletes servers softly, and keeps them longer than any test lasts."""
+        self._keeps = keeps
         config = msgspec.structs.replace(
             http_config(root, failures=FAILURES, quota=QuotaSettings(instances=-1, cores=-1, ram=-1)),
             # Otherwise the failing host would not be chosen a second time.
@@ -49,6 +51,8 @@ class Walk:
         config = msgspec.structs.replace(
             config, conductor=msgspec.structs.replace(config.conductor, lease_seconds=1.0, resend_seconds=0.3)
         )
+        if keeps:
+            config = msgspec.structs.replace(config, retention=RetentionSettings(reclaim_instance_interval=86_400))
         self.process = CrashProcess(root, config, cells=CELLS, hosts=HOSTS)
         self.asked = Asked()
 
@@ -76,10 +80,13 @@ class Walk:
         """Ask for the end of a server; False when there was no answer, so that it has to be asked again."""
         # Asked, it may go, whether an answer comes or not.
         self.asked.created.discard(uuid)
-        answer = self.sent("DELETE", f"/servers/{uuid}")
+        if self._keeps:
+            answer = self.sent("POST", f"/servers/{uuid}/action", {"forceDelete": None})
+        else:
+            answer = self.sent("DELETE", f"/servers/{uuid}")
         if answer is None:
             return False
-        if answer.status_code not in (204, 404):
+        if answer.status_code not in (202, 204, 404):
             answer.raise_for_status()
         self.asked.deleted.add(uuid)
         return True
@@ -97,8 +104,11 @@ class Walk:
             return None
 
     def statuses(self) -> dict[str, str]:
-        """Return what users see."""
-        return {one["id"]: one["status"] for one in self.process.answer("/servers/detail")["servers"]}
+        """Return what users see, and what admins see of soft-deleted servers."""
+        shown = self.process.answer("/servers/detail")["servers"]
+        if self._keeps:
+            shown += self.process.answer("/servers/detail?soft_deleted=true&status=SOFT_DELETED")["servers"]
+        return {one["id"]: one["status"] for one in shown}
 
     def observe(self) -> Findings:
         """Look once."""

@@ -22,7 +22,14 @@ from skep_lab.witnesses import witness_guests, witness_rows
 from skep_lab.witnesses.witness_guests import Life
 from skep_lab.witnesses.witness_rows import Row, Rows
 
-STATUSES = {"active": "ACTIVE", "stopped": "SHUTOFF", "paused": "PAUSED", "suspended": "SUSPENDED", "error": "ERROR"}
+STATUSES = {
+    "active": "ACTIVE",
+    "stopped": "SHUTOFF",
+    "paused": "PAUSED",
+    "suspended": "SUSPENDED",
+    "soft_deleted": "SOFT_DELETED",
+    "error": "ERROR",
+}
 SETTLED_STATUSES = frozenset(STATUSES.values())
 POLL_SECONDS = 0.1
 
@@ -160,7 +167,7 @@ def _lost(seen: Seen, asked: Asked) -> Iterable[str]:
     whole = {(life.instance, life.host) for life in witness_guests.living(seen.lives) if life.finished}
     for row in seen.rows.rows:
         if (
-            row.state in ("active", "stopped", "paused", "suspended")
+            row.state in ("active", "stopped", "paused", "suspended", "soft_deleted")
             and row.task is None
             and (row.uuid, row.host) not in whole
         ):

@@ -47,7 +47,7 @@ _IN_CELL = {
     "row owned by nobody living": f"SELECT uuid FROM instances WHERE {_UNOWNED}",
     "secret of a server that is built": (
         "SELECT uuid FROM instances WHERE secrets IS NOT NULL "
-        "AND state IN ('active', 'stopped', 'paused', 'suspended', 'error', 'deleted')"
+        "AND state IN ('active', 'stopped', 'paused', 'suspended', 'soft_deleted', 'error', 'deleted')"
     ),
 }
 
@@ -67,7 +67,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settled(self) -> bool:
         """Whether nothing is to be done for it."""
-        return self.state in ("active", "stopped", "paused", "suspended", "error") and self.task is None
+        return self.state in ("active", "stopped", "paused", "suspended", "soft_deleted", "error") and self.task is None
 
 
 class Mapped(msgspec.Struct, frozen=True, kw_only=True):

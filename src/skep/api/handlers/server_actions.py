@@ -13,7 +13,7 @@ import structlog
 from skep.api.actions import ROWS_BY_KEY
 from skep.api.awaited_images import BEGIN_SECONDS
 from skep.api.cells import read_cell, write_cell
-from skep.api.handlers import server_images, servers
+from skep.api.handlers import charges, server_images, servers
 from skep.api.handlers.server_images import PreparedImage
 from skep.api.handlers.server_lookup import PAUSE_SECONDS, TRIES, LocatedServer, find, refuse_if_locked
 from skep.api.requests import Answer, ApiRequest, Handler
@@ -48,7 +48,7 @@ async def act(request: ApiRequest) -> Answer:
         return await _OTHERS[action.name](request)
     if action.kind is Kind.ROW:
         return await _carry_out(request, action, _ARGUMENTS[row.key](request, asked) if row.key in _ARGUMENTS else {})
-    return await _begin(request, action, asked)
+    return await begin(request, action, asked)
 
 
 _CHOICES: dict[str, Choice] = {
@@ -88,6 +88,13 @@ _PREPARES: dict[str, Callable[[ApiRequest, LocatedServer, Any], Awaitable[Prepar
 }
 """By the name of an action: what has to be there before it is begun."""
 
+_CHARGES: dict[str, Callable[[ApiRequest, Instance], Awaitable[None]]] = {
+    "soft_delete": charges.bear,
+    "restore": charges.restore,
+    "reset_state": charges.restore_anyhow,
+}
+"""By the name of an action: what it does to the charge of the server, before its row is written."""
+
 _OTHERS: dict[str, Handler] = {"delete": servers.delete}
 """Actions that are carried out where something else does the same."""
 
@@ -98,13 +105,15 @@ async def not_there_yet(request: ApiRequest) -> Answer:
     raise BadRequest(f"The action {next(iter(request.body))} is not available in this cloud")
 
 
-async def _begin(request: ApiRequest, action: Action, asked: Any) -> Answer:
-    """Write the action into the server's row and tell its cell."""
+async def begin(request: ApiRequest, action: Action, asked: Any = None) -> Answer:
+    """Write an action of a host into the server's row and tell its cell."""
     services = request.services
     found = await find(request)
     instance = found.instance
     _check(request, instance, action)
     assert found.cell is not None
+    if action.name in _CHARGES:
+        await _CHARGES[action.name](request, instance)
     if action.name not in _PREPARES:
         unit = partial(_write, instance=instance, action=action, context=request.context, now=services.clock.now())
         over = await write_cell(services, found.cell, unit)
@@ -204,6 +213,8 @@ async def _carry_out(request: ApiRequest, action: Action, arguments: dict[str, A
     for _ in range(TRIES):
         found = await find(request)
         if found.cell is not None:
+            if action.name in _CHARGES:
+                await _CHARGES[action.name](request, found.instance)
             unit = partial(
                 row_actions.carry_out,
                 uuid=found.instance.uuid,

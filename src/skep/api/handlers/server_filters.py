@@ -63,8 +63,7 @@ FOR_ALL_SINCE_83 = frozenset(
 
 STATUSES = frozenset(status(state, task) for state in State for task in (None, *Task))
 FURTHER_STATUSES = frozenset(
-    "MIGRATING PASSWORD REBUILD RESCUE RESIZE REVERT_RESIZE SHELVED SHELVED_OFFLOADED SOFT_DELETED "
-    "VERIFY_RESIZE".split()
+    "MIGRATING PASSWORD REBUILD RESCUE RESIZE REVERT_RESIZE SHELVED SHELVED_OFFLOADED VERIFY_RESIZE".split()
 )
 """Statuses of Nova's that no server here is in (Nova, "Server concepts"): a filter may name them."""
 
@@ -187,6 +186,8 @@ def _states(request: ApiRequest, given: dict[str, str], values: dict[str, Any]) 
         nothing = not values["statuses"]
     if "deleted" in given and request.context.is_admin:
         values["deleted"] = values.get("deleted", False) or _boolean("deleted", given["deleted"], lenient=True)
+    if "soft_deleted" in given and request.context.is_admin:
+        values["soft_deleted"] = _boolean("soft_deleted", given["soft_deleted"], lenient=True)
     states = frozenset(State)
     if "vm_state" in given:
         states &= frozenset(state for state in State if vm_state(state) == given["vm_state"].lower())

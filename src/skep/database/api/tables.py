@@ -183,8 +183,13 @@ quota_charges = sa.Table(
     sa.Column("instances", sa.Integer, nullable=False),
     sa.Column("cores", sa.Integer, nullable=False),
     sa.Column("ram", sa.Integer, nullable=False),
+    sa.Column("task_id", sa.Text),
+    sa.Column("task_at", sa.BigInteger),
     sa.Index("quota_charges_project", "project_id"),
+    sa.Index("quota_charges_task", "task_at", **where("task_id IS NOT NULL")),
 )
+"""What each server takes from its project's quota; nothing while it is soft-deleted. `task_id`: the action on the
+server on which it depends what the charge will be; `task_at`: when that was written."""
 
 quota_limits = sa.Table(
     "quota_limits",

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import attempts, builds, deletes, numbers, resting, tasks, unreadable
+from skep.database.cell import attempts, builds, deletes, numbers, resting, soft_deletes, tasks, unreadable
 from skep.database.cell.tables import agents, instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.transitions import moving
@@ -163,6 +163,7 @@ def close(connection: sa.Connection, host: FencedHost, now: int, limit: int) -> 
     if not mine:
         return Closed()
     groups = _groups(connection, [instance for instance, _ in mine])
+    ended_deletes = _delete_soft_deleted(connection, mine, now)
     rescheduled = _reschedule(connection, mine, now)
     lost, ended = _lose(connection, mine, host, now)
     released = _close(connection, mine, groups, now)
@@ -170,7 +171,7 @@ def close(connection: sa.Connection, host: FencedHost, now: int, limit: int) -> 
         released=released,
         rescheduled=rescheduled,
         lost=lost,
-        ended=(*ended, *_finish_deletes(connection, released, now)),
+        ended=(*ended_deletes, *ended, *_finish_deletes(connection, released, now)),
     )
 
 
@@ -247,6 +248,14 @@ def _reschedule(connection: sa.Connection, mine: Sequence[tuple[str, int]], now:
         )
         .values(**numbers.raised(), **builds.ended(None, now))
     ).rowcount
+
+
+def _delete_soft_deleted(connection: sa.Connection, mine: Sequence[tuple[str, int]], now: int) -> list[Ended]:
+    """Have soft-deleted servers deleted: of what their host had of them nothing can be restored."""
+    found = connection.scalars(
+        sa.select(row.uuid).where(sa.tuple_(row.uuid, row.attempt).in_(mine), row.state == State.SOFT_DELETED.value)
+    )
+    return soft_deletes.delete(connection, list(found), now)[1]
 
 
 def _lose(

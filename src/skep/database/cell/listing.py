@@ -8,7 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell.instances import instance_of, live_columns
-from skep.database.cell.tables import UNDER_WAY, instances
+from skep.database.cell.tables import SOFT_DELETED, UNDER_WAY, instances
 from skep.database.cell.unreadable import or_none
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State, Task
@@ -32,6 +32,8 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str | None = None
     deleted: bool = False
     """Only deleted ones; otherwise only living ones, unless `changed_since` is given: then both."""
+    soft_deleted: bool | None = None
+    """Whether soft-deleted ones count as deleted (True: and as living ones, too); None: they do."""
     changed_since: int | None = None
     changed_before: int | None = None
     name: Pattern | None = None
@@ -172,9 +174,12 @@ def _conditions(query: ListQuery) -> list[sa.ColumnElement[bool]]:
 def _in_time(query: ListQuery) -> list[sa.ColumnElement[bool]]:
     wanted: list[sa.ColumnElement[bool]] = []
     if query.deleted:
-        wanted.append(row.deleted_at.is_not(None))
+        kept = [SOFT_DELETED] if query.soft_deleted is not False else []
+        wanted.append(sa.or_(row.deleted_at.is_not(None), *kept))
     elif query.changed_since is None:
         wanted.append(row.deleted_at.is_(None))
+        if not query.soft_deleted:
+            wanted.append(row.state != State.SOFT_DELETED.value)
     if query.changed_since is not None:
         wanted.append(row.changed_at >= query.changed_since)
     if query.changed_before is not None:

@@ -79,5 +79,7 @@ def _lose(connection: sa.Connection, instance: InstanceUuid, attempt: int, host:
     )
     values = {**builds.ended(fault, now), "task": None}
     del values["host"], values["node"]
-    connection.execute(instances.update().where(current, moving(before(State.ERROR), State.ERROR)).values(values))
+    # What is soft-deleted stays so, until it is deleted.
+    lost = before(State.ERROR) - {State.SOFT_DELETED}
+    connection.execute(instances.update().where(current, moving(lost, State.ERROR)).values(values))
     return ended

@@ -44,7 +44,8 @@ def carry_out(
     `host` is the machine of the API. None when there is no such row, or it is frozen for a moment. What `check` raises
     passes through; nothing is written then. An action that has nothing to do leaves no record, as in Nova.
     """
-    mine = (row.uuid == uuid, row.deleted_at.is_(None), row.state.not_in(stored(FROZEN)))
+    refused = row.refused_id.is_not_distinct_from(request.context.request_id)
+    mine = (row.uuid == uuid, row.deleted_at.is_(None), row.state.not_in(stored(FROZEN)), ~refused)
     found = connection.execute(sa.select(*instances.live_columns).where(*mine)).first()
     if found is None:
         return None

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from skep.database.partial_index import where
 from skep.database.timelines import tables_of
+from skep.domain.instances import State
 from skep.domain.states import BUILD_OVER, stored
 
 metadata = sa.MetaData()
@@ -15,6 +16,9 @@ time = tables_of(metadata)
 UNDER_WAY = sa.text("state NOT IN ({})".format(",".join(f"'{state}'" for state in stored(BUILD_OVER))))
 """Says of an instance that it is being built. A statement that looks for one build state says this too: only then does
 SQLite see that `instances_work` holds all of its rows, and leaves the settled ones unread."""
+
+SOFT_DELETED = sa.text(f"state = '{State.SOFT_DELETED}'")
+"""Says of an instance that it is soft-deleted; for `instances_soft_deleted`, as above."""
 
 NOT_BUILT = sa.text("(outcome IS NULL OR outcome != 'built')")
 """Says of an open attempt that its host has no running guest of it; for `attempts_unsettled`, as above."""
@@ -43,6 +47,7 @@ instances = sa.Table(
     sa.Column("task", sa.Text),
     sa.Column("task_id", sa.Text),
     sa.Column("acted_id", sa.Text),
+    sa.Column("refused_id", sa.Text),
     sa.Column("in_doubt_at", sa.BigInteger),
     sa.Column("action_request", sa.LargeBinary),
     sa.Column("power_state", sa.Integer, nullable=False, default=0),
@@ -75,6 +80,7 @@ instances = sa.Table(
     sa.Index("instances_host", "host"),
     sa.Index("instances_work", "state", "step_at", **where(UNDER_WAY)),
     sa.Index("instances_tasks", "task", **where("task IS NOT NULL")),
+    sa.Index("instances_soft_deleted", "step_at", **where(SOFT_DELETED)),
     sa.Index("instances_purge", "deleted_at", **where("deleted_at IS NOT NULL")),
     sa.Index(
         "instances_unforgotten",
@@ -86,7 +92,8 @@ instances = sa.Table(
 no column beside it is: columns are what statements look at or change. Releases before 0.7.0 read all of `body` as an
 `Instance`, so it is written whole, with the other facts as they were staged. `sent_at`: when the host was last told
 of the work at hand; `step_at`: when the state or task began, or last reported progress; `forgotten`: the API level
-knows that the row is deleted; `acted_id`: the latest action that its host was allowed to begin; `in_doubt_at`: since
+knows that the row is deleted; `acted_id`: the latest action that its host was allowed to begin; `refused_id`:
+the latest task that begins no more, because the API level has settled its charge; `in_doubt_at`: since
 when only the host knows what came of the task; `action_request`: the action under way, as it was asked for
 (`domain.actions.ActionRequest`; rows begun by releases before 0.7.0 have none); `left_cells`: the cells that it was
 in before this one; `allocation`: which CPUs, pages and devices of its host it gets; `highest`: the

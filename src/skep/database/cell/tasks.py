@@ -33,7 +33,7 @@ from skep.domain.actions import (
     of_task,
 )
 from skep.domain.context import RequestContext
-from skep.domain.guests import Correction, GuestKnown, state_after
+from skep.domain.guests import Correction, GuestKnown, state_after, state_by
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_request_id
 from skep.domain.instances import Fault, PowerState, State, Task
 
@@ -104,7 +104,7 @@ def begin(
     request = ActionRequest(action=action.name, context=context, arguments=told, secrets=secrets)
     begun = connection.execute(
         instances.update()
-        .where(_may_begin(uuid, action), row.task.is_(None))
+        .where(_may_begin(uuid, action), row.task.is_(None), row.refused_id.is_distinct_from(context.request_id))
         .values(
             task=action.task.value,
             task_id=context.request_id,
@@ -342,8 +342,11 @@ def done(
     if error and begun:
         message, details = (GONE, error) if gone else (error, None)
         fault = dump(Fault(code=500, message=message, details=details, created_at=now))
-    built = started.launched_at is not None
-    after = State.ERROR if begun and gone else state_after(State(started.state), power_state)
+    built, before = started.launched_at is not None, State(started.state)
+    well = error is None and started.task is not None
+    after = state_by(task.action.becomes, before, power_state) if well else state_after(before, power_state)
+    if begun and gone:
+        after = State.ERROR
     acted_before = None if started.acted_id == task_id else started.acted_id
     connection.execute(
         instances.update()
@@ -421,14 +424,15 @@ def correct(connection: sa.Connection, known: GuestKnown, found: Correction, hos
     ).rowcount
     ended = [_finish(connection, task, now, f"{NO_ANSWER}: {SEEN}") for task in settled]
     if written and found.stop:
-        stop_running(connection, known.instance, now)
+        stop_running(connection, known.instance, known.state, now)
     return ended[0] if ended else None
 
 
-def stop_running(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
-    """Have the guest of a stopped server stopped: Skep asks for it by itself."""
+def stop_running(connection: sa.Connection, uuid: InstanceUuid, state: State, now: int) -> bool:
+    """Have the guest of a server that is stopped, or soft-deleted, stopped: Skep asks for it by itself."""
     context = RequestContext(request_id=new_request_id(), project_id=ProjectId(""), user_id=UserId(""))
-    again = msgspec.structs.replace(ACTIONS["stop"], begins_in=frozenset({State.STOPPED}))
+    action = ACTIONS["soft_delete" if state is State.SOFT_DELETED else "stop"]
+    again = msgspec.structs.replace(action, begins_in=frozenset({state}))
     return begin(connection, uuid, again, context, now)
 
 
