@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+import msgspec
+
 from skep.compute.agent import JOURNAL_FILE, Agent
 from skep.compute.drivers.fake import GUESTS_FILE, FakeDriver, FakeSettings
 from skep.compute.drivers.guest_log import GuestEvent, read_events
@@ -49,7 +51,9 @@ from skep.messages.to_cell_conductor import (
     ReportGuests,
     ReportHost,
     ReportProgress,
+    RequestTicket,
     SealedContents,
+    SealedTicket,
     Settled,
     TaskDone,
 )
@@ -62,6 +66,7 @@ from skep.messages.to_compute import (
     TerminateInstance,
     UndoAttempt,
 )
+from skep.neighbours.images.tickets import ImageTicket
 from skep.transport.base import cell_conductor, compute
 from skep.transport.memory import MemoryTransport
 
@@ -106,6 +111,9 @@ class ScriptedConductor:
         """Calls of these types are heard and never answered."""
         self.contents: bytes | None = None
         """Passwords and files of every guest, as JSON; None: nobody above the cell has the key."""
+        self.takes_tickets = True
+        self.ticket: ImageTicket | None = None
+        """What every host gets for every image; None: nothing."""
         self.withheld: set[type[Any]] = set()
         """Calls of these types are answered that nobody can answer now."""
         self._news = asyncio.Event()
@@ -124,11 +132,12 @@ class ScriptedConductor:
             MoveStepDone: lambda _: Done(),
             GuestsFound: lambda _: Done(),
             ReportGuests: lambda _: None,
-            RegisterAgent: lambda _: Registration(incarnation=1, mapped=self.mapped),
+            RegisterAgent: lambda _: Registration(incarnation=1, mapped=self.mapped, takes_tickets=self.takes_tickets),
             ReportHost: self._report,
             Heartbeat: lambda _: None,
             ReportProgress: lambda _: None,
             ReadContents: self._contents,
+            RequestTicket: self._ticket,
         }
         return {message: self._answering(answer) for message, answer in answers.items()}
 
@@ -177,6 +186,13 @@ class ScriptedConductor:
             return SealedContents(sealed=None)
         key, about = self.all(RegisterAgent)[-1].exchange_key, ("contents", message.instance, message.attempt)
         return SealedContents(sealed=seal_to_run(key, about, self.contents))
+
+    def _ticket(self, message: RequestTicket) -> SealedTicket:
+        if self.ticket is None:
+            return SealedTicket(sealed=None, reason="the host does not build this server")
+        about = ("ticket", message.instance, message.attempt, message.image)
+        key = self.all(RegisterAgent)[-1].exchange_key
+        return SealedTicket(sealed=seal_to_run(key, about, msgspec.json.encode(self.ticket)))
 
     def _report(self, message: ReportHost) -> HostReported:
         if self.number not in (None, message.incarnation):

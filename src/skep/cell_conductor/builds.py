@@ -35,11 +35,13 @@ from skep.messages.to_cell_conductor import (
     MaySpawn,
     Permission,
     ReadContents,
+    RequestTicket,
     SealedContents,
+    SealedTicket,
     Settled,
 )
 from skep.messages.to_compute import build_order
-from skep.messages.to_super_conductor import OpenContents
+from skep.messages.to_super_conductor import IssueTicket, OpenContents
 from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.telemetry.logs import get_logger
 from skep.transport.base import compute, super_conductor_for
@@ -146,6 +148,27 @@ class Builds:
         except BadRequest:
             # Super conductors of before 0.6.0 do not know the question.
             return SealedContents(sealed=None)
+
+    async def ticket(self, message: RequestTicket, context: RequestContext | None) -> SealedTicket:
+        """Answer with a ticket for the image of a server, which only its host can read.
+
+        Raises Unavailable while nobody answers above the cell.
+        """
+        parts = self._parts
+        asked = IssueTicket(
+            cell=parts.cell.uuid,
+            instance=message.instance,
+            attempt=message.attempt,
+            host=message.host,
+            image=message.image,
+        )
+        try:
+            return await parts.above.call(
+                super_conductor_for(parts.cell.uuid), asked, timeout=ABOVE_SECONDS, context=context
+            )
+        except BadRequest:
+            # They are upgraded first; one that was forgotten does not know the question.
+            return SealedTicket(sealed=None, reason="super conductors of before 0.7.0 give no tickets")
 
     async def _permit(
         self, step: str, message: MayBuild | MaySpawn, context: RequestContext | None

@@ -107,7 +107,13 @@ class Hosts:
         if not agent.mapped:
             await parts.tell_above()
         if session is None:
-            return Registration(incarnation=agent.incarnation, mapped=agent.mapped, signed=signed, moment=self._moment)
+            return Registration(
+                incarnation=agent.incarnation,
+                mapped=agent.mapped,
+                signed=signed,
+                moment=self._moment,
+                takes_tickets=True,
+            )
         await self._sessions.begun(identity, message.exchange_key)
         welcome = Welcome(
             incarnation=agent.incarnation,
@@ -115,6 +121,7 @@ class Hosts:
             conductor=self._sessions.mark,
             bound_key=self.keys.bound(agent.node),
             moment=self._moment,
+            takes_tickets=True,
         )
         return await self._sessions.welcome(session, welcome, message.challenge)
 

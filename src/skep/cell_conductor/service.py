@@ -42,6 +42,7 @@ from skep.messages.to_cell_conductor import (
     ReportGuests,
     ReportHost,
     ReportProgress,
+    RequestTicket,
     SignedReport,
     TaskDone,
 )
@@ -118,6 +119,7 @@ class CellConductor:
             MayBuild: looked(self._builds.may_build),
             MaySpawn: looked(self._builds.may_spawn),
             ReadContents: self._builds.contents,
+            RequestTicket: self._builds.ticket,
             Built: looked(self._builds.built),
             AttemptFailed: looked(self._builds.failed),
             ReportProgress: self._deadlines.progress,

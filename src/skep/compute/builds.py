@@ -19,6 +19,7 @@ from skep.compute.drivers.base import ImageDriver, NamedResource
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.entries import BuildAccepted, BuildFailed, GuestBuilt, SpawnGranted
 from skep.compute.host import Host
+from skep.compute.image_transfers import Taker
 from skep.compute.images import misfit, wrong_format
 from skep.compute.ledger import Replaced
 from skep.compute.outcomes import Outcomes
@@ -335,7 +336,8 @@ class Builds:
         assert images is not None
         assert image is not None
         assert isinstance(driver, ImageDriver)
-        path = await self._wait(run, images.take(image, order.context))
+        asking = partial(self._host.upcalls.ticket, run.instance, order.attempt, image.id, order.context)
+        path = await self._wait(run, images.take(image, Taker(order.context, asking)))
         if path is None or isinstance(path, BuildFailure):
             return path
         try:
@@ -352,7 +354,7 @@ class Builds:
         """Return why the host cannot make a disk from the image of an order; None: it can."""
         host, image = self._host, order.instance.image
         if host.images is None:
-            reason = f"Host {host.name} gets no images: [compute.images] auth_url is not set there."
+            reason = f"Host {host.name} gets no images: [compute.images] has neither auth_url nor by_ticket there."
         elif image is None:
             reason = f"Host {host.name} was to make a disk from an image, and the server has no image."
         elif not isinstance(host.driver, ImageDriver):

@@ -245,7 +245,13 @@ class Conversation:
         self._session = session
         self.incarnation = welcome.incarnation
         self._hear(welcome.conductor)
-        return Registration(incarnation=welcome.incarnation, mapped=welcome.mapped, signed=True, moment=welcome.moment)
+        return Registration(
+            incarnation=welcome.incarnation,
+            mapped=welcome.mapped,
+            signed=True,
+            moment=welcome.moment,
+            takes_tickets=welcome.takes_tickets,
+        )
 
     async def _become_next(self, signer: Signer) -> None:
         assert self._take_next is not None

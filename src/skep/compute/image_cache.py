@@ -16,12 +16,14 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
+from skep.compute.image_transfers import HostTransfers, Taker
 from skep.compute.partial_file import PartialFile
+from skep.compute.work import Stopping
 from skep.domain.builds import BuildFailure, failure
-from skep.domain.context import RequestContext
 from skep.domain.errors import Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.images import Image
-from skep.neighbours.images.base import BrokenTransfer, ImageTransfers
+from skep.neighbours.images.base import BrokenTransfer
+from skep.neighbours.images.tickets import NoTicket
 
 log = structlog.get_logger("skep.compute")
 
@@ -34,8 +36,8 @@ SMALL_DISK = 4
 SMALL_IMAGE = 16 << 20
 """Bytes: smaller images are taken as long as the disk takes them."""
 
-TRIES = 3
-"""How often an image is asked for whose service does not answer."""
+TRIES = 5
+"""How often an image is asked for whose service does not answer: for as long as a process takes to start again."""
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -44,7 +46,7 @@ class Fetched(msgspec.Struct, frozen=True):
     failure: BuildFailure | None = None
     """None: the file is there."""
     refused: bool = False
-    """The image service refused the taker for which it was asked: it may answer another one otherwise."""
+    """The taker for which it was asked was refused: another one may not be."""
 
 
 class DiskUsage(Protocol):
@@ -70,7 +72,7 @@ class ImageCache:
     def __init__(
         self,
         directory: Path,
-        transfers: ImageTransfers,
+        transfers: HostTransfers,
         *,
         largest: int,
         kept: int,
@@ -82,8 +84,8 @@ class ImageCache:
         """`largest` is the bytes that an image may have, `kept` those of all files that no guest is linked to.
 
         `free` is the bytes of the disk that stay free for others, at most a quarter of it: less refuses an image.
-        A transfer may take `limit` seconds. The second try comes `pause` seconds after the first, the third twice as
-        long after that. `disk` tells how full the disk of a directory is.
+        A transfer may take `limit` seconds. The second try comes `pause` seconds after the first, each further one
+        after twice that time. `disk` tells how full the disk of a directory is.
         """
         self._directory = directory
         self._transfers = transfers
@@ -108,7 +110,7 @@ class ImageCache:
         self._uninterrupted: set[asyncio.Task[None]] = set()
         self._number = 0
 
-    async def take(self, image: Image, context: RequestContext) -> Path | BuildFailure:
+    async def take(self, image: Image, taker: Taker) -> Path | BuildFailure:
         """Return the file of an image, which stays until `release`; or why there is none, and nothing to release.
 
         What one taker fetched is for all, and a later one is not asked about its right again: the compute API asked
@@ -122,7 +124,7 @@ class ImageCache:
             async with self._removing:
                 there = _touched(path)
             if not there:
-                failed = await self._fetched(name, image, context)
+                failed = await self._fetched(name, image, taker)
         except BaseException:
             self.release(image)
             raise
@@ -149,13 +151,13 @@ class ImageCache:
         if self._uninterrupted:
             await asyncio.wait(self._uninterrupted)
 
-    async def _fetched(self, name: str, image: Image, context: RequestContext) -> BuildFailure | None:
+    async def _fetched(self, name: str, image: Image, taker: Taker) -> BuildFailure | None:
         """Fetch an image, or wait for the taker that does. One that is refused speaks for itself alone."""
         while True:
             task = self._fetching.get(name)
             asks = task is None
             if task is None:
-                task = asyncio.create_task(self._fetch(name, image, context), name=f"image {image.id}")
+                task = asyncio.create_task(self._fetch(name, image, taker), name=f"image {image.id}")
                 self._fetching[name] = task
                 self._tasks.add(task)
                 task.add_done_callback(partial(self._ended, name))
@@ -168,16 +170,18 @@ class ImageCache:
         if self._fetching.get(name) is task:
             del self._fetching[name]
 
-    async def _fetch(self, name: str, image: Image, context: RequestContext) -> Fetched:
+    async def _fetch(self, name: str, image: Image, taker: Taker) -> Fetched:
         pause = self._pause
         for tries_left in reversed(range(TRIES)):
             try:
                 async with asyncio.timeout(self._limit):
-                    await self._download(name, image, context)
+                    await self._download(name, image, taker)
             except TimeoutError:
                 return _failed("ImageUnavailable", f"Image {image.id} has not arrived within {self._limit:g} s.")
             except (NotFound, Forbidden) as error:
                 return Fetched(failure("ImageUnacceptable", f"Image {image.id}: {error}"), refused=True)
+            except NoTicket as error:
+                return Fetched(failure("ImageUnavailable", f"Image {image.id}: {error}"), refused=True)
             except TooLarge as error:
                 return _failed("NoSpaceLeft", str(error))
             except OSError as error:
@@ -186,6 +190,8 @@ class ImageCache:
                 log.warning("image not fetched", image=image.id, error=str(error), tries_left=tries_left)
                 if not tries_left or not isinstance(error, Unavailable):
                     return _failed("ImageUnavailable", f"Image {image.id}: {error}")
+            except Stopping:
+                raise
             except Exception as error:
                 # A bug here must not lose the build: it is tried elsewhere under the name of what was raised.
                 log.exception("image transfer failed unexpectedly", image=image.id)
@@ -197,7 +203,7 @@ class ImageCache:
             pause *= 2
         raise AssertionError("the last try returns")
 
-    async def _download(self, name: str, image: Image, context: RequestContext) -> None:
+    async def _download(self, name: str, image: Image, taker: Taker) -> None:
         """Write the file of an image. Raises what the transfer raises, and OSError."""
         await self._uninterruptedly(self._open())
         async with self._reserving:
@@ -210,7 +216,7 @@ class ImageCache:
         size = 0
         try:
             await part.make()
-            async for piece in self._transfers.download(image.id, context, most=self._largest):
+            async for piece in self._transfers.download(image, taker, most=self._largest):
                 size += len(piece)
                 await part.write(piece)
                 written = min(len(piece), coming)

@@ -127,7 +127,7 @@ class Reports:
             answer = await self._host.upcalls.ask(asked)
             assert answer is not None
             self._number(answer.incarnation)
-            self._host.upcalls.saw(answer.moment)
+            self._host.upcalls.registered(answer)
             if answer.mapped:
                 log.info("registered", host=self._host.name, node=self._host.node, incarnation=answer.incarnation)
                 return

@@ -14,6 +14,7 @@ from skep.compute.settings import ComputeSettings
 from skep.compute.work import AgentWork, Stopping
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import SkepError, StaleAgent, Unavailable
 from skep.domain.ids import InstanceUuid
 from skep.domain.timelines import Moment, later
@@ -29,9 +30,12 @@ from skep.messages.to_cell_conductor import (
     MaySpawn,
     MoveStepDone,
     ReadContents,
+    Registration,
     ReportGuests,
+    RequestTicket,
     TaskDone,
 )
+from skep.neighbours.images.tickets import ImageTicket, NoTicket
 
 ReplyT = TypeVar("ReplyT")
 log = structlog.get_logger("skep.compute")
@@ -41,6 +45,7 @@ SPOKEN = (
     MayBuild,
     MaySpawn,
     ReadContents,
+    RequestTicket,
     Built,
     AttemptFailed,
     Destroyed,
@@ -69,6 +74,9 @@ class Upcalls:
         self._clock = clock
         self.takes_guests = False
         """Whether the conductor takes `ReportGuests`, as it said when it last took a report."""
+        self._registered = asyncio.Event()
+        self._takes_tickets = False
+        """Whether the conductor takes `RequestTicket`, as it said when it last took a registration."""
         self.seen: Moment | None = None
         """The latest moment of the cell's database that was heard of."""
         self.on_stale: Callable[[], None] = _nothing
@@ -161,6 +169,34 @@ class Upcalls:
         message = self._spoken(call)
         reply: ReplyT = await self._conversation.call(message, self._settings.call_timeout_seconds, context)
         return reply
+
+    async def ticket(self, instance: InstanceUuid, attempt: int, image: str, context: RequestContext) -> ImageTicket:
+        """Return a ticket for the image of a server that this host builds, from above the cell.
+
+        Raises NoTicket where there is none for this build, Stopping when the agent stops.
+        """
+        await self._registered.wait()
+        if not self._takes_tickets:
+            raise NoTicket("cell conductors of before 0.7.0 give no tickets")
+        call = RequestTicket(instance=instance, attempt=attempt, host=self._host, image=image)
+        while True:
+            try:
+                answer = await self.ask(call, context=context, only_when_away=True)
+            except SkepError as error:
+                raise NoTicket(str(error)) from error
+            if answer is None or answer.sealed is None:
+                raise NoTicket(answer.reason if answer is not None else "")
+            plain = self._conversation.opened(("ticket", instance, attempt, image), answer.sealed)
+            if plain is not None:
+                return json_decoder(ImageTicket).decode(plain)
+            log.error("ticket for an image was sealed for another run of this agent", host=self._host)
+            await asyncio.sleep(self._settings.resend_seconds)
+
+    def registered(self, answer: Registration) -> None:
+        """Remember what a conductor said when it took a registration."""
+        self._takes_tickets = answer.takes_tickets
+        self.saw(answer.moment)
+        self._registered.set()
 
     def saw(self, moment: Moment | None) -> None:
         """Remember a moment of the cell's database, if it is the latest."""

@@ -128,14 +128,23 @@ class DriverLimits(Section, frozen=True, kw_only=True):
 class HostImagesSettings(Section, frozen=True, kw_only=True):
     """Where an agent in a process of its own gets the bytes of images and stores some, and how many it keeps.
 
-    In a cloud of one process with embedded images the agents need no credentials: they share its image store.
+    In a cloud of one process with embedded images the agents need no credentials: they share its image store. From
+    Skep's own image service a host gets images by tickets, otherwise by a user.
     """
+
+    by_ticket: Annotated[
+        bool,
+        Meta(
+            description="Whether the host gets images from Skep's own image service, by a ticket for each transfer "
+            "that it asks its cell conductor for; needs no user, and conductors of 0.7.0"
+        ),
+    ] = False
 
     auth_url: Annotated[
         str,
         Meta(
-            description="Address of the Keystone, or of Skep's own identity service, where `username` signs in; empty: "
-            "the host gets no images"
+            description="Address of the Keystone, or of Skep's own identity service, where `username` signs in; empty, "
+            "and `by_ticket` false: the host gets no images"
         ),
     ] = ""
     username: Annotated[
@@ -150,7 +159,8 @@ class HostImagesSettings(Section, frozen=True, kw_only=True):
     project_domain_name: Annotated[str, Meta(description="Domain of `project_name`")] = "Default"
     region_name: Annotated[str, Meta(description="Region whose endpoint of images is used; empty: any")] = ""
     endpoint: Annotated[
-        str, Meta(description="Address of the image service without `/v2`; empty: what the catalogue says")
+        str,
+        Meta(description="Address of the image service without `/v2`; empty: what the catalogue or the ticket says"),
     ] = ""
     ca_file: Annotated[
         str, Meta(description="CA that signed the certificates of both services; empty: the system's")
@@ -166,7 +176,9 @@ class HostImagesSettings(Section, frozen=True, kw_only=True):
     ] = 10240
 
     def __post_init__(self) -> None:
-        """Refuses an address without credentials."""
+        """Refuses an address without credentials, and two ways at once."""
+        if self.auth_url and self.by_ticket:
+            raise ValueError("by_ticket and auth_url are both set: a host gets images in one way")
         missing = [key for key in ("username", "password") if not getattr(self, key)]
         if self.auth_url and missing:
             raise ValueError(f"auth_url is set, which needs {', '.join(missing)}")

@@ -77,6 +77,28 @@ class ReadContents(Call[SealedContents], frozen=True, kw_only=True):
     """The run of the host's agent that sends this; a younger run supersedes it."""
 
 
+class SealedTicket(msgspec.Struct, frozen=True, kw_only=True):
+    """A ticket for the bytes of an image, sealed for the run of the agent that asked."""
+
+    sealed: bytes | None
+    """None: the host gets none."""
+    reason: str = ""
+    """Why not."""
+
+
+class RequestTicket(Call[SealedTicket], frozen=True, kw_only=True):
+    """The host needs the image of a server that it builds: may it read the image's bytes?"""
+
+    wire_name: ClassVar[str] = "RequestTicket"
+    reply_type: ClassVar[Any] = SealedTicket
+    instance: InstanceUuid
+    attempt: int
+    host: str
+    image: str
+    incarnation: int | None = None
+    """The run of the host's agent that sends this; a younger run supersedes it."""
+
+
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """A host's outcome is stored. If the attempt was replaced, `current` is False: the host has to undo the attempt."""
 
@@ -254,6 +276,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """A `Welcome` sealed in the new session; its fields override those of this struct."""
     moment: Moment | None = None
     """The moment of the cell's database; the agent remembers the latest."""
+    takes_tickets: bool = False
+    """The conductor takes `RequestTicket`; those of before 0.7.0 do not."""
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,6 +293,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
     """The public key that is bound to the node now. Empty: a conductor that replaces no keys."""
     moment: Moment | None = None
     """As `Registration.moment`."""
+    takes_tickets: bool = False
+    """As `Registration.takes_tickets`."""
 
 
 class RegisterAgent(Call[Registration], frozen=True, kw_only=True):

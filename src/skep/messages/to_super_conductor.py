@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from skep.domain.ids import CellUuid, InstanceUuid, RequestId
 from skep.messages.base import Call, Cast
-from skep.messages.to_cell_conductor import SealedContents
+from skep.messages.to_cell_conductor import SealedContents, SealedTicket
 
 
 class ScheduleAndBuildInstances(Cast, frozen=True, kw_only=True):
@@ -44,3 +44,15 @@ class OpenContents(Call[SealedContents], frozen=True, kw_only=True):
     instance: InstanceUuid
     attempt: int
     host: str
+
+
+class IssueTicket(Call[SealedTicket], frozen=True, kw_only=True):
+    """A host of this cell builds a server: write a ticket for the server's image, sealed for the host's agent."""
+
+    wire_name: ClassVar[str] = "IssueTicket"
+    reply_type: ClassVar[Any] = SealedTicket
+    cell: CellUuid
+    instance: InstanceUuid
+    attempt: int
+    host: str
+    image: str

@@ -155,7 +155,7 @@ class ServiceSession:
                 await self._check(response, session)
                 yield response
         except httpx.HTTPError as error:
-            raise _unreachable(url, error) from error
+            raise unreachable(url, error) from error
 
     async def put(self, url: str, pieces: AsyncIterator[bytes]) -> httpx.Response:
         """Send bytes piece by piece with Skep's token, one time: what was taken from `pieces` is gone.
@@ -167,7 +167,7 @@ class ServiceSession:
         try:
             response = await self._client.put(url, content=pieces, headers=headers, timeout=self.credentials.timeout)
         except httpx.HTTPError as error:
-            raise _unreachable(url, error) from error
+            raise unreachable(url, error) from error
         await self._check(response, session)
         return response
 
@@ -181,7 +181,7 @@ class ServiceSession:
         try:
             response = await self._client.post(url, json=body, headers=headers, timeout=self.credentials.timeout)
         except httpx.HTTPError as error:
-            raise _unreachable(url, error) from error
+            raise unreachable(url, error) from error
         await self._check(response, session)
         return response
 
@@ -261,7 +261,7 @@ class ServiceSession:
                 method, url, headers=headers, json=json, timeout=self.credentials.timeout
             )
         except httpx.HTTPError as error:
-            raise _unreachable(url, error) from error
+            raise unreachable(url, error) from error
         if response.status_code >= 500 or response.status_code == 429:
             log.warning("neighbour failed", url=url, status=response.status_code)
             raise Unavailable(f"{_host(url)} answered {response.status_code}")
@@ -299,6 +299,7 @@ def _host(url: str) -> str:
     return f"{parsed.host}:{parsed.port}" if parsed.port else parsed.host
 
 
-def _unreachable(url: str, error: httpx.HTTPError) -> Unreachable:
+def unreachable(url: str, error: httpx.HTTPError) -> Unreachable:
+    """Return the error of a service that did not answer, or broke off."""
     log.warning("neighbour did not answer", url=url, error=type(error).__name__)
     return Unreachable(f"{_host(url)} does not answer ({type(error).__name__})")

@@ -126,6 +126,7 @@ class AllInOneCloud:
             hosts=self.hosts,
             busy=lambda: http.under_way,
             images=lambda: http.neighbours.embedded_images,
+            images_url=lambda: "" if http.neighbours.store is None else http.images_url,
         )
         await http.open(self._databases.api)
         self.passwords = await http.seed()

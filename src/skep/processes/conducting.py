@@ -10,7 +10,7 @@ from skep.cell_conductor.service import CellConductor
 from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.ids import CellUuid
-from skep.processes.directory import unsealing_by
+from skep.processes.directory import sealing_by, unsealing_by
 from skep.processes.process import Process
 from skep.super_conductor import parts as super_parts
 from skep.super_conductor.service import SuperConductor
@@ -50,12 +50,13 @@ def make_super_conductor(
     *,
     transport: Transport,
     key: Path,
+    images_url: Callable[[], str],
     busy: Callable[[], int] = lambda: 0,
 ) -> SuperConductor:
     """Return a super conductor that has not started.
 
-    `key` is the file of the key that seals secrets of servers; `busy` tells how many requests of users this process
-    serves.
+    `key` is the file of the key that seals secrets of servers; `images_url` is the address of Skep's own image service,
+    empty where there is none; `busy` tells how many requests of users this process serves.
     """
     scheduler = process.config.scheduler
     parts = super_parts.Parts(
@@ -74,5 +75,7 @@ def make_super_conductor(
         runs_on=process.host,
         on_clock=process.metrics.clock_ahead.labels("api").set,
         unseal=unsealing_by(key),
+        seal=sealing_by(key),
+        images_url=images_url,
     )
     return SuperConductor(parts, process.config.retention)

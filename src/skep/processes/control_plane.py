@@ -48,6 +48,10 @@ def _no_store() -> None:
     """Say that the process has no image store."""
 
 
+def _no_address() -> str:
+    return ""
+
+
 def _nobody_waits() -> int:
     return 0
 
@@ -72,8 +76,10 @@ class ControlPlane:
         busy: Callable[[], int] = _nobody_waits,
         transport: Transport | None = None,
         images: Callable[[], ImageExchange | None] = _no_store,
+        images_url: Callable[[], str] = _no_address,
     ) -> None:
-        """`images` is the image store of this process, once `start` asks for it; None: it has none.
+        """`images` is the image store of this process, once `start` asks for it; None: it has none. `images_url` is its
+        address, for hosts of other processes.
 
         A `transport` that is given is opened and closed by whoever gives it; otherwise the configured one is made.
 
@@ -91,6 +97,7 @@ class ControlPlane:
         """What differs from what was asked for."""
         self._busy = busy
         self._image_store = images
+        self._images_url = images_url
         self._images: HostImages | None = None
         self._own_transport: ProcessTransport | None = None
         if transport is None:
@@ -271,6 +278,7 @@ class ControlPlane:
             self.cell_databases(),
             transport=self.transport,
             key=self.directory.secrets_key,
+            images_url=self._images_url,
             busy=self._busy,
         )
         await self._super_conductor.start()

@@ -260,6 +260,21 @@ def unsealing_by(key: Path) -> Callable[[bytes], bytes | None]:
     return unseal
 
 
+def sealing_by(key: Path) -> Callable[[bytes], bytes | None]:
+    """Return what encrypts by the first key in a file; None where there is no file, or no key in it."""
+
+    def seal(plain: bytes) -> bytes | None:
+        if not key.exists():
+            return None
+        try:
+            return Fernet(keys_in(key)[0]).encrypt(plain)
+        except Misconfigured as error:
+            log.debug("key did not seal a value", key=str(key), error=repr(error))
+            return None
+
+    return seal
+
+
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner may read, whole or not at all; root leaves it to the owner that it had."""
     new = path.with_name(path.name + ".new")

@@ -1,4 +1,4 @@
-"""How agents get the bytes of images: from the store of their own process, or by a user of their own."""
+"""How agents get the bytes of images: from the store of their own process, by tickets, or by a user of their own."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from pathlib import Path
 import httpx
 
 from skep.compute.image_cache import ImageCache
+from skep.compute.image_transfers import ByRequest, ByTicket, HostTransfers
 from skep.compute.snapshots import Snapshots
+from skep.config.compute import HostImagesSettings
 from skep.config.sections import Config
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured
 from skep.neighbours.images.base import ImageExchange
 from skep.neighbours.images.glance import GlanceImages
+from skep.neighbours.images.tickets import TicketedImages
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 
 MIB = 1 << 20
@@ -34,31 +37,29 @@ class HostImages:
         self._http: httpx.AsyncClient | None = None
         self.cache: ImageCache | None = None
         self.snapshots: Snapshots | None = None
-        transfers = embedded
-        if section.auth_url:
+        if embedded is not None and not section.auth_url:
+            transfers: HostTransfers = ByRequest(embedded)
+            store: ImageExchange | None = embedded
+        elif section.by_ticket:
             self._http = httpx.AsyncClient(verify=_authorities(section.ca_file), trust_env=False)
-            credentials = ServiceCredentials(
-                auth_url=section.auth_url,
-                username=section.username,
-                password=section.password,
-                project_name=section.project_name,
-                user_domain_name=section.user_domain_name,
-                project_domain_name=section.project_domain_name,
-                region_name=section.region_name,
-                timeout=section.timeout,
-            )
-            transfers = GlanceImages(ServiceSession(credentials, self._http, clock), section.endpoint)
-        if transfers is not None:
-            self.cache = ImageCache(
-                directory,
-                transfers,
-                largest=section.largest_mib * MIB,
-                kept=section.cache_mib * MIB,
-                free=config.images.free_mib * MIB,
-                limit=config.compute.driver_limits.prepare,
-            )
-        if transfers is not None and (section.store or not section.auth_url):
-            self.snapshots = _snapshots(config, directory.with_name("snapshots"), transfers)
+            transfers = ByTicket(TicketedImages(self._http, timeout=section.timeout, endpoint=section.endpoint))
+            store = None
+        elif section.auth_url:
+            self._http = httpx.AsyncClient(verify=_authorities(section.ca_file), trust_env=False)
+            by_user = _of_a_user(section, self._http, clock)
+            transfers, store = ByRequest(by_user), by_user if section.store else None
+        else:
+            return
+        self.cache = ImageCache(
+            directory,
+            transfers,
+            largest=section.largest_mib * MIB,
+            kept=section.cache_mib * MIB,
+            free=config.images.free_mib * MIB,
+            limit=config.compute.driver_limits.prepare,
+        )
+        if store is not None:
+            self.snapshots = _snapshots(config, directory.with_name("snapshots"), store)
 
     async def close(self) -> None:
         """End transfers and connections. The files stay."""
@@ -76,6 +77,20 @@ def _snapshots(config: Config, directory: Path, store: ImageExchange) -> Snapsho
         )
     except OSError as error:
         raise Misconfigured(f"the directory {directory} cannot be used: {error.strerror}") from error
+
+
+def _of_a_user(section: HostImagesSettings, http: httpx.AsyncClient, clock: Clock) -> GlanceImages:
+    credentials = ServiceCredentials(
+        auth_url=section.auth_url,
+        username=section.username,
+        password=section.password,
+        project_name=section.project_name,
+        user_domain_name=section.user_domain_name,
+        project_domain_name=section.project_domain_name,
+        region_name=section.region_name,
+        timeout=section.timeout,
+    )
+    return GlanceImages(ServiceSession(credentials, http, clock), section.endpoint)
 
 
 def _authorities(file: str) -> ssl.SSLContext:

@@ -21,6 +21,7 @@ from skep.domain.actions import Over
 from skep.domain.cells import Cell
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, NodeUuid, ProjectId
+from skep.neighbours.images.tickets import image_of
 from skep.processes import addresses, mapping, seeds
 from skep.processes.directory import StateDirectory
 from skep.processes.front import Door, Front
@@ -160,7 +161,7 @@ class HttpServices:
         if users is not None and "identity" in self._listeners:
             await self._listeners["identity"].start(identity_app(users))
         if store is not None and "images" in self._listeners:
-            await self._listeners["images"].start(images_app(store, self.neighbours.identity))
+            await self._listeners["images"].start(images_app(store, self.neighbours.identity, self._image_of_ticket))
         services = self._compute(cells, names, transport)
         self._awaited = AwaitedImages(services, alone=alone).loop
         self._awaited.start()
@@ -265,6 +266,9 @@ class HttpServices:
             issuing = partial(revoked_nats_users.issue_second, node=node, now=self.process.clock.now())
             user = host_user(config, self.directory, cell, node, host, await self._api.read(issuing))
         return messaging_of_hosts(config, self.directory, cell, own_url, user)
+
+    def _image_of_ticket(self, ticket: str) -> str | None:
+        return image_of(self._seal.decrypt, ticket, self.process.clock.now())
 
     def _ended(self, over: Iterable[Over]) -> None:
         endings.ended(self.process.metrics, self.process.notifier, over)

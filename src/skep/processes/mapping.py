@@ -98,6 +98,17 @@ def identity_settings(
     )
 
 
+def images_url(config: Config) -> str:
+    """Return the address of Skep's own image service, without `/v2`, as other processes reach it.
+
+    Empty where there is none, or where only its process knows its port.
+    """
+    section = config.images
+    if section.kind != "embedded" or not (section.public_url or section.port):
+        return ""
+    return section.public_url.rstrip("/").removesuffix("/v2") or f"http://{config.api.bind_host}:{section.port}"
+
+
 def images_settings(config: Config, directory: StateDirectory, identity_url: str) -> ImagesSettings:
     """Return how the embedded image store behaves."""
     section = config.images

@@ -8,6 +8,7 @@ from skep.database.engine import Database
 from skep.processes.cells import LiveCells
 from skep.processes.conducting import make_super_conductor
 from skep.processes.directory import StateDirectory
+from skep.processes.mapping import images_url
 from skep.processes.nats_users import Accounts
 from skep.processes.opening import open_cells, open_database
 from skep.processes.process import Process
@@ -36,7 +37,12 @@ class SuperConductorProcess(Role):
         self._on_stop("cells", cells.close)
         directory = StateDirectory(Path(self.config.state.directory))
         conductor = make_super_conductor(
-            self.process, api, cells.accesses, transport=self._transport, key=directory.secrets_key
+            self.process,
+            api,
+            cells.accesses,
+            transport=self._transport,
+            key=directory.secrets_key,
+            images_url=lambda: images_url(self.config),
         )
         self._on_stop("super conductor", conductor.stop)
         await self._wait_for("database api", conductor.start)

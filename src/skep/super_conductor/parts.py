@@ -38,6 +38,10 @@ def keeps_sealed(_sealed: bytes) -> bytes | None:
     return None
 
 
+def _no_images() -> str:
+    return ""
+
+
 @dataclass(frozen=True)
 class CellAccess:
     """A cell as the level above reaches it: its database, and its messaging."""
@@ -88,9 +92,13 @@ class Parts:
     runs_on: str = ""
     """Where this process runs, as lists of services say."""
     on_clock: Told = ignore
+    """Is told by how many seconds this process' clock is ahead of the database's."""
     unseal: Callable[[bytes], bytes | None] = keeps_sealed
     """Opens what the API has sealed of a server; None where this process has not its key."""
-    """Is told by how many seconds this process' clock is ahead of the database's."""
+    seal: Callable[[bytes], bytes | None] = keeps_sealed
+    """Seals by the API's key; None where this process has not its key."""
+    images_url: Callable[[], str] = _no_images
+    """Address of Skep's own image service, without `/v2`; empty: there is none."""
     latest: Latest = field(default_factory=Latest)
     time: Time | None = None
     """The time of the API database."""

@@ -17,6 +17,7 @@ from skep.domain.timelines import API
 from skep.messages.to_super_conductor import (
     CellChanged,
     DeleteInstances,
+    IssueTicket,
     OpenContents,
     OperatorStateChanged,
     ScheduleAndBuildInstances,
@@ -35,6 +36,7 @@ from skep.super_conductor.reconcile import Leftovers, Retention
 from skep.super_conductor.recovery import Recovery
 from skep.super_conductor.removals import Removals
 from skep.super_conductor.sweeper import Sweeper
+from skep.super_conductor.tickets import Tickets
 from skep.super_conductor.timelines import Timelines
 from skep.transport.base import SUPER_CONDUCTOR, Handlers, Subscription
 
@@ -114,7 +116,12 @@ class SuperConductor:
         self._subscriptions = [
             await transport.serve(SUPER_CONDUCTOR, hints),
             await transport.serve_cells(
-                SUPER_CONDUCTOR, {CellChanged: self._on_told, OpenContents: Contents(self._parts).open}
+                SUPER_CONDUCTOR,
+                {
+                    CellChanged: self._on_told,
+                    OpenContents: Contents(self._parts).open,
+                    IssueTicket: Tickets(self._parts).issue,
+                },
             ),
         ]
         for loop in self._loops:

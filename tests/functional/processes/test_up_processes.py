@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from skep.compute.drivers.fake import DISKS
 from skep.contracts.eventually import PATIENCE, eventually
 from tests.support.openstack import openstack
 
@@ -66,6 +67,10 @@ class Up:
         self.process.send_signal(number)
         return await asyncio.wait_for(self.process.wait(), PATIENCE)
 
+    def disks(self) -> list[bytes]:
+        """Return the content of the disks of all guests."""
+        return [path.read_bytes() for path in self.state.glob(f"hosts/*/*/{DISKS}/*")]
+
     def open_to_others(self) -> list[str]:
         """Return what another user of the machine could read or write."""
         return [str(path) for path in (self.state, *self.state.rglob("*")) if path.lstat().st_mode & 0o066]
@@ -103,6 +108,9 @@ async def test_a_cloud_of_processes_is_killed_found_again_and_stopped(up: Up) ->
     assert "Found as it was left: 1 server (1 active)." in again
     clouds = up.state / "clouds.yaml"
     await openstack(clouds, "server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "two")
+    [image] = [path.read_bytes() for path in up.state.glob("images/*.*")]
+    assert image
+    assert up.disks() == [image, image], "agents get images without a user"
     servers = await openstack(clouds, "server", "list")
     assert sorted((one["Name"], one["Status"]) for one in servers) == [("one", "ACTIVE"), ("two", "ACTIVE")]
     assert "cell0" in await up.said("db", "backup", str(up.folder / "backup"))

@@ -8,6 +8,7 @@ import msgspec
 
 from skep.compute.drivers.fake import DISKS
 from skep.compute.drivers.fake_disks import FakeDisks
+from skep.compute.image_transfers import Taker
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.domain.builds import BuildFailure
@@ -80,10 +81,10 @@ async def test_a_host_elsewhere_gets_what_its_user_may_read_and_no_more(tmp_path
         assert host.cache is not None
         try:
             there = await cloud.http.neighbours.images.get(tiny["id"], OF_DEMO)
-            path = await host.cache.take(there, OF_DEMO)
+            path = await host.cache.take(there, Taker(OF_DEMO))
             assert isinstance(path, Path)
             assert path.read_bytes() == expected
-            refused = await host.cache.take(msgspec.structs.replace(there, id=private), OF_DEMO)
+            refused = await host.cache.take(msgspec.structs.replace(there, id=private), Taker(OF_DEMO))
             assert isinstance(refused, BuildFailure)
             assert refused.error == "ImageUnacceptable"
         finally:

@@ -13,6 +13,7 @@ from skep.compute.drivers.fake import DISKS, PLAN_FROM_IMAGE, TRAITS, FakeDriver
 from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.entries import BuildAccepted
 from skep.compute.image_cache import ImageCache
+from skep.compute.image_transfers import ByRequest
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance
@@ -27,7 +28,9 @@ IMAGE = Image(id="11111111-aaaa-4aaa-8aaa-111111111111", size=10, checksum="abc"
 def transfers(stage: AgentStage) -> HeldTransfers:
     transfers = HeldTransfers({IMAGE.id: b"boot bytes"})
     stage.fake = FakeSettings(images=True)
-    stage.images = ImageCache(stage.directory / "images", transfers, largest=100, kept=100, limit=30, pause=0)
+    stage.images = ImageCache(
+        stage.directory / "images", ByRequest(transfers), largest=100, kept=100, limit=30, pause=0
+    )
     return transfers
 
 

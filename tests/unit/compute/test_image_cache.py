@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from skep.compute.image_cache import PART, SMALL_IMAGE, TRIES, ImageCache
+from skep.compute.image_transfers import ByRequest, Taker
 from skep.domain.builds import BuildFailure
 from skep.domain.ids import ProjectId
 from skep.domain.images import Image
@@ -21,6 +22,7 @@ from tests.support.agents import CONTEXT
 from tests.support.images import HeldTransfers
 
 ONE = Image(id="11111111-aaaa-4aaa-8aaa-111111111111", size=5, checksum="first")
+TAKER = Taker(CONTEXT)
 TWO = Image(id="22222222-aaaa-4aaa-8aaa-222222222222", size=4, checksum="second")
 
 
@@ -30,17 +32,17 @@ def transfers() -> HeldTransfers:
 
 
 def cache_of(directory: Path, transfers: HeldTransfers, *, kept: int = 100) -> ImageCache:
-    return ImageCache(directory / "images", transfers, largest=8, kept=kept, limit=30, pause=0)
+    return ImageCache(directory / "images", ByRequest(transfers), largest=8, kept=kept, limit=30, pause=0)
 
 
 async def taken(cache: ImageCache, image: Image) -> Path:
-    path = await cache.take(image, CONTEXT)
+    path = await cache.take(image, TAKER)
     assert isinstance(path, Path), path
     return path
 
 
 async def refused(cache: ImageCache, image: Image) -> BuildFailure:
-    failed = await cache.take(image, CONTEXT)
+    failed = await cache.take(image, TAKER)
     assert isinstance(failed, BuildFailure), failed
     return failed
 
@@ -58,9 +60,9 @@ async def test_a_project_that_is_refused_speaks_for_no_other(tmp_path: Path, tra
     transfers.goes_on.clear()
     transfers.refused = {CONTEXT.project_id}
     other = msgspec.structs.replace(CONTEXT, project_id=ProjectId("other"))
-    first = asyncio.create_task(cache.take(ONE, CONTEXT))
+    first = asyncio.create_task(cache.take(ONE, TAKER))
     await transfers.begun.wait()
-    others = [asyncio.create_task(cache.take(ONE, context)) for context in (CONTEXT, other, other)]
+    others = [asyncio.create_task(cache.take(ONE, Taker(context))) for context in (CONTEXT, other, other)]
     await asyncio.sleep(0)
     transfers.goes_on.set()
     results = await asyncio.gather(first, *others)
@@ -121,7 +123,7 @@ async def test_an_image_that_would_fill_the_disk_is_not_asked_for(tmp_path: Path
 
 
 async def test_a_transfer_that_takes_too_long_ends(tmp_path: Path, transfers: HeldTransfers) -> None:
-    cache = ImageCache(tmp_path / "images", transfers, largest=8, kept=8, limit=0.01, pause=0)
+    cache = ImageCache(tmp_path / "images", ByRequest(transfers), largest=8, kept=8, limit=0.01, pause=0)
     transfers.goes_on.clear()
     assert (await refused(cache, ONE)).error == "ImageUnavailable"
     # The limit may pass before the directory is made, which nothing interrupts.
@@ -244,7 +246,13 @@ def cache_on_disk(directory: Path, transfers: HeldTransfers, total: int) -> Imag
     transfers.piece = SMALL_IMAGE // 2
     disk = Disk(total, directory / "images")
     return ImageCache(
-        directory / "images", transfers, largest=1 << 30, kept=1 << 40, limit=30, pause=0, disk=lambda _: disk
+        directory / "images",
+        ByRequest(transfers),
+        largest=1 << 30,
+        kept=1 << 40,
+        limit=30,
+        pause=0,
+        disk=lambda _: disk,
     )
 
 
@@ -267,7 +275,7 @@ async def test_unused_images_make_room_for_a_new_one_the_longest_unused_first(
 async def test_images_that_come_at_once_do_not_count_the_same_room(tmp_path: Path, transfers: HeldTransfers) -> None:
     cache = cache_on_disk(tmp_path, transfers, SMALL_IMAGE * 3 - 1)
     transfers.goes_on.clear()
-    coming = [asyncio.create_task(cache.take(image, CONTEXT)) for image in LARGE]
+    coming = [asyncio.create_task(cache.take(image, TAKER)) for image in LARGE]
     begun = {await transfers.stopped.get(), await transfers.stopped.get()}
     [ended], _ = await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
     assert isinstance(ended.result(), BuildFailure)

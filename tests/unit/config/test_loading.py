@@ -155,6 +155,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
 
 
 KEYSTONE = '[identity]\nkind = "keystone"\nauth_url = "http://k:5000"\nusername = "skep"\npassword = "p"\n'
+OF_HOSTS = '[compute.images]\nauth_url = "http://k:5000"\nusername = "hosts"\npassword = "p"\n'
 
 
 @pytest.mark.parametrize(
@@ -165,6 +166,7 @@ KEYSTONE = '[identity]\nkind = "keystone"\nauth_url = "http://k:5000"\nusername 
         (KEYSTONE.replace("http://", ""), "must begin with http"),
         ('[images]\nendpoint = "http://g"\n', "read only with kind = `glance`"),
         ('[images]\nkind = "glance"\n', "needs identity.kind = `keystone`"),
+        (OF_HOSTS + "by_ticket = true\n", "by_ticket and auth_url are both set"),
     ],
 )
 def test_neighbours_that_cannot_work_are_refused_by_name(tmp_path: Path, text: str, said: str) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from skep.config.compute import ComputeSettings, HostImagesSettings
 from skep.config.sections import (
     CellSettings,
     Config,
     DatabaseSettings,
+    IdentitySettings,
+    ImagesSettings,
     SynchronizerSettings,
     TransportSettings,
 )
@@ -24,6 +28,8 @@ CONFIG = Config(
     synchronizer=SynchronizerSettings(backend="sql", url=STATES),
 )
 CELL1 = Cell(uuid=CellUuid(new_uuid()), name="cell1")
+KEYSTONE = IdentitySettings(kind="keystone", auth_url="http://keystone", username="skep", password="secret")
+OF_A_USER = HostImagesSettings(auth_url="http://identity/v3", username="hosts", password="secret")
 PORTS = {"api": 8774, "identity": 5000, "images": 9292}
 
 
@@ -73,6 +79,24 @@ def test_only_the_first_api_process_serves_identity_and_images() -> None:
     assert (first["SKEP_API__PORT"], first["SKEP_IDENTITY__PORT"]) == ("8774", "5000")
     assert (second["SKEP_API__PORT"], second["SKEP_IDENTITY__LISTEN"]) == ("40000", "false")
     assert second["SKEP_IDENTITY__PUBLIC_URL"] == "http://identity/v3"
+
+
+def test_agents_get_images_by_tickets_which_super_conductors_write() -> None:
+    by_role = {order.role: dict(order.settings) for order in orders()}
+    assert by_role["compute"]["SKEP_COMPUTE__IMAGES__BY_TICKET"] == "true"
+    assert by_role["super-conductor"]["SKEP_IMAGES__PORT"] == "9292"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(CONFIG, identity=KEYSTONE, images=ImagesSettings(kind="glance")),
+        replace(CONFIG, compute=ComputeSettings(images=OF_A_USER)),
+    ],
+)
+def test_agents_of_a_cloud_with_other_images_or_a_user_get_none(config: Config) -> None:
+    [agent] = [one for one in orders_inside(config, ProcessNumbers(), CELL1, ("host1",)) if one.role == "compute"]
+    assert "SKEP_COMPUTE__IMAGES__BY_TICKET" not in dict(agent.settings)
 
 
 def test_an_agent_knows_its_cell() -> None:

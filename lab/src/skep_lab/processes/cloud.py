@@ -370,7 +370,11 @@ def _not_by_default(section: msgspec.Struct) -> dict[str, Any]:
     return {name: value for name, (value, default) in values.items() if value != default}
 
 
-NEWER_VARIABLES = ("SKEP_COMPUTE__REQUIRE_SIGNATURES", "SKEP_COMPUTE__EXCHANGE_DIRECTORY")
+NEWER_VARIABLES = (
+    "SKEP_COMPUTE__REQUIRE_SIGNATURES",
+    "SKEP_COMPUTE__EXCHANGE_DIRECTORY",
+    "SKEP_COMPUTE__IMAGES__BY_TICKET",
+)
 """Settings that other releases do not know, and refuse."""
 
 

@@ -1,4 +1,4 @@
-"""The sealed password and files of a server, for the host that builds it."""
+"""What goes to the host that builds a server, and to that host alone: the sealed password and files, tickets."""
 
 from __future__ import annotations
 
@@ -25,14 +25,27 @@ class GuestSecrets(msgspec.Struct, frozen=True, kw_only=True):
 
 def for_host(connection: sa.Connection, instance: InstanceUuid, attempt: int, host: str) -> GuestSecrets | None:
     """Return the secrets of a server that this host builds by this attempt; None when it does not, or has none."""
-    # A host asks once it may build; a row that was restored from a backup may be behind it.
-    mine = (row.uuid == instance, row.attempt == attempt, row.host == host, row.state.in_(stored(BUILT_BY_HOST)))
-    query = sa.select(row.secrets, row.node).where(*mine, row.secrets.is_not(None))
+    query = sa.select(row.secrets, row.node).where(*_builds(instance, attempt, host), row.secrets.is_not(None))
     found = connection.execute(query).first()
     if found is None:
         return None
-    session = sessions.of_node(connection, NodeUuid(found.node)) if found.node else None
-    return GuestSecrets(sealed=found.secrets, exchange_key=session.exchange_key if session is not None else None)
+    return GuestSecrets(sealed=found.secrets, exchange_key=_exchange_key(connection, found.node))
+
+
+def exchange_key_of_builder(connection: sa.Connection, instance: InstanceUuid, attempt: int, host: str) -> bytes | None:
+    """Return the key for what only the host's agent may read; None unless it builds this server by this attempt."""
+    found = connection.execute(sa.select(row.node).where(*_builds(instance, attempt, host))).first()
+    return None if found is None else _exchange_key(connection, found.node)
+
+
+def _builds(instance: InstanceUuid, attempt: int, host: str) -> tuple[sa.ColumnElement[bool], ...]:
+    # A host asks once it may build; a row that was restored from a backup may be behind it.
+    return (row.uuid == instance, row.attempt == attempt, row.host == host, row.state.in_(stored(BUILT_BY_HOST)))
+
+
+def _exchange_key(connection: sa.Connection, node: str | None) -> bytes | None:
+    session = sessions.of_node(connection, NodeUuid(node)) if node else None
+    return session.exchange_key if session is not None else None
 
 
 def needless(connection: sa.Connection) -> list[tuple[InstanceUuid, str]]:

@@ -39,7 +39,7 @@ def orders_above(
             for number in _count(numbers.scheduler)
         ),
         *(
-            ChildTask(f"super-conductor-{number}", "super-conductor", settings=above)
+            ChildTask(f"super-conductor-{number}", "super-conductor", settings=(*above, *_images(ports)))
             for number in _count(numbers.super_conductor)
         ),
         *(
@@ -113,7 +113,20 @@ def _host(config: Config, cell: Cell) -> tuple[tuple[str, str], ...]:
         ("SKEP_COMPUTE__CELL_NAME", cell.name),
         ("SKEP_COMPUTE__EXCHANGE_DIRECTORY", config.compute.exchange_directory or exchange),
         ("SKEP_CELLS", msgspec.json.encode(mine).decode()),
+        *_own_images(config),
     )
+
+
+def _own_images(config: Config) -> tuple[tuple[str, str], ...]:
+    """An agent gets the images of the cloud itself by tickets, unless the configuration gives it a user."""
+    if config.images.kind != "embedded" or config.compute.images.auth_url:
+        return ()
+    return (("SKEP_COMPUTE__IMAGES__BY_TICKET", "true"),)
+
+
+def _images(ports: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
+    """Super conductors tell hosts where images are."""
+    return (("SKEP_IMAGES__PORT", str(ports["images"])),) if "images" in ports else ()
 
 
 def _cells(config: Config, name: str | None = None) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 from starlette.types import ASGIApp
 
 from skep.http.application import Handler, application, paths
 from skep.neighbours.identity.base import IdentityService
 from skep.standalone.faults import form
-from skep.standalone.images.callers import ImagesApi
+from skep.standalone.images.callers import ImagesApi, no_tickets
 from skep.standalone.images.handlers import documents, files, images
 from skep.standalone.images.service import StandaloneImages
 
@@ -31,7 +33,12 @@ ROUTES: tuple[tuple[str, str, Handler[ImagesApi]], ...] = (
 """Method, path, what answers. HEAD goes where GET goes."""
 
 
-def images_app(store: StandaloneImages, identity: IdentityService) -> ASGIApp:
-    """Return the store as an ASGI application that asks `identity` whose tokens it is shown."""
-    routes = paths(ROUTES, ImagesApi(store, identity))
+def images_app(
+    store: StandaloneImages, identity: IdentityService, image_of_ticket: Callable[[str], str | None] = no_tickets
+) -> ASGIApp:
+    """Return the store as an ASGI application that asks `identity` whose tokens it is shown.
+
+    `image_of_ticket` returns the id of the image whose bytes a ticket gives to a host; None: the ticket is not good.
+    """
+    routes = paths(ROUTES, ImagesApi(store, identity, image_of_ticket))
     return application(routes, structlog.get_logger("skep.images"), form(store.settings.identity_url))

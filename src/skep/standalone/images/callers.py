@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import msgspec
 from starlette.requests import Request
@@ -11,9 +12,10 @@ from skep.database.api.images import Viewer
 from skep.domain.errors import Forbidden, NotFound, Unauthenticated
 from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import Identity, IdentityService
+from skep.neighbours.images.tickets import HEADER
 from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.images.fields import UUID
-from skep.standalone.images.service import StandaloneImages
+from skep.standalone.images.service import EVERYBODY, StandaloneImages
 
 _UUID = re.compile(UUID)
 
@@ -24,11 +26,18 @@ SERVICE_TYPE = "image"
 """Our name in the catalogue and in access rules of application credentials."""
 
 
+def no_tickets(_ticket: str) -> str | None:
+    """Take no ticket."""
+    return None
+
+
 class ImagesApi(msgspec.Struct, frozen=True):
     """What the handlers need."""
 
     images: StandaloneImages
     identity: IdentityService
+    image_of_ticket: Callable[[str], str | None] = no_tickets
+    """Returns the id of the image whose bytes a host's ticket gives; None for what is no ticket, or over."""
 
 
 async def reader(api: ImagesApi, request: Request) -> Viewer:
@@ -40,6 +49,19 @@ async def reader(api: ImagesApi, request: Request) -> Viewer:
     if READERS.isdisjoint(identity.roles):
         raise Forbidden(FORBIDDEN)
     return _viewer(identity)
+
+
+async def downloader(api: ImagesApi, request: Request) -> Viewer:
+    """Return for whom the bytes of an image are given out: a caller who may see images, or a host with a ticket.
+
+    Raises Unauthenticated or Forbidden.
+    """
+    ticket = request.headers.get(HEADER)
+    if ticket is None:
+        return await reader(api, request)
+    if api.image_of_ticket(ticket) != image_id(request):
+        raise Unauthenticated(UNAUTHENTICATED)
+    return EVERYBODY
 
 
 async def member(api: ImagesApi, request: Request) -> Viewer:

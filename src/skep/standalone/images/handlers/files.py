@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from skep.database.api.images import StoredImage
 from skep.http.bodies import check_media_type
 from skep.http.headers import declared_length
-from skep.standalone.images.callers import ImagesApi, image_id, member, reader
+from skep.standalone.images.callers import ImagesApi, downloader, image_id, member
 from skep.standalone.images.files import PIECE
 
 BYTES = "application/octet-stream"
@@ -33,7 +33,7 @@ async def upload(api: ImagesApi, request: Request) -> Response:
 
 async def download(api: ImagesApi, request: Request) -> Response:
     """Give out the data of an image; 204 while there is none."""
-    viewer = await reader(api, request)
+    viewer = await downloader(api, request)
     image, file = await api.images.read(image_id(request), viewer)
     if file is None:
         return Response(status_code=204)
