@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import msgspec
 import sqlalchemy as sa
 
 from skep.database.api.build_requests import NewRequest
-from skep.database.cell import attempts, builds, deletes, moves, reschedules, tasks
+from skep.database.cell import (
+    attempts,
+    builds,
+    cold_moves,
+    deletes,
+    instances,
+    move_steps,
+    moves,
+    reschedules,
+    tasks,
+)
 from skep.database.cell import tables as cell_tables
 from skep.domain.actions import ACTIONS, Action, of_task
 from skep.domain.builds import Placed
@@ -92,7 +102,7 @@ LEFT_IN = {
     State.SOFT_DELETED: PowerState.SHUTDOWN,
 }
 """How an action left the guest of a server in this state."""
-LIVED = (State.ACTIVE, *LEFT_IN, State.DELETED)
+LIVED = (State.ACTIVE, *LEFT_IN, State.RESIZED, State.DELETED)
 """States after a build that went well."""
 
 
@@ -122,10 +132,42 @@ def bring_to(connection: sa.Connection, state: State, *, now: int = 10) -> None:
         stops = ACTIONS["soft_delete" if state is State.SOFT_DELETED else "stop"]
         assert tasks.begin(connection, ONE, stops, context("req-stop"), now)
         assert tasks.done(connection, ONE, 1, "req-stop", LEFT_IN[state], None, now)
-    if state is State.DELETED:
-        assert deletes.begin(connection, ONE, context("req-delete"), now) is not None
-        assert attempts.close(connection, ONE, HOST, 2, now)
-        assert deletes.finish_if_closed(connection, ONE, now)
+    if state in _FURTHER:
+        _FURTHER[state](connection, now)
+
+
+def _delete(connection: sa.Connection, now: int) -> None:
+    assert deletes.begin(connection, ONE, context("req-delete"), now) is not None
+    assert attempts.close(connection, ONE, HOST, 2, now)
+    assert deletes.finish_if_closed(connection, ONE, now)
+
+
+def move(connection: sa.Connection, host: str, *, now: int = 10) -> None:
+    """Move server `ONE` to another host."""
+    assert cold_moves.begin(connection, _server(connection), ACTIONS["migrate"], context("req-move"), now) is not None
+    [waiting] = cold_moves.take(connection, ME, now, 1)
+    assert cold_moves.placed(connection, waiting, placed(host), now)
+    known = waiting.move
+    for step, attempt, where in (
+        ("prepare", waiting.attempt, host),
+        ("put_aside", known.source_attempt, known.source_host),
+        ("transfer", waiting.attempt, host),
+        ("take_up", waiting.attempt, host),
+    ):
+        assert move_steps.done(connection, known.uuid, step, attempt, where, PowerState.RUNNING, now) is not None
+
+
+_FURTHER: dict[State, Callable[[sa.Connection, int], None]] = {
+    State.RESIZED: lambda connection, now: move(connection, "host2", now=now),
+    State.DELETED: _delete,
+}
+"""What brings a server that runs into a state."""
+
+
+def _server(connection: sa.Connection) -> Instance:
+    found = instances.get(connection, ONE)
+    assert found is not None
+    return found
 
 
 def asking(task: Task, allowed: frozenset[State]) -> Action:

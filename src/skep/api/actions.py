@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 
 from skep.api.microversions import MAXIMUM, MINIMUM
-from skep.api.roles import ADMIN, MEMBER_OR_ADMIN
+from skep.api.roles import ADMIN, MANAGER_OR_ADMIN, MEMBER_OR_ADMIN
 from skep.api.schemas import servers as bodies
 from skep.api.schemas.server_answers import IMAGE_MADE
 from skep.api.schemas.validation import AnswerShape, Body
@@ -63,6 +63,15 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
         response=IMAGE_MADE,
     ),
     ActionRow("restore", ("restore",), "os_compute_api:os-deferred-delete:restore"),
+    ActionRow(
+        "migrate",
+        ("migrate",),
+        "os_compute_api:os-migrate-server:migrate",
+        check=MANAGER_OR_ADMIN,
+        body=bodies.ACTION_MIGRATE,
+    ),
+    ActionRow("confirmResize", ("confirm_resize",), f"{_SERVERS}:confirm_resize", status=204),
+    ActionRow("revertResize", ("revert_resize",), f"{_SERVERS}:revert_resize"),
     ActionRow("lock", ("lock",), "os_compute_api:os-lock-server:lock", body=bodies.ACTION_LOCK),
     ActionRow("unlock", ("unlock",), "os_compute_api:os-lock-server:unlock"),
     ActionRow(

@@ -100,6 +100,7 @@ _NOUNS: dict[str, dict[str, tuple[str, ...]]] = {
     "os_compute_api:os-security-groups": {READER_OR_ADMIN: ("list",)},
     "os_compute_api:ips": {READER_OR_ADMIN: ("index", "show")},
     "os_compute_api:os-lock-server": {ADMIN: ("unlock:unlock_override",)},
+    "os_compute_api:os-migrate-server": {ADMIN: ("migrate:host",)},
 }
 
 RULES: tuple[PolicyRule, ...] = (

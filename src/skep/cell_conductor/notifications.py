@@ -78,6 +78,16 @@ def action_start(notifier: Notifier, request: ActionRequest, instance: Instance)
     )
 
 
+def move_step(notifier: Notifier, notification: str, when: str, instance: Instance, context: RequestContext) -> None:
+    """A step of a move begins, or is over."""
+    notifier.emit(
+        f"instance.{notification}.{when}",
+        notifications.action(instance, context),
+        publisher_id=publisher(instance),
+        request=context.request_id,
+    )
+
+
 def delete_start(notifier: Notifier, instance: Instance, context: RequestContext) -> None:
     """The host is told to destroy the guest."""
     notifier.emit(

@@ -13,6 +13,7 @@ from skep.cell_conductor.deletes import Deletes
 from skep.cell_conductor.fences import Fences
 from skep.cell_conductor.guests import Guests
 from skep.cell_conductor.hosts import Hosts
+from skep.cell_conductor.moves import Moves
 from skep.cell_conductor.orders import SealingTransport
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.reclaims import Reclaims
@@ -35,7 +36,9 @@ from skep.messages.to_cell_conductor import (
     InstancesChanged,
     MayAct,
     MayBuild,
+    MayMove,
     MaySpawn,
+    MoveStepDone,
     ReadContents,
     RegisterAgent,
     Registration,
@@ -69,6 +72,7 @@ class CellConductor:
         self._deadlines = Deadlines(parts, self._builds, self._reschedules)
         self._deletes = Deletes(parts, self._builds, self._releases)
         self._reclaims = Reclaims(parts, self._deletes)
+        self._moves = Moves(parts, self._releases, self._deletes)
         self._tasks = Tasks(parts)
         self._guests = Guests(parts, self._tasks)
         self._hosts = Hosts(parts, sessions, refusals, self._time)
@@ -107,6 +111,8 @@ class CellConductor:
             self._deadlines.loop,
             self._deletes.undoing,
             self._reclaims.loop,
+            self._moves.choosing,
+            self._moves.ordering,
             self._tasks.telling,
             self._fences.loop,
         )
@@ -126,6 +132,8 @@ class CellConductor:
             Destroyed: self._deletes.destroyed,
             MayAct: self._tasks.may_act,
             TaskDone: self._tasks.done,
+            MayMove: looked(self._moves.may_move),
+            MoveStepDone: looked(self._moves.done),
             ReportGuests: self._guests.reported,
             GuestsFound: self._recovery.found,
         }
@@ -168,6 +176,7 @@ class CellConductor:
     async def _on_changed(self, _message: InstancesChanged, _context: RequestContext | None) -> None:
         self._builds.dispatching.nudge()
         self._deletes.undoing.nudge()
+        self._moves.nudge()
         self._tasks.telling.nudge()
         self._fences.loop.nudge()
         self._recovery.loop.nudge()
@@ -187,6 +196,7 @@ class CellConductor:
         self._builds.dispatching.nudge()
         self._reschedules.choosing.nudge()
         self._deletes.undoing.nudge()
+        self._moves.nudge()
         self._tasks.telling.nudge()
 
     def _on_asserted(self, epoch: str | None) -> None:

@@ -14,7 +14,7 @@ import structlog
 
 from skep.compute.attempts import OpenAttempt, OrderVerdict
 from skep.compute.drivers.base import DriverError, MoveDriver, NamedResource, PowerDriver
-from skep.compute.entries import BuildAccepted, GuestBuilt, SpawnGranted
+from skep.compute.entries import Acknowledged, BuildAccepted, GuestBuilt, SpawnGranted
 from skep.compute.exchange import Exchange
 from skep.compute.host import Host
 from skep.compute.ledger import Replaced
@@ -129,6 +129,28 @@ class Moves:
 
     async def prepare(self, order: MoveStep) -> Result:
         """Hold room for the target, and write down what will be made for it."""
+        return await self._begin(order, replaces=False)
+
+    async def receive(self, order: MoveStep) -> Result:
+        """Begin another attempt on this host with copies of the disks that one kept here; it takes that one's place.
+
+        So its room is counted without asking whether it fits: the attempt that it replaces is undone afterwards.
+        """
+        kept = self._host.journal.attempts.get(order.instance.uuid)
+        if kept is None or order.kept not in kept.open:
+            return self._no_guest(order)
+        begun = await self._begin(order, replaces=True)
+        if isinstance(begun, BuildFailure):
+            return begun
+        opened = self._opened(order)
+        if opened is not None and opened.built is not None:
+            return opened.built.power_state
+        files = await self._driver.kept(order.instance.uuid, order.kept)
+        receiving = self._driver.receive(order.instance, order.attempt, files)
+        received = await self._host.calls.change("prepare", receiving, order.instance.uuid)
+        return received if isinstance(received, BuildFailure) else PowerState.NOSTATE
+
+    async def _begin(self, order: MoveStep, *, replaces: bool) -> Result:
         host, instance = self._host, order.instance
         record = host.journal.attempts.get(instance.uuid)
         verdict = record.verdict(order.attempt) if record is not None else OrderVerdict.NEW
@@ -152,13 +174,16 @@ class Moves:
             prepares=planned,
             move=order.move,
         )
-        match host.ledger.claim(instance.uuid, order.attempt, host.assigned(entry)):
-            case Refused() as refused:
-                return failure("ComputeResourcesUnavailable", refused.message())
-            case Replaced():
-                return GIVEN_UP
-            case _:
-                pass
+        if replaces:
+            host.ledger.adopt(instance.uuid, order.attempt, host.assigned(entry))
+        else:
+            match host.ledger.claim(instance.uuid, order.attempt, host.assigned(entry)):
+                case Refused() as refused:
+                    return failure("ComputeResourcesUnavailable", refused.message())
+                case Replaced():
+                    return GIVEN_UP
+                case _:
+                    pass
         try:
             host.journal.record(entry)
             await host.journal.synced()
@@ -175,6 +200,8 @@ class Moves:
         if built is None:
             return self._no_guest(order)
         await self._note(msgspec.structs.replace(built, aside=order.move, prepares=self._made(order, built)))
+        # The yes shows that the cell knows of the guest: nobody need be told that it was built.
+        host.journal.note(Acknowledged(instance=instance, outcome="built", attempt=order.attempt))
         host.guests.pop(instance, None)
         put = await host.calls.change("action", driver.put_aside(instance, order.attempt), instance)
         if isinstance(put, BuildFailure):
@@ -294,6 +321,7 @@ STEPS: dict[str, Step] = {
     "prepare": Moves.prepare,
     "put_aside": Moves.put_aside,
     "transfer": Moves.transfer,
+    "receive": Moves.receive,
     "take_up": Moves.take_up,
     "take_back": Moves.take_back,
 }

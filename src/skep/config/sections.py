@@ -276,6 +276,16 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
         Meta(gt=0, description="Seconds without progress until an action of a host is given up"),
     ] = 120.0
 
+    move_deadline: Annotated[
+        float,
+        Meta(gt=0, description="Seconds without progress until a step of a move is given up"),
+    ] = 600.0
+
+    resize_confirm_window: Annotated[
+        float,
+        Meta(ge=0, description="Seconds after which a moved or resized server is confirmed by itself; 0: never"),
+    ] = 0.0
+
     fence_grace_seconds: Annotated[
         float,
         Meta(ge=0, description="Seconds in which a fence can be withdrawn; then the host's servers are given up"),

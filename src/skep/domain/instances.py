@@ -39,6 +39,8 @@ class State(enum.StrEnum):
     """The guest's memory is stored on disk."""
     SOFT_DELETED = "soft_deleted"
     """Deleted by its user and kept, its guest off, until it is restored or its time is over."""
+    RESIZED = "resized"
+    """On another host or of another size; its user confirms that, or goes back."""
     ERROR = "error"
     DELETED = "deleted"
 
@@ -60,6 +62,10 @@ class Task(enum.StrEnum):
     IMAGE_UPLOADING = "image_uploading"
     SOFT_DELETING = "soft-deleting"
     RESTORING = "restoring"
+    RESIZE_PREP = "resize_prep"
+    RESIZE_MIGRATING = "resize_migrating"
+    RESIZE_FINISH = "resize_finish"
+    RESIZE_REVERTING = "resize_reverting"
     DELETING = "deleting"
 
 

@@ -118,14 +118,18 @@ TABLE: dict[State, StateRow] = {
         status="ACTIVE",
         settled=True,
         on_host=True,
-        followers=frozenset({*_BY_GUEST, State.SOFT_DELETED, State.ERROR, State.DELETED} - {State.ACTIVE}),
+        followers=frozenset(
+            {*_BY_GUEST, State.RESIZED, State.SOFT_DELETED, State.ERROR, State.DELETED} - {State.ACTIVE}
+        ),
     ),
     State.STOPPED: StateRow(
         vm_state="stopped",
         status="SHUTOFF",
         settled=True,
         on_host=True,
-        followers=frozenset({*_BY_GUEST, State.SOFT_DELETED, State.ERROR, State.DELETED} - {State.STOPPED}),
+        followers=frozenset(
+            {*_BY_GUEST, State.RESIZED, State.SOFT_DELETED, State.ERROR, State.DELETED} - {State.STOPPED}
+        ),
     ),
     State.PAUSED: StateRow(
         vm_state="paused",
@@ -148,11 +152,18 @@ TABLE: dict[State, StateRow] = {
         on_host=True,
         followers=frozenset({*_BY_GUEST, State.ERROR, State.DELETED}),
     ),
+    State.RESIZED: StateRow(
+        vm_state="resized",
+        status="VERIFY_RESIZE",
+        settled=True,
+        on_host=True,
+        followers=frozenset({State.ACTIVE, State.STOPPED, State.ERROR, State.DELETED}),
+    ),
     State.ERROR: StateRow(
         vm_state="error",
         status="ERROR",
         settled=True,
-        followers=frozenset({*_BY_GUEST, State.SOFT_DELETED, State.MOVED, State.DELETED}),
+        followers=frozenset({*_BY_GUEST, State.RESIZED, State.SOFT_DELETED, State.MOVED, State.DELETED}),
     ),
     State.DELETED: StateRow(vm_state="deleted", status="DELETED"),
     State.MOVED: StateRow(vm_state="moved", status="DELETED", visible=False),
@@ -207,8 +218,15 @@ def task_state(state: State, task: Task | None) -> str | None:
 
 def status(state: State, task: Task | None) -> str:
     """Return the API's server status (Nova, "Server concepts": REBOOT and HARD_REBOOT while it reboots)."""
-    if task is Task.REBOOTING and state in GUEST_ON_HOST:
+    if task is Task.REBOOTING and state in GUEST_ON_HOST - {State.RESIZED}:
         return "REBOOT"
-    if task is Task.REBOOTING_HARD and state in SETTLED:
+    if task is Task.REBOOTING_HARD and state in SETTLED - {State.RESIZED}:
         return "HARD_REBOOT"
+    if task in _MOVING and state in (State.ACTIVE, State.STOPPED):
+        return "RESIZE"
+    if task is Task.RESIZE_REVERTING and state is State.RESIZED:
+        return "REVERT_RESIZE"
     return TABLE[state].status
+
+
+_MOVING = frozenset({Task.RESIZE_PREP, Task.RESIZE_MIGRATING, Task.RESIZE_FINISH})

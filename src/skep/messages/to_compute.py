@@ -88,6 +88,8 @@ class MoveStep(Cast, frozen=True, kw_only=True):
     expected_end: int | None = None
     start: bool = True
     """Whether a guest that is made is to run."""
+    kept: int = 0
+    """The attempt put aside on this host whose disks another attempt here gets; 0: none."""
 
 
 OF_CHANGE_POWER = frozenset({Task.POWERING_ON, Task.POWERING_OFF, Task.REBOOTING, Task.REBOOTING_HARD})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from skep.domain import notifications
-from skep.domain.actions import ACTIONS, Action, Ended, Over
+from skep.domain.actions import ACTIONS, Action, Ended, Kind, Over
 from skep.domain.clock import SECOND
 from skep.domain.instances import Fault, Instance
 from skep.telemetry.logs import get_logger
@@ -47,6 +47,9 @@ def _notify(notifier: Notifier, instance: Instance, over: Ended) -> None:
     action = ACTIONS[over.action]
     if action.task is None:
         _notify_written(notifier, action, instance, over)
+        return
+    if action.kind is Kind.REHOST and over.error is None:
+        # Its steps have told of it.
         return
     fault = None if over.error is None else Fault(code=500, message=over.error, created_at=over.ended_at)
     notifier.emit(

@@ -115,3 +115,40 @@ async def test_restoring(tmp_path: Path) -> None:
         await comes_to("ACTIVE")
         events = await openstack(yaml, "server", "event", "list", uuid)
         assert {event["Action"] for event in events} == {"create", "delete", "restore"}
+
+
+async def test_migrating_with_confirm_and_revert(tmp_path: Path) -> None:
+    async with serving_cloud(http_config(tmp_path), cells=1, hosts=2) as cloud:
+        yaml = cloud.clouds_yaml
+        await openstack(yaml, "server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "one")
+
+        async def shown() -> tuple[str, str]:
+            server = await openstack(yaml, "server", "show", "one")
+            return str(server["status"]), str(server["OS-EXT-SRV-ATTR:host"])
+
+        _, first = await shown()
+        await openstack_quiet(yaml, "server", "migrate", "--wait", "one")
+        status, second = await shown()
+        assert (status, second == first) == ("VERIFY_RESIZE", False)
+        await openstack_quiet(yaml, "server", "migration", "revert", "one")
+        await _is(yaml, ("ACTIVE", first))
+        newest = ("--os-compute-api-version", "2.96")
+        await openstack_quiet(yaml, *newest, "server", "migrate", "--host", second, "--wait", "one")
+        assert await shown() == ("VERIFY_RESIZE", second)
+        await openstack_quiet(yaml, "server", "migration", "confirm", "one")
+        await _is(yaml, ("ACTIVE", second))
+        listed = await openstack(yaml, *newest, "server", "migration", "list")
+        assert [(one["Type"], one["Status"], one["Dest Compute"]) for one in listed] == [
+            ("migration", "confirmed", second),
+            ("migration", "reverted", second),
+        ]
+        events = await openstack(yaml, "server", "event", "list", "one")
+        assert {event["Action"] for event in events} == {"create", "migrate", "revertResize", "confirmResize"}
+
+
+async def _is(yaml: Path, wanted: tuple[str, str]) -> None:
+    async def is_so() -> bool:
+        server = await openstack(yaml, "server", "show", "one")
+        return (server["status"], server["OS-EXT-SRV-ATTR:host"]) == wanted
+
+    await eventually(is_so, f"the server is {wanted[0]} on {wanted[1]}")

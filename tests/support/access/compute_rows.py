@@ -90,6 +90,9 @@ def _actions(things: Things, server: Thing) -> Iterator[Row]:
     yield row(action="createImage", right="member", body=image, served=202, **own)
     backup = {"createBackup": {"name": "new", "backup_type": "daily", "rotation": 1}}
     yield row(action="createBackup", right="member", body=backup, served=202, **own)
+    yield row(action="migrate", right="manager", body={"migrate": None}, served=202, **own)
+    yield row(action="confirmResize", right="member", body={"confirmResize": None}, served=409, **own)
+    yield row(action="revertResize", right="member", body={"revertResize": None}, served=409, **own)
     yield row(action="lock", right="member", body={"lock": None}, served=202, **own)
     yield row(action="unlock", right="member", body={"unlock": None}, served=202, **own)
     yield row(action="os-resetState", right="admin", body={"os-resetState": {"state": "error"}}, served=202, **own)

@@ -16,9 +16,11 @@ from skep.database.cell import (
     assertions,
     attempts,
     builds,
+    cold_moves,
     deletes,
     fences,
     listing,
+    move_steps,
     moves,
     reschedules,
     residents,
@@ -33,7 +35,16 @@ from tests.support.rows import CELL, ONE, bring_to
 ME = Incarnation("me")
 TWO = InstanceUuid("two")
 HOST1 = fences.FencedHost(node=NodeUuid("node-host1"), host="host1")
-LARGE = ("instances", "instance_mappings", "attempts", "build_requests", "actions", "action_events", "requests")
+LARGE = (
+    "migrations",
+    "instances",
+    "instance_mappings",
+    "attempts",
+    "build_requests",
+    "actions",
+    "action_events",
+    "requests",
+)
 """Tables with a row or more for each server."""
 
 CELL_PASSES: dict[str, Callable[[sa.Connection], object]] = {
@@ -55,6 +66,11 @@ CELL_PASSES: dict[str, Callable[[sa.Connection], object]] = {
     "fences.close": partial(fences.close, host=HOST1, now=1, limit=5),
     "purge": partial(deletes.purge, before=1, limit=5),
     "assertions": assertions.read,
+    "moves to choose hosts for": partial(cold_moves.take, owner=ME, now=1, limit=5),
+    "steps of moves": partial(move_steps.due, home=CELL, now=1, resend_before=1, limit=5, progress_before=1),
+    "moves of silent hosts": partial(move_steps.overdue, since=1, limit=5),
+    "moves without a server": partial(move_steps.abandon, now=1, limit=5),
+    "moves to confirm": partial(cold_moves.to_confirm, before=1, limit=5),
     "on_hosts": partial(residents.on_hosts, hosts=["a", "b"]),
 }
 

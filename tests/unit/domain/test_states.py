@@ -32,6 +32,14 @@ STATUSES = {
     (State.STOPPED, None): "SHUTOFF",
     (State.STOPPED, Task.REBOOTING): "REBOOT",
     (State.STOPPED, Task.REBOOTING_HARD): "HARD_REBOOT",
+    (State.ACTIVE, Task.RESIZE_PREP): "RESIZE",
+    (State.ACTIVE, Task.RESIZE_MIGRATING): "RESIZE",
+    (State.ACTIVE, Task.RESIZE_FINISH): "RESIZE",
+    (State.STOPPED, Task.RESIZE_PREP): "RESIZE",
+    (State.STOPPED, Task.RESIZE_MIGRATING): "RESIZE",
+    (State.STOPPED, Task.RESIZE_FINISH): "RESIZE",
+    (State.RESIZED, None): "VERIFY_RESIZE",
+    (State.RESIZED, Task.RESIZE_REVERTING): "REVERT_RESIZE",
     (State.PAUSED, None): "PAUSED",
     (State.PAUSED, Task.REBOOTING): "REBOOT",
     (State.PAUSED, Task.REBOOTING_HARD): "HARD_REBOOT",
@@ -74,6 +82,7 @@ def test_the_task_state_of_every_state_and_task(state: State, task: Task | None)
 
 def test_the_tasks_are_named_as_nova_names_them() -> None:
     assert {task.value for task in Task} == set(
+        "resize_prep resize_migrating resize_finish resize_reverting "
         "powering-on powering-off rebooting rebooting_hard pausing unpausing suspending resuming deleting "
         "soft-deleting restoring image_snapshot_pending image_snapshot image_backup image_uploading".split()
     )
@@ -117,21 +126,22 @@ def test_the_point_of_no_return_is_passed_only_by_builds_under_way() -> None:
         State.PAUSED,
         State.SUSPENDED,
         State.SOFT_DELETED,
+        State.RESIZED,
         State.ERROR,
     }
 
 
 SETS: dict[str, tuple[frozenset[State], str]] = {
     "build states": (BUILD_STATES, "staged scheduled building spawning rescheduling handed_back leaving"),
-    "build over": (BUILD_OVER, "active stopped paused suspended soft_deleted error deleted moved"),
-    "settled": (SETTLED, "active stopped paused suspended soft_deleted error"),
-    "on host": (ON_HOST, "scheduled building spawning active stopped paused suspended soft_deleted"),
+    "build over": (BUILD_OVER, "active stopped paused suspended soft_deleted resized error deleted moved"),
+    "settled": (SETTLED, "active stopped paused suspended soft_deleted resized error"),
+    "on host": (ON_HOST, "scheduled building spawning active stopped paused suspended soft_deleted resized"),
     "placeless": (PLACELESS, "rescheduling handed_back leaving"),
     "unseen": (UNSEEN, "staged moved"),
     "frozen": (FROZEN, "staged leaving"),
     "ends": (ENDS, "deleted moved"),
     "built by host": (BUILT_BY_HOST, "scheduled building spawning"),
-    "guest on host": (GUEST_ON_HOST, "active stopped paused suspended soft_deleted"),
+    "guest on host": (GUEST_ON_HOST, "active stopped paused suspended soft_deleted resized"),
 }
 """What statements, audits and the API ask for, said a second time."""
 

@@ -13,7 +13,7 @@ import structlog
 from skep.api.actions import ROWS_BY_KEY
 from skep.api.awaited_images import BEGIN_SECONDS
 from skep.api.cells import read_cell, write_cell
-from skep.api.handlers import charges, server_images, servers
+from skep.api.handlers import charges, server_images, server_moves, servers
 from skep.api.handlers.server_images import PreparedImage
 from skep.api.handlers.server_lookup import PAUSE_SECONDS, TRIES, LocatedServer, find, refuse_if_locked
 from skep.api.requests import Answer, ApiRequest, Handler
@@ -48,6 +48,8 @@ async def act(request: ApiRequest) -> Answer:
         return await _OTHERS[action.name](request)
     if action.kind is Kind.ROW:
         return await _carry_out(request, action, _ARGUMENTS[row.key](request, asked) if row.key in _ARGUMENTS else {})
+    if action.kind is Kind.REHOST:
+        return await _move(request, action, asked)
     return await begin(request, action, asked)
 
 
@@ -157,6 +159,26 @@ async def _begin_prepared(
     if over is None:
         await prepared.undo()
     return over
+
+
+async def _move(request: ApiRequest, action: Action, asked: Any) -> Answer:
+    """Begin a move of a server, or the way back, and tell its cell."""
+    services = request.services
+    found = await find(request)
+    instance = found.instance
+    host = await server_moves.wanted_host(request, instance, asked) if action.name == "migrate" else None
+    _check(request, instance, action)
+    await server_moves.check_source(request, instance)
+    assert found.cell is not None
+    now = services.clock.now()
+    unit = partial(server_moves.begin, server=instance, action=action, context=request.context, now=now, host=host)
+    over = await write_cell(services, found.cell, unit)
+    if over is None:
+        await _refuse(request, action)
+    else:
+        services.ended(over)
+    await _tell(request, found)
+    return Answer()
 
 
 def _write(

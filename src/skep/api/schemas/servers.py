@@ -213,6 +213,13 @@ ACTION_REBOOT = Body(
     fields(asked("reboot", fields(asked("type", String(choices=REBOOT_TYPES), required=True)), required=True))
 )
 
+ACTION_MIGRATE = Body(
+    fields(
+        asked("migrate", Anything(), until=55, required=True),
+        asked("migrate", Object(fields=(asked("host", HOST),), nullable=True), since=56, required=True),
+    )
+)
+
 ACTION_LOCK = Body(
     fields(
         asked("lock", Anything(), until=72, required=True),

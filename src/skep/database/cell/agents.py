@@ -126,6 +126,15 @@ def taking(connection: sa.Connection, hosts: Collection[str], wire_name: str) ->
     return {agent.host for agent in map(_agent, found) if wire_name in (agent.understands or ())}
 
 
+def without(connection: sa.Connection, wire_name: str, capability: str) -> list[NodeUuid]:
+    """Return the nodes whose agents do not take this message, or whose drivers lack this, as far as they said."""
+    return [
+        agent.node
+        for agent in list_all(connection)
+        if wire_name not in (agent.understands or ()) or capability not in (agent.capabilities or ())
+    ]
+
+
 def lacks(connection: sa.Connection, host: str, capability: str) -> bool:
     """Tell whether the agent of a host has said what its driver can do, and this is not among it."""
     found = connection.execute(sa.select(agents).where(row.host == host)).first()

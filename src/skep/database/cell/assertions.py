@@ -20,6 +20,7 @@ from skep.domain.claims import Claim, ClaimKey
 from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import State
 from skep.domain.providers import Allocation
+from skep.domain.resources import Resources
 from skep.domain.states import BUILD_STATES, BUILT_BY_HOST, stored
 from skep.messages.to_scheduler import Slot
 
@@ -47,8 +48,8 @@ class Owned(msgspec.Struct, frozen=True, kw_only=True):
 def read(connection: sa.Connection) -> Owned:
     """Read what the open attempts of this cell own.
 
-    A guest that runs is counted by its host's own report, so only builds under way need a claim; a slot is owned by
-    every open attempt.
+    A guest that runs is counted by its host's own report, so only builds under way and the targets of moves need a
+    claim; a slot is owned by every open attempt.
     """
     return _owned(connection.execute(_OPEN), claiming=set(stored(BUILD_STATES)))
 
@@ -121,6 +122,11 @@ _OPEN = (
         row.spec,
         row.allocation,
         (attempts.c.attempt == row.attempt).label("current"),
+        sa.and_(
+            attempts.c.role == "move_target", attempts.c.outcome.is_(None), attempts.c.attempt != row.attempt
+        ).label("target"),
+        attempts.c.resources.label("held"),
+        attempts.c.allocation.label("held_parts"),
     )
     .join_from(attempts, instances, row.uuid == attempts.c.instance)
     .where(attempts.c.open)
@@ -136,6 +142,19 @@ def _owned(found: sa.CursorResult[Any], claiming: set[str]) -> Owned:
         if spec is None:
             continue
         group = spec.group
+        if one.target and one.held is not None:
+            claims.append(
+                Claim(
+                    instance=one.uuid,
+                    attempt=one.attempt,
+                    node=one.node,
+                    role="move_target",
+                    resources=load(one.held, Resources),
+                    allocation=load(one.held_parts, Allocation) if one.held_parts is not None else None,
+                    group=group.uuid if group is not None and group.is_hard else None,
+                    expected_end=spec.expected_end,
+                )
+            )
         if one.current and one.state in claiming:
             claims.append(
                 Claim(

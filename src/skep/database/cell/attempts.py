@@ -19,6 +19,8 @@ from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Task
+from skep.domain.providers import Allocation
+from skep.domain.resources import Resources
 
 row = attempts.c
 
@@ -42,6 +44,9 @@ class NewAttempt(msgspec.Struct, frozen=True, kw_only=True):
     now: int
     explanation: Explanation | None = None
     role: Role = "build"
+    resources: Resources | None = None
+    """What it holds of its host; None: the row of the instance says it."""
+    allocation: Allocation | None = None
 
 
 class StaleAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +93,8 @@ def begin(connection: sa.Connection, new: Iterable[NewAttempt]) -> None:
             "ended_at": None if one.node is not None else one.now,
             "explanation": dump(one.explanation) if one.explanation else None,
             "role": one.role,
+            "resources": None if one.resources is None else dump(one.resources),
+            "allocation": None if one.allocation is None else dump(one.allocation),
         }
         for one in new
     ]

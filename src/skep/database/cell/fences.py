@@ -15,7 +15,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell import attempts, builds, deletes, numbers, resting, soft_deletes, tasks, unreadable
-from skep.database.cell.tables import agents, instances
+from skep.database.cell.tables import NOT_BUILT, agents, instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.transitions import moving
 from skep.database.stored import dump, load
@@ -124,7 +124,9 @@ def settle(connection: sa.Connection, host: FencedHost, now: int, limit: int) ->
         return Closed()
     ended = _settled(connection, tasks.of(connection, row.host == host.host, limit), now)
     rests = sa.or_(resting.awaited(attempt.host), resting.resting(row.uuid))
-    stale = sa.and_(attempt.node == host.node, attempt.open, attempts.STALE, ~rests)
+    # The disks that a move left there may be wanted back.
+    given_up = sa.and_(attempts.STALE, sa.or_(NOT_BUILT, row.task == Task.DELETING.value))
+    stale = sa.and_(attempt.node == host.node, attempt.open, given_up, ~rests)
     left_behind = connection.execute(
         sa.select(attempt.instance, attempt.attempt)
         .join(instances, row.uuid == attempt.instance)

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from skep.database.cell.tables import attempts, instances
+from skep.database.cell.tables import attempts, instances, migrations
 from skep.domain.clock import SECOND
 from skep.domain.ids import NodeUuid
 from skep.domain.instances import State
@@ -65,6 +65,12 @@ def host_started(connection: sa.Connection, host: str, node: NodeUuid) -> None:
         instances.update()
         .where(row.host == host, waits, row.sent_at.is_not(None), row.deleted_at.is_(None))
         .values(sent_at=AGAIN_AT_ONCE)
+    )
+    mine = sa.or_(migrations.c.source_node == node, migrations.c.dest_node == node)
+    connection.execute(
+        migrations.update()
+        .where(migrations.c.step.is_not(None), migrations.c.step != "select", mine)
+        .values(sent_at=None)
     )
     connection.execute(
         attempts.update()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from skep.database.cell import actions, builds, instances, numbers, resting, tasks
+from skep.database.cell import actions, builds, cold_moves, instances, numbers, resting, tasks
 from skep.database.cell.endings import with_instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances as instance_rows
@@ -20,6 +20,7 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Fault, Instance, State
+from skep.domain.moves import MOVING
 from skep.domain.states import BUILD_STATES, FROZEN, stored
 
 row = instance_rows.c
@@ -100,6 +101,8 @@ def _reset_state(connection: sa.Connection, before: Instance, request: ActionReq
     up: its host may have the whole guest.
     """
     after = State(request.arguments["state"])
+    if before.task in MOVING:
+        raise Conflict(f"Cannot 'resetState' instance {before.uuid} while it is in task_state {before.task}")
     if after is State.ACTIVE and not _is_on_host(connection, before):
         raise Conflict(f"Cannot 'resetState' instance {before.uuid} to active: it was not built, or its host is lost")
     if before.state not in BUILD_STATES:
@@ -123,7 +126,15 @@ def _is_on_host(connection: sa.Connection, server: Instance) -> bool:
     return server.launched_at is not None and found is not None
 
 
+def _confirm_resize(connection: sa.Connection, before: Instance, _request: ActionRequest, now: int) -> Values:
+    """Let what a move has kept go."""
+    if before.task is not None:
+        raise Conflict(f"Cannot 'confirmResize' instance {before.uuid} while it is in task_state {before.task}")
+    return {"state": cold_moves.confirm(connection, before, now).value}
+
+
 CHANGES: Mapping[str, Change] = {
+    "confirm_resize": _confirm_resize,
     "reset_state": _reset_state,
     "lock": _lock,
     "unlock": _unlock,

@@ -117,12 +117,15 @@ attempts = sa.Table(
     sa.Column("ended_at", sa.BigInteger),
     sa.Column("explanation", sa.LargeBinary),
     sa.Column("role", sa.Text, nullable=False, default="build", server_default=sa.text("'build'")),
+    sa.Column("resources", sa.LargeBinary),
+    sa.Column("allocation", sa.LargeBinary),
     sa.Index("attempts_open", "node", **where("open = 1", "open")),
     sa.Index("attempts_unsettled", "open", **where(f"open = 1 AND {NOT_BUILT.text}", f"open AND {NOT_BUILT.text}")),
 )
 """Which hosts were tried, how it went, and how placement chose. Closed when the host has nothing of it any more.
 `sent_at`: when the host was last told to undo it; `sends`: how often, since it was last heard to start; `role`: what it
-is for (`domain.assignments.Role`).
+is for (`domain.assignments.Role`). `resources`, `allocation`: what it holds of its host; null for builds, of which the
+row of the instance says it.
 """
 
 migrations = sa.Table(
@@ -142,11 +145,34 @@ migrations = sa.Table(
     sa.Column("new_flavor", sa.Text),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("updated_at", sa.BigInteger),
+    sa.Column("step", sa.Text),
+    sa.Column("step_at", sa.BigInteger),
+    sa.Column("sent_at", sa.BigInteger),
+    sa.Column("granted", sa.Boolean, nullable=False, default=False, server_default=sa.false()),
+    sa.Column("owner", sa.Text),
+    sa.Column("task_id", sa.Text),
+    sa.Column("was", sa.Text),
+    sa.Column("error", sa.Text),
+    sa.Column("wanted_host", sa.Text),
+    sa.Column("tried", sa.Text, nullable=False, default="[]", server_default="[]"),
+    sa.Column("source_node", sa.Text),
+    sa.Column("source_attempt", sa.Integer),
+    sa.Column("source_zone", sa.Text),
+    sa.Column("dest_node", sa.Text),
+    sa.Column("dest_attempt", sa.Integer),
+    sa.Column("dest_zone", sa.Text),
+    sa.Column("back_attempt", sa.Integer),
     sa.Index("migrations_list", "created_at", "uuid"),
+    sa.Index("migrations_unfinished", "step", **where("step IS NOT NULL")),
+    sa.Index("migrations_resting", "status", **where("status = 'finished'")),
     sa.Index("migrations_instance", "instance"),
 )
 """Moves of servers to other hosts (`domain.server_migrations.ServerMigration`), each by who asked for it. `old_flavor`,
-`new_flavor`: the ids of flavors in the API."""
+`new_flavor`: the ids of flavors in the API. Of a cold move the row says how far it is: `step`, one of
+`domain.moves.STEPS` (null: over, or it rests until it is confirmed or reverted); `granted`: its host was allowed to
+begin the step; `task_id`: the request that asked for what is under way; `was`: the server's state before; `error`: why
+it comes to nothing; `tried`: nodes that refused, as JSON; `back_attempt`: the attempt on the source by which a revert
+comes back."""
 
 actions = sa.Table(
     "actions",

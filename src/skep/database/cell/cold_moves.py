@@ -1,0 +1,388 @@
+"""Cold moves inside a cell: their rows, how they begin and rest, and the choice of a host. Steps: `move_steps.py`.
+
+Each is fenced by the step of the move and by the attempt that holds its server, which the row of the instance names. A
+move whose server was taken away from it (deleted, fenced, reset) changes nothing any more, and is given up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database import leases as lease_rows
+from skep.database.cell import actions, agents, attempts, builds, numbers, resting, tasks
+from skep.database.cell.attempts import NewAttempt
+from skep.database.cell.builds import Work
+from skep.database.cell.endings import with_instances
+from skep.database.cell.tables import actions as action_rows
+from skep.database.cell.tables import attempts as attempt_rows
+from skep.database.cell.tables import instances, leases, migrations
+from skep.database.stored import dump, load
+from skep.domain.actions import Action, Ended, Over
+from skep.domain.builds import Placed
+from skep.domain.context import RequestContext
+from skep.domain.errors import BadRequest, Conflict
+from skep.domain.guests import state_after
+from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId, new_uuid
+from skep.domain.instances import Fault, Instance, State, Task
+from skep.domain.moves import BEFORE_SWITCH, STEPS, MoveRow
+from skep.domain.providers import Allocation
+from skep.domain.server_migrations import MigrationType
+
+row = instances.c
+move = migrations.c
+
+FINISHED = "finished"
+"""Status of a move that rests until its user confirms it or goes back."""
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A cold move that is under way, or rests."""
+
+    uuid: str
+    instance: InstanceUuid
+    project_id: ProjectId
+    user_id: UserId
+    status: str
+    step: str | None
+    task_id: str | None
+    was: str
+    error: str | None
+    wanted_host: str | None
+    tried: str
+    source_host: str
+    source_node: NodeUuid
+    source_attempt: int
+    source_zone: str | None
+    dest_host: str | None
+    dest_node: NodeUuid | None
+    dest_attempt: int | None
+    dest_zone: str | None
+    back_attempt: int | None
+
+    @property
+    def row(self) -> MoveRow:
+        """Its step in the table."""
+        assert self.step is not None
+        return STEPS[self.step]
+
+    @property
+    def holder(self) -> int | None:
+        """The attempt that holds the server while this step is under way."""
+        if self.step in BEFORE_SWITCH:
+            return self.source_attempt
+        return self.back_attempt if self.step == "revert_take_up" else self.dest_attempt
+
+    @property
+    def context(self) -> RequestContext:
+        """Who asked for what is under way."""
+        return RequestContext(
+            request_id=RequestId(self.task_id or ""), project_id=self.project_id, user_id=self.user_id
+        )
+
+    def place(self) -> tuple[int | None, str | None, NodeUuid | None]:
+        """Return attempt, host and node that the step is about."""
+        match self.row.side:
+            case "source":
+                return self.source_attempt, self.source_host, self.source_node
+            case "back":
+                return self.back_attempt, self.source_host, self.source_node
+            case _:
+                return self.dest_attempt, self.dest_host, self.dest_node
+
+
+class WaitingMove(msgspec.Struct, frozen=True, kw_only=True):
+    """A move that waits for a host, with all that the choice needs."""
+
+    move: Move
+    work: Work
+    attempt: int
+    ignore: tuple[NodeUuid, ...]
+
+
+COLUMNS = tuple(move[name] for name in Move.__struct_fields__)
+
+
+def begin(
+    connection: sa.Connection,
+    server: Instance,
+    action: Action,
+    context: RequestContext,
+    now: int,
+    *,
+    wanted_host: str | None = None,
+) -> list[Over] | None:
+    """Begin a cold move of a server; return what that ended, None when the row does not allow it."""
+    over = tasks.begin_over(connection, server.uuid, action, context, now)
+    if over is None:
+        return None
+    first = STEPS["select"]
+    connection.execute(
+        migrations.insert().values(
+            uuid=new_uuid(),
+            instance=server.uuid,
+            project_id=context.project_id,
+            user_id=context.user_id,
+            type=MigrationType.MIGRATION.value,
+            status=first.status,
+            source_host=server.host,
+            source_node=server.node,
+            source_attempt=server.attempt,
+            source_zone=server.availability_zone,
+            old_flavor=server.flavor.flavorid,
+            new_flavor=server.flavor.flavorid,
+            wanted_host=wanted_host,
+            was=server.state.value,
+            task_id=context.request_id,
+            step=first.name,
+            step_at=now,
+            created_at=now,
+        )
+    )
+    return over
+
+
+def begin_revert(
+    connection: sa.Connection, server: Instance, action: Action, context: RequestContext, now: int
+) -> list[Over] | None:
+    """Begin to go back; None when the row does not allow it. Raises BadRequest where no finished move is found."""
+    over = tasks.begin_over(connection, server.uuid, action, context, now)
+    if over is None:
+        return None
+    number = numbers.next_target(connection, server.uuid, server.attempt)
+    first = STEPS["revert_put_aside"]
+    begun = connection.execute(
+        migrations.update()
+        .where(_resting(server))
+        .values(
+            back_attempt=number,
+            task_id=context.request_id,
+            step=first.name,
+            status=first.status,
+            error=None,
+            **anew(now),
+        )
+        .returning(*COLUMNS)
+    ).first()
+    if begun is None or number is None:
+        raise _none_finished(server)
+    known = move_of(begun)
+    kept = connection.execute(
+        sa.select(attempt_rows.c.allocation).where(
+            attempt_rows.c.instance == server.uuid,
+            attempt_rows.c.attempt == known.source_attempt,
+            attempt_rows.c.open,
+        )
+    ).first()
+    if kept is None:
+        raise Conflict(
+            f"Cannot '{action.record}' instance {server.uuid}: host {known.source_host}, which it left, is lost"
+        )
+    attempts.begin(
+        connection,
+        [
+            NewAttempt(
+                instance=server.uuid,
+                attempt=number,
+                node=known.source_node,
+                host=known.source_host,
+                now=now,
+                role="move_target",
+                allocation=allocation_of(kept.allocation),
+            )
+        ],
+    )
+    return over
+
+
+def confirm(connection: sa.Connection, server: Instance, now: int) -> State:
+    """Let the source of a finished move go; return the state of its server. Raises BadRequest where there is none."""
+    found = connection.execute(
+        migrations.update()
+        .where(_resting(server))
+        .values(status="confirmed", updated_at=now)
+        .returning(move.source_attempt, move.was)
+    ).first()
+    if found is None:
+        raise _none_finished(server)
+    attempts.give_up(connection, server.uuid, found.source_attempt, now)
+    return state_after(State(found.was), server.power_state)
+
+
+def to_confirm(connection: sa.Connection, before: int, limit: int) -> list[InstanceUuid]:
+    """Return servers whose move has rested since before `before`."""
+    found = connection.scalars(
+        sa.select(move.instance)
+        .join(instances, row.uuid == move.instance)
+        .where(
+            move.status == FINISHED,
+            move.step.is_(None),
+            move.updated_at < before,
+            row.state == State.RESIZED.value,
+            row.task.is_(None),
+        )
+        .limit(limit)
+    )
+    return [InstanceUuid(one) for one in found]
+
+
+def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) -> list[WaitingMove]:
+    """Take moves that need a host and that nobody living works on; each has the number of its target."""
+    free = sa.and_(
+        move.step == "select",
+        sa.or_(move.sent_at.is_(None), move.sent_at <= now),
+        sa.or_(move.owner == owner, lease_rows.unowned(leases, move.owner, now)),
+        ~resting.resting(move.instance),
+    )
+    taken = connection.execute(
+        migrations.update()
+        .where(move.uuid.in_(sa.select(move.uuid).where(free).order_by(move.step_at).limit(limit)))
+        .values(owner=owner)
+        .returning(*COLUMNS)
+    ).all()
+    found = [_selecting(connection, move_of(one)) for one in taken]
+    return [one for one in found if one is not None]
+
+
+def _selecting(connection: sa.Connection, known: Move) -> WaitingMove | None:
+    work = held(connection, known)
+    if work is None:
+        return None
+    number = known.dest_attempt or numbers.next_target(connection, known.instance, known.source_attempt)
+    if number is None:
+        return None
+    connection.execute(migrations.update().where(move.uuid == known.uuid).values(dest_attempt=number))
+    unable = agents.without(connection, "MoveStep", "move")
+    tried: tuple[NodeUuid, ...] = load(known.tried.encode(), tuple[NodeUuid, ...])
+    ignore = tuple(dict.fromkeys((known.source_node, *tried, *unable)))
+    return WaitingMove(
+        move=msgspec.structs.replace(known, dest_attempt=number), work=work, attempt=number, ignore=ignore
+    )
+
+
+def later(connection: sa.Connection, known: Move, not_before: int) -> None:
+    """Let anybody take the move again, from `not_before` on."""
+    mine = sa.and_(move.uuid == known.uuid, move.step == "select")
+    connection.execute(migrations.update().where(mine).values(owner=None, sent_at=not_before))
+
+
+def placed(connection: sa.Connection, chosen: WaitingMove, decision: Placed, now: int) -> bool:
+    """Write the target of a move; False when the move is over, another's, or the host is being deleted."""
+    known = chosen.move
+    if agents.closed(connection, [decision.node]) or held(connection, known) is None:
+        return False
+    values = {
+        **anew(now),
+        "dest_host": decision.host,
+        "dest_node": decision.node,
+        "dest_zone": decision.zone,
+        "step": "prepare",
+        "owner": None,
+    }
+    mine = sa.and_(move.uuid == known.uuid, move.step == "select", move.dest_attempt == chosen.attempt)
+    if not connection.execute(migrations.update().where(mine).values(values)).rowcount:
+        return False
+    beside = NewAttempt(
+        instance=known.instance,
+        attempt=chosen.attempt,
+        node=decision.node,
+        host=decision.host,
+        now=now,
+        explanation=decision.explanation,
+        role="move_target",
+        resources=chosen.work.spec.resources(),
+        allocation=decision.allocation,
+    )
+    attempts.begin(connection, [beside])
+    return True
+
+
+def no_host(connection: sa.Connection, known: Move, why: str, now: int) -> list[Over]:
+    """End a move for which there is no host: the server stays as it was."""
+    mine = sa.and_(move.uuid == known.uuid, move.step == "select")
+    if not connection.execute(migrations.update().where(mine).values(over_with("error", now, why))).rowcount:
+        return []
+    return as_it_was(connection, known, why, now)
+
+
+def mine(known: Move) -> sa.ColumnElement[bool]:
+    """Say of an instance that it is the one of this move, and still the move's."""
+    return sa.and_(
+        row.uuid == known.instance,
+        row.attempt == known.holder,
+        row.task_id == known.task_id,
+        row.task == known.row.task.value,
+        row.deleted_at.is_(None),
+    )
+
+
+def held(connection: sa.Connection, known: Move) -> Work | None:
+    """Return the server of a move if it still is the move's."""
+    if connection.execute(sa.select(row.uuid).where(mine(known))).first() is None:
+        return None
+    return builds.work(connection, known.instance)
+
+
+def as_it_was(connection: sa.Connection, known: Move, why: str, now: int) -> list[Over]:
+    """End the action with the server as it was."""
+    fault = Fault(code=500, message=why, created_at=now)
+    connection.execute(
+        instances.update()
+        .where(mine(known))
+        .values(task=None, action_request=None, fault=dump(fault), step_at=now, changed_at=now, updated_at=now)
+    )
+    return told(connection, known, why, now)
+
+
+def told(connection: sa.Connection, known: Move, error: str | None, now: int) -> list[Over]:
+    """Write that the action of a move is over."""
+    of = action_rows.c
+    mine = sa.and_(of.instance == known.instance, of.request_id == known.task_id)
+    begun = connection.execute(sa.select(of.started_at).where(mine)).scalar_one_or_none()
+    over = Ended(
+        action="revert_resize" if known.row.task is Task.RESIZE_REVERTING else "migrate",
+        context=known.context,
+        instance=known.instance,
+        attempt=known.holder or 0,
+        host=known.place()[1] if known.step != "select" else None,
+        started_at=now if begun is None else begun,
+        ended_at=now,
+        error=error,
+    )
+    actions.ended(connection, over)
+    return with_instances(connection, [over])
+
+
+def _resting(server: Instance) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        move.instance == server.uuid,
+        move.status == FINISHED,
+        move.step.is_(None),
+        move.dest_attempt == server.attempt,
+    )
+
+
+def _none_finished(server: Instance) -> BadRequest:
+    return BadRequest(f"Instance {server.uuid} has not been resized.")
+
+
+def anew(now: int) -> dict[str, Any]:
+    """Return the columns of a move at the beginning of a step."""
+    return {"step_at": now, "sent_at": None, "granted": False, "updated_at": now}
+
+
+def over_with(status: str, now: int, error: str | None = None) -> dict[str, Any]:
+    """Return the columns of a move that is over, or rests."""
+    return {**anew(now), "step": None, "owner": None, "status": status, "error": error}
+
+
+def allocation_of(stored: bytes | None) -> Allocation | None:
+    """Return an allocation as a column holds it."""
+    return None if stored is None else load(stored, Allocation)
+
+
+def move_of(found: Any) -> Move:
+    """Return the move of a row that has `COLUMNS`."""
+    return Move(**{name: getattr(found, name) for name in Move.__struct_fields__})
