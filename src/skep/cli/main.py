@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "capacity": ("skep.cli.capacity:capacity", "Count how many more servers of a flavor fit, and what runs out first."),
     "recovery": ("skep.cli.recovery:recovery", "List and decide the differences that a restored database left."),
     "server": ("skep.cli.server:server", "List and show servers, explain their placement."),
+    "migration": ("skep.cli.migration:migration", "List and show moves of servers to other hosts."),
     "completion": ("skep.cli.completion:completion", "Print a script by which a shell completes commands by Tab."),
     "man": ("skep.cli.man:man", "Print the manual page with all commands."),
 }

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from skep.cli.openstack_client import client_environment
 from skep.config.sections import RetentionSettings
-from skep.contracts.eventually import eventually
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.contracts.http_cloud import http_config, serving_cloud
 from tests.support.openstack import openstack, openstack_quiet
 
@@ -144,6 +149,27 @@ async def test_migrating_with_confirm_and_revert(tmp_path: Path) -> None:
         ]
         events = await openstack(yaml, "server", "event", "list", "one")
         assert {event["Action"] for event in events} == {"create", "migrate", "revertResize", "confirmResize"}
+        ours = await _skep(yaml, "migration", "list", "--server", "one", "--limit", "1")
+        assert [(one["status"], one["source"], one["destination"]) for one in ours] == [("confirmed", first, second)]
+        assert await _skep(yaml, "migration", "show", ours[0]["id"]) == ours[0]
+        assert await _skep(yaml, "migration", "list", "--status", "running") == []
+
+
+async def _skep(yaml: Path, *arguments: str) -> Any:
+    """Run one of our own commands and return what it printed as JSON."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "skep.cli",
+        *arguments,
+        "--format",
+        "json",
+        env=client_environment(yaml, "skep"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    printed, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+    assert process.returncode == 0
+    return json.loads(printed)
 
 
 async def _is(yaml: Path, wanted: tuple[str, str]) -> None:
