@@ -49,6 +49,7 @@ ENROL = (
 
 LIVING = (
     *("skep cell list", "skep cell show cell1", "skep cell show NAME", "skep host list", "skep host show HOST"),
+    "skep migration list",
     *("skep doctor", "skep doctor --audit", "skep doctor --audit --repair", "skep config show [--changed]"),
     "openstack server create --image tiny --flavor m1.tiny one --wait",
     *("skep server list", "skep server list --host HOST"),
