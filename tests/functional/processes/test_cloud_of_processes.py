@@ -42,6 +42,8 @@ destroy_delay = 0
 HOUR = 3600
 TOGETHER = 4
 """Servers that are being built while a process is killed."""
+MANY_KILLED = 150
+"""Seconds until what was under way is settled, where every process and both servers were killed in between."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -98,7 +100,7 @@ async def _settled(session: ComputeSession, count: int) -> list[dict[str, Any]]:
         done = len(servers) == count and not any(one["status"] == "BUILD" for one in servers)
         return servers if done else []
 
-    return await eventually(probe, f"{count} servers are settled")
+    return await eventually(probe, f"{count} servers are settled", seconds=MANY_KILLED)
 
 
 def _kill(pid: int | None) -> None:
