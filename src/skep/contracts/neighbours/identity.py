@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import abc
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, neighbours, sign_in_body, token
+from skep.contracts.neighbours.contract import ServedContract
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, sign_in_body, token
 from skep.domain.clock import SECOND
 from skep.domain.ids import RequestId
 from skep.neighbours.identity.base import IdentityService
@@ -20,19 +20,8 @@ NO_TOKENS = ("", "x", "gAAAAABm", "a b", "a\r\nX-Evil: 1", "é", "x" * 10_000, "
 """What a client may send in the place of a token."""
 
 
-class IdentityContract(abc.ABC):
+class IdentityContract(ServedContract, abc.ABC):
     """Tests of the port `skep.neighbours.identity.base.IdentityService`."""
-
-    @pytest.fixture
-    def clock(self) -> SteppedClock:
-        """Give the clock of the users' service."""
-        return SteppedClock()
-
-    @pytest.fixture
-    async def cloud(self, tmp_path: Path, clock: SteppedClock) -> AsyncIterator[ServedNeighbours]:
-        """Give the service that knows the users."""
-        async with neighbours(tmp_path, clock) as opened, opened.served():
-            yield opened
 
     @pytest.fixture
     @abc.abstractmethod

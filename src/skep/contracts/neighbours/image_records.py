@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import abc
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import msgspec
 import pytest
 
-from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, neighbours
+from skep.contracts.neighbours.contract import ServedContract
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
 from skep.database.api.images import StoredImage, Viewer
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound
 from skep.domain.ids import new_uuid
@@ -23,19 +23,8 @@ from skep.standalone.images.fields import PatchOperation
 MINE, EVERYBODY = Viewer(project_id="mine"), Viewer(project_id=None, is_admin=True)
 
 
-class ImageRecordsContract(abc.ABC):
+class ImageRecordsContract(ServedContract, abc.ABC):
     """Tests of the port `skep.neighbours.images.base.ImageRecords`."""
-
-    @pytest.fixture
-    def clock(self) -> SteppedClock:
-        """Give the clock of the images' service."""
-        return SteppedClock()
-
-    @pytest.fixture
-    async def cloud(self, tmp_path: Path, clock: SteppedClock) -> AsyncIterator[ServedNeighbours]:
-        """Give the service that holds the images."""
-        async with neighbours(tmp_path, clock) as opened, opened.served():
-            yield opened
 
     @pytest.fixture
     @abc.abstractmethod

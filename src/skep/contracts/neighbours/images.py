@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import abc
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, neighbours
+from skep.contracts.neighbours.contract import ServedContract
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
 from skep.database.api.images import Viewer
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound
@@ -19,19 +19,8 @@ from skep.domain.ids import ProjectId, RequestId
 from skep.neighbours.images.base import ImageService
 
 
-class ImagesContract(abc.ABC):
+class ImagesContract(ServedContract, abc.ABC):
     """Tests of the port `skep.neighbours.images.base.ImageService`."""
-
-    @pytest.fixture
-    def clock(self) -> SteppedClock:
-        """Give the clock of the images' service."""
-        return SteppedClock()
-
-    @pytest.fixture
-    async def cloud(self, tmp_path: Path, clock: SteppedClock) -> AsyncIterator[ServedNeighbours]:
-        """Give the service that holds the images."""
-        async with neighbours(tmp_path, clock) as opened, opened.served():
-            yield opened
 
     @pytest.fixture
     @abc.abstractmethod
