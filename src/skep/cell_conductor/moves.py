@@ -28,7 +28,7 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError, Unavailable
 from skep.domain.ids import ProjectId, UserId, new_request_id
 from skep.domain.instances import Instance
-from skep.domain.moves import STEPS, MoveRow
+from skep.domain.moves import STEPS
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import ActPermission, MayMove, MoveStepDone
 from skep.messages.to_compute import MoveStep
@@ -130,7 +130,7 @@ class Moves:
         parts, known = self._parts, chosen.move
         unit = partial(cold_moves.placed, chosen=chosen, decision=decision, now=parts.clock.now())
         if await parts.database.write(unit):
-            self._notify(("select",), chosen.work.instance, known.context, "start")
+            self._notify("select", chosen.work.instance, known.context, "start")
             self.ordering.nudge()
             return
         group = chosen.work.spec.group.uuid if chosen.work.spec.group else None
@@ -187,7 +187,7 @@ class Moves:
         parts = self._parts
         before = parts.before(parts.settings.move_deadline)
         for one in await parts.database.read(partial(move_steps.overdue, since=before, limit=BATCH)):
-            attempt, host, _ = one.place()
+            attempt, host, _, _ = one.place()
             assert one.step is not None
             if attempt is None or host is None:
                 continue
@@ -243,7 +243,7 @@ class Moves:
             granted, name, instance, context = await parts.database.write(unit)
             run.outcome = "ok" if granted else "replaced"
         if instance is not None and context is not None:
-            self._notify((name,), instance, context, "start")
+            self._notify(name, instance, context, "start")
         return ActPermission(granted=granted, seconds=YES_SECONDS if granted else 0.0)
 
     async def done(self, message: MoveStepDone, _context: RequestContext | None) -> Done:
@@ -277,7 +277,7 @@ class Moves:
         moved: Moved | None = await parts.database.write(unit)
         if moved is not None:
             if moved.instance is not None:
-                self._notify((name,), moved.instance, moved.before.context, "end")
+                self._notify(name, moved.instance, moved.before.context, "end")
             self._went_on(moved)
         return moved
 
@@ -303,11 +303,10 @@ class Moves:
         self.nudge()
         self._deletes.undoing.nudge()
 
-    def _notify(self, names: tuple[str, ...], instance: Instance, context: RequestContext, when: str) -> None:
-        for name in names:
-            notification = STEPS[name].starts if when == "start" else STEPS[name].ends
-            if notification is not None:
-                notifications.move_step(self._parts.notifier, notification, when, instance, context)
+    def _notify(self, name: str, instance: Instance, context: RequestContext, when: str) -> None:
+        notification = STEPS[name].starts if when == "start" else STEPS[name].ends
+        if notification is not None:
+            notifications.move_step(self._parts.notifier, notification, when, instance, context)
 
     def _ended(self, over: list[Over]) -> None:
         endings.ended(self._parts, over)
@@ -319,8 +318,4 @@ def _any(_server: Instance) -> None:
 
 def _step_of(message: MayMove | MoveStepDone) -> tuple[str, ...]:
     """Return the steps of the table that a host knows by this name: one of them is the move's."""
-    return tuple(row.name for row in _rows() if row.order == message.step)
-
-
-def _rows() -> tuple[MoveRow, ...]:
-    return tuple(STEPS.values())
+    return tuple(row.name for row in STEPS.values() if row.order == message.step)

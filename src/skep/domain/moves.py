@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -29,6 +29,8 @@ class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
     """In the column `step` of its row; never changes."""
     side: Side | None
     """None: a conductor takes it."""
+    holder: Side
+    """Whose attempt holds the server while it runs."""
     order: str = ""
     """What its host is told: a name in `skep.compute.moves.STEPS`."""
     task: Task
@@ -51,6 +53,7 @@ _ROWS = (
     MoveRow(
         name="select",
         side=None,
+        holder="source",
         starts="resize_prep",
         task=Task.RESIZE_PREP,
         status="pre-migrating",
@@ -59,6 +62,7 @@ _ROWS = (
     MoveRow(
         name="prepare",
         side="target",
+        holder="source",
         order="prepare",
         task=Task.RESIZE_PREP,
         status="pre-migrating",
@@ -70,6 +74,7 @@ _ROWS = (
     MoveRow(
         name="put_aside",
         side="source",
+        holder="source",
         order="put_aside",
         task=Task.RESIZE_MIGRATING,
         status="migrating",
@@ -80,6 +85,7 @@ _ROWS = (
     MoveRow(
         name="transfer",
         side="target",
+        holder="source",
         order="transfer",
         event="compute_resize_instance",
         ends="resize",
@@ -91,6 +97,7 @@ _ROWS = (
     MoveRow(
         name="take_up",
         side="target",
+        holder="target",
         order="take_up",
         task=Task.RESIZE_FINISH,
         status="post-migrating",
@@ -102,6 +109,7 @@ _ROWS = (
     MoveRow(
         name="take_back",
         side="source",
+        holder="source",
         order="take_back",
         task=Task.RESIZE_MIGRATING,
         status="migrating",
@@ -110,6 +118,7 @@ _ROWS = (
     MoveRow(
         name="revert_put_aside",
         side="target",
+        holder="target",
         order="put_aside",
         task=Task.RESIZE_REVERTING,
         status="reverting",
@@ -121,6 +130,7 @@ _ROWS = (
     MoveRow(
         name="revert_receive",
         side="back",
+        holder="target",
         order="receive",
         task=Task.RESIZE_REVERTING,
         status="reverting",
@@ -130,6 +140,7 @@ _ROWS = (
     MoveRow(
         name="revert_take_up",
         side="back",
+        holder="back",
         order="take_up",
         task=Task.RESIZE_REVERTING,
         status="reverting",
@@ -140,6 +151,7 @@ _ROWS = (
     MoveRow(
         name="revert_take_back",
         side="target",
+        holder="target",
         order="take_back",
         task=Task.RESIZE_REVERTING,
         status="reverting",
@@ -149,10 +161,14 @@ _ROWS = (
 
 STEPS: dict[str, MoveRow] = {row.name: row for row in _ROWS}
 
-BEFORE_SWITCH = frozenset({"select", "prepare", "put_aside", "transfer", "take_back"})
-"""The source holds the server."""
+HELD_BY: dict[Side, frozenset[str]] = {
+    side: frozenset(row.name for row in _ROWS if row.holder == side) for side in get_args(Side)
+}
+"""The steps during which the attempt of this side holds the server."""
 
-SWITCHES = {"transfer": "target", "revert_receive": "back"}
+SWITCHES = {
+    row.name: STEPS[row.next].holder for row in _ROWS if row.next is not None and STEPS[row.next].holder != row.holder
+}
 """The end of these steps gives the server to another attempt, in one statement."""
 
 MOVING = frozenset(row.task for row in _ROWS)

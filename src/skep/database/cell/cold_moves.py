@@ -6,7 +6,7 @@ move whose server was taken away from it (deleted, fenced, reset) changes nothin
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -27,7 +27,7 @@ from skep.domain.errors import BadRequest, Conflict
 from skep.domain.guests import state_after
 from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId, new_uuid
 from skep.domain.instances import Fault, Instance, State, Task
-from skep.domain.moves import BEFORE_SWITCH, STEPS, MoveRow
+from skep.domain.moves import STEPS, MoveRow, Side
 from skep.domain.providers import Allocation
 from skep.domain.server_migrations import MigrationType
 
@@ -36,6 +36,15 @@ move = migrations.c
 
 FINISHED = "finished"
 """Status of a move that rests until its user confirms it or goes back."""
+
+
+class MovePlace(NamedTuple):
+    """An attempt of a move; None where the move has none yet, or has no host for it."""
+
+    attempt: int | None
+    host: str | None
+    node: NodeUuid | None
+    zone: str | None
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,9 +80,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def holder(self) -> int | None:
         """The attempt that holds the server while this step is under way."""
-        if self.step in BEFORE_SWITCH:
-            return self.source_attempt
-        return self.back_attempt if self.step == "revert_take_up" else self.dest_attempt
+        return self.at(self.row.holder).attempt
 
     @property
     def context(self) -> RequestContext:
@@ -82,15 +89,19 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
             request_id=RequestId(self.task_id or ""), project_id=self.project_id, user_id=self.user_id
         )
 
-    def place(self) -> tuple[int | None, str | None, NodeUuid | None]:
-        """Return attempt, host and node that the step is about."""
-        match self.row.side:
+    def place(self) -> MovePlace:
+        """Return what the step is about; a choice of a host is about its target."""
+        return self.at(self.row.side or "target")
+
+    def at(self, side: Side) -> MovePlace:
+        """Return the attempt of a side, and where it is."""
+        match side:
             case "source":
-                return self.source_attempt, self.source_host, self.source_node
+                return MovePlace(self.source_attempt, self.source_host, self.source_node, self.source_zone)
+            case "target":
+                return MovePlace(self.dest_attempt, self.dest_host, self.dest_node, self.dest_zone)
             case "back":
-                return self.back_attempt, self.source_host, self.source_node
-            case _:
-                return self.dest_attempt, self.dest_host, self.dest_node
+                return MovePlace(self.back_attempt, self.source_host, self.source_node, self.source_zone)
 
 
 class WaitingMove(msgspec.Struct, frozen=True, kw_only=True):
@@ -346,7 +357,7 @@ def told(connection: sa.Connection, known: Move, error: str | None, now: int) ->
         context=known.context,
         instance=known.instance,
         attempt=known.holder or 0,
-        host=known.place()[1] if known.step != "select" else None,
+        host=known.place().host if known.step != "select" else None,
         started_at=now if begun is None else begun,
         ended_at=now,
         error=error,

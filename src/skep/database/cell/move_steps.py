@@ -33,7 +33,7 @@ from skep.domain.builds import BuildFailure
 from skep.domain.guests import state_after
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Fault, Instance, PowerState, State, Task
-from skep.domain.moves import BEFORE_SWITCH, ON_HOSTS, STEPS, SWITCHES
+from skep.domain.moves import HELD_BY, ON_HOSTS, STEPS, SWITCHES
 from skep.domain.states import SETTLED, before
 
 row = instances.c
@@ -90,7 +90,7 @@ def due(
 
 def _order(connection: sa.Connection, known: Move, home: CellUuid) -> DueStep | None:
     work = held(connection, known)
-    attempt, host, node = known.place()
+    attempt, host, node, _ = known.place()
     if work is None or attempt is None or host is None or node is None:
         return None
     found = connection.execute(
@@ -222,8 +222,8 @@ def abandon(connection: sa.Connection, now: int, limit: int) -> tuple[int, list[
     A server in ERROR keeps all its attempts: what it has lost may be on any of their hosts.
     """
     holder = sa.case(
-        (move.step.in_(sorted(BEFORE_SWITCH)), move.source_attempt),
-        (move.step == "revert_take_up", move.back_attempt),
+        (move.step.in_(sorted(HELD_BY["source"])), move.source_attempt),
+        (move.step.in_(sorted(HELD_BY["back"])), move.back_attempt),
         else_=move.dest_attempt,
     )
     lost = sa.and_(
@@ -256,7 +256,7 @@ def abandon(connection: sa.Connection, now: int, limit: int) -> tuple[int, list[
         beside: Iterable[int | None] = (one.dest_attempt, one.back_attempt)
         if one.stands != State.ERROR.value:
             beside = (*beside, one.source_attempt)
-        elif one.step not in BEFORE_SWITCH:
+        elif one.step not in HELD_BY["source"]:
             beside = (one.back_attempt,)
         for number in beside:
             if number is not None and number != one.current:
@@ -275,14 +275,8 @@ def _at(connection: sa.Connection, uuid: str, step: str, attempt: int, host: str
 
 def _switched(connection: sa.Connection, known: Move) -> dict[str, Any]:
     """Return the columns of a server that another attempt holds from now on; keep what the one before it held."""
-    side = SWITCHES[known.row.name]
-    number = known.dest_attempt if side == "target" else known.back_attempt
-    host, node, zone = (
-        (known.dest_host, known.dest_node, known.dest_zone)
-        if side == "target"
-        else (known.source_host, known.source_node, known.source_zone)
-    )
-    assert number is not None
+    to = known.at(SWITCHES[known.row.name])
+    assert to.attempt is not None
     left = connection.execute(sa.select(row.allocation, row.attempt).where(row.uuid == known.instance)).one()
     of = attempt_rows.c
     connection.execute(
@@ -290,16 +284,16 @@ def _switched(connection: sa.Connection, known: Move) -> dict[str, Any]:
         .where(of.instance == known.instance, of.attempt == left.attempt)
         .values(allocation=left.allocation)
     )
-    own = sa.and_(of.instance == known.instance, of.attempt == number)
+    own = sa.and_(of.instance == known.instance, of.attempt == to.attempt)
     allocation = connection.execute(sa.select(of.allocation).where(own)).scalar_one_or_none()
-    highest = sa.case((row.highest > number, row.highest), else_=number)
+    highest = sa.case((row.highest > to.attempt, row.highest), else_=to.attempt)
     return {
-        "attempt": number,
+        "attempt": to.attempt,
         "highest": highest,
-        "host": host,
-        "node": node,
+        "host": to.host,
+        "node": to.node,
         "allocation": allocation,
-        "availability_zone": zone,
+        "availability_zone": to.zone,
         # What the host before it had begun says nothing of how old the reports of this one are.
         "acted_id": None,
     }
